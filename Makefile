@@ -1,0 +1,43 @@
+# `make sweep` and `make test` do all their own set-up. Everything lives in .venv; nothing else on the machine changes.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help install sweep run test check format ui clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; fedtext needs Python 3.11 or newer: install it, or name one with make PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,word2vec,dev]"
+	@touch $@
+
+install: $(READY)  ## the environment in .venv
+
+sweep: $(READY)  ## sweep KTEPS on the built-in corpus and compare it with FedAvg and Local-only
+	$(BIN)/python -m platform.sweep demo.yaml
+
+run: $(READY)  ## one run of the same experiment
+	$(BIN)/python -m platform.run demo.yaml
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## ruff, mypy and the import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=. $(BIN)/lint-imports
+
+format: $(READY)  ## lay the code out
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+ui: $(READY)  ## the MLflow pages of the runs made here
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000
+
+clean:  ## remove the environment (runs and mlflow.db stay)
+	rm -rf $(VENV)

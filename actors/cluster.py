@@ -1,0 +1,61 @@
+"""Attaching to Ray, or starting it, and getting this code to every worker."""
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from fedtext.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
+ENVIRONMENT = {
+    # One thread for each actor, set before torch is imported: spinning threads of several workers starve each other.
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    # Large blocks are kept, not returned to the system after every step: training touches the same sizes all the time.
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+def job_ships_code() -> bool:
+    """Whether this process is a Ray job whose working folder was shipped (``ray job submit --working-dir``)."""
+    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
+    return "working_dir" in (job.get("runtime_env") or {})
+
+
+def connect(address: str | None, num_cpus: float | None = None, num_gpus: float | None = None) -> None:
+    """Connects this driver to the cluster at ``address`` or $RAY_ADDRESS, and ships the library to it unless a job has
+    done so; without an address, starts Ray on this machine (with so many logical CPUs and GPUs, if given).
+
+    Raises UserError if the cluster does not answer.
+    """
+    address = address or os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not address:
+        os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+        ray.init(num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
+        return
+    if num_cpus is not None or num_gpus is not None:
+        raise UserError(f"--num-cpus and --num-gpus are for a Ray started here; the cluster at {address} has its own")
+    environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
+    if not job_ships_code():
+        environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
+        environment["excludes"] = ["__pycache__"]
+    try:
+        ray.init(address, runtime_env=environment, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0]}): check the address, that it "
+            "runs, and RAY_AUTH_MODE and its token"
+        ) from error
+
+
+def nodes() -> list[dict[str, float]]:
+    """The resources of every node that is alive."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]

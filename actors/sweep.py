@@ -1,0 +1,101 @@
+"""All trials of a sweep, scheduled by Ray Tune."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+
+from actors.trial import Assignment, serve
+from fedtext.checkpoint import Row
+from fedtext.experiment import Tune
+
+# The rows come through our own callback; Tune's loggers would write each of them three more times.
+os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+
+
+class SparingASHA(ASHAScheduler):
+    """ASHA that knows trials by their case, so that a resumed sweep goes on comparing with what was reached before, and
+    never stops the cases named in ``spared``: a reference row is worth something only when complete."""
+
+    def __init__(self, spared: Sequence[str], **options: Any) -> None:
+        super().__init__(**options)
+        self.spared = set(spared)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, _by_case(trial.config["case"]))
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if trial.config["case"] in self.spared:
+            return TrialScheduler.CONTINUE
+        return super().on_trial_result(tune_controller, _by_case(trial.config["case"]), result)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        if trial.config["case"] not in self.spared:
+            super().on_trial_complete(tune_controller, _by_case(trial.config["case"]), result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_remove(tune_controller, _by_case(trial.config["case"]))
+
+    def remember(self, histories: Mapping[str, Sequence[Row]]) -> None:
+        """Takes in what trials of an earlier, interrupted sweep reached."""
+        for case, rows in histories.items():
+            self.on_trial_add(None, _by_case(case))
+            for row in rows:
+                self.on_trial_result(None, _by_case(case), row["metrics"] | {"round": row["round"]})
+
+
+def _by_case(case: str) -> Any:
+    """What the scheduler needs of a trial: an identity, which for us is the case."""
+    return SimpleNamespace(trial_id=case, config={"case": case})
+
+
+def scheduler(config: Tune, rounds: int, spared: Sequence[str]) -> TrialScheduler:
+    """The scheduler the experiment asks for."""
+    if config.scheduler == "none":
+        return FIFOScheduler()
+    return SparingASHA(
+        spared,
+        time_attr="round",
+        metric=config.metric,
+        mode=config.mode,
+        max_t=rounds,
+        grace_period=config.grace_rounds,
+    )
+
+
+def run(
+    assignments: Mapping[str, Assignment],
+    folder: Path,
+    callbacks: Sequence[Callback],
+    order: TrialScheduler,
+    concurrent: int,
+    max_restarts: int,
+) -> None:
+    """Runs every assignment as one trial; what comes of them reaches the callbacks. Blocks until all have ended."""
+    server_node = ray.util.get_node_ip_address()
+    trainable = tune.with_resources(
+        tune.with_parameters(serve, assignments=dict(assignments)),
+        lambda config: assignments[config["case"]].plan.bundles(server_node),
+    )
+    scratch = folder / "tune"  # Tune's own bookkeeping; ours is in the cases' folders, and a resumed sweep reads that
+    shutil.rmtree(scratch, ignore_errors=True)
+    tuner = Tuner(
+        trainable,
+        param_space={"case": tune.grid_search(list(assignments))},
+        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent),
+        run_config=RunConfig(
+            name=scratch.name,
+            storage_path=str(folder),
+            callbacks=list(callbacks),
+            failure_config=FailureConfig(max_failures=max_restarts),
+            verbose=0,
+        ),
+    )
+    tuner.fit()

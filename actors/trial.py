@@ -1,0 +1,68 @@
+"""One Tune trial: the server actor of one experiment. It runs the rounds and reports a row for each."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError
+
+from actors.fleet import RayFleet, Shipment
+from actors.placement import Plan
+from fedtext.checkpoint import Checkpoints, Row
+from fedtext.errors import ClientError, UserError
+from fedtext.experiment import Experiment
+from fedtext.federation import Federation, fingerprint
+from fedtext.parameters import initial
+
+LOST = (ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a trial needs to know: the experiment, its data, its share of the cluster, and the folder of its state."""
+
+    experiment: Experiment
+    shipment: Shipment
+    plan: Plan
+    folder: Path
+
+
+def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
+    """The trainable. Reports every round's metrics, with the row they come from, or the ``error`` that ended it.
+
+    Client actors that die are started anew and the round is replayed from the last checkpoint; so is the whole trial,
+    by Tune, if this process dies.
+    """
+    assignment = assignments[config["case"]]
+    reported = 0
+    for restarts in range(assignment.experiment.resources.max_restarts + 1):
+        try:
+            for row in rounds(assignment):
+                if row["round"] > reported:
+                    reported = row["round"]
+                    tune.report({**row["metrics"], "round": reported, "restarts": restarts, "row": row})
+            return
+        except (ClientError, TimeoutError, UserError) as error:
+            tune.report({"error": str(error)})
+            return
+        except LOST as error:
+            logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
+    tune.report({"error": f"its client actors were lost more than {restarts} times (resources.max_restarts)"})
+
+
+def rounds(assignment: Assignment) -> Iterator[Row]:
+    """The rows of the rounds that are left, from actors that live as long as this iteration."""
+    experiment, shipment = assignment.experiment, assignment.shipment
+    shared, private = initial(experiment, shipment.header)
+    checkpoints = Checkpoints(assignment.folder / "checkpoint", fingerprint(experiment, shipment.header))
+    fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
+    try:
+        federation = Federation(experiment, shared, fleet, checkpoints)
+        for row in federation.run():
+            yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}
+    finally:
+        fleet.close()

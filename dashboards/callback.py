@@ -1,0 +1,150 @@
+"""What Ray Tune tells the driver about its trials, passed on to MLflow and to the progress display."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, ParamSpec
+
+import ray.exceptions
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from dashboards.mirror import RunStatus
+from dashboards.progress import Progress
+from dashboards.tracking import Tracker
+from dashboards.trial import About, Case, Ended, Outcome, Row, merged, one_line
+
+STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
+P = ParamSpec("P")
+
+
+def _never_raises(
+    hook: Callable[Concatenate["TrialCallback", P], None],
+) -> Callable[Concatenate["TrialCallback", P], None]:
+    """A hook that raises would end the whole sweep, with trials of many hours in it, for a fault in what only shows
+    and records them. So here, and nowhere else, everything is caught; it is said once for each kind of fault.
+    """
+
+    @functools.wraps(hook)
+    def guarded(self: "TrialCallback", *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except Exception as error:
+            kind = (hook.__name__, type(error).__name__)
+            if kind not in self.faults:
+                self.faults.add(kind)
+                message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
+                print(one_line(message), file=sys.stderr, flush=True)
+
+    return guarded
+
+
+class TrialCallback(Callback):
+    """Drives a Tracker and a Progress, and collects how each trial ended in ``outcomes``.
+
+    A trial's config carries its case id under ``case``; a result carries a completed round under ``row``, or under
+    ``error`` the cause of a failure in words for the user.
+    """
+
+    def __init__(
+        self,
+        cases: Iterable[Case],
+        tracker: Tracker,
+        progress: Progress,
+        history: Callable[[str], list[Row]],
+        about: Callable[[Case], About] | None = None,
+        on_end: Callable[[str, Outcome], None] | None = None,
+    ) -> None:
+        """``history`` gives the rows a case has on disk, ``about`` what is to be recorded beyond its experiment;
+        ``on_end`` is called with each trial's outcome."""
+        self.cases = {case.id: case for case in cases}
+        self.tracker, self.progress, self.history = tracker, progress, history
+        self.about, self.on_end = about or (lambda case: About()), on_end
+        self.outcomes: dict[str, Outcome] = {}
+        self.faults: set[tuple[str, str]] = set()
+        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._errors: dict[str, str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles its callbacks beside its own state, which is never restored: a display cannot be pickled."""
+        return {}
+
+    @_never_raises
+    def restore(self, case_id: str, outcome: Outcome) -> None:
+        """A trial that ended in an earlier process: shown as done, and MLflow gets what it may lack of it."""
+        case = self.cases[case_id]
+        self.outcomes[case_id] = outcome
+        self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
+        stopped = self._stopped(case_id, outcome)
+        self.tracker.settle(case, outcome.rows, STATUS[outcome.status], outcome.error, stopped, about=self.about(case))
+
+    @_never_raises
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        case = self.cases[trial.config["case"]]
+        self.outcomes.pop(case.id, None)
+        self._errors.pop(case.id, None)
+        rows = self._rows[case.id] = merged(self.history(case.id))
+        self.progress.start(case, rows)
+        self.tracker.open_trial(case, self.about(case))
+        self.tracker.deliver(case.id, rows)
+
+    @_never_raises
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        case_id = trial.config["case"]
+        if result.get("error"):
+            self._errors[case_id] = str(result["error"])
+        row = result.get("row")
+        if not row:
+            return
+        self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
+        self.progress.row(case_id, row)
+        self.tracker.deliver(case_id, [row])
+
+    @_never_raises
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        case_id = trial.config["case"]
+        rows = self._rows.get(case_id, ())
+        if error := self._errors.get(case_id):
+            self._end(case_id, Outcome("failed", rows, error))
+            return
+        complete = bool(rows) and rows[-1]["round"] >= self.cases[case_id].experiment.training.rounds
+        self._end(case_id, Outcome("finished" if complete else "stopped", rows))
+
+    @_never_raises
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        case_id = trial.config["case"]
+        error = self._errors.get(case_id) or failure_of(trial)
+        self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
+
+    def _end(self, case_id: str, outcome: Outcome) -> None:
+        self.outcomes[case_id] = outcome
+        if self.on_end:
+            self.on_end(case_id, outcome)
+        stopped = self._stopped(case_id, outcome)
+        self.progress.finish(case_id, outcome.status, outcome.error)
+        self.tracker.close_trial(case_id, STATUS[outcome.status], outcome.error, stopped)
+
+    def _stopped(self, case_id: str, outcome: Outcome) -> str:
+        if outcome.status != "stopped":
+            return ""
+        reached = outcome.rows[-1]["round"] if outcome.rows else 0
+        return f"after round {reached} of {self.cases[case_id].experiment.training.rounds}"
+
+
+def failure_of(trial: Trial) -> str:
+    """Why a trial failed, in one sentence: what its code raised, without the traceback."""
+    error = trial.get_pickled_error()
+    if isinstance(error, ray.exceptions.RayTaskError):
+        error = error.cause if isinstance(error.cause, Exception) else error
+    if error is None:
+        lines = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
+        return one_line(lines[-1]) if lines else "its process ended without saying why"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, ray.exceptions.RayTaskError):  # only the text of a traceback: what was raised is its last line
+        return one_line(lines[-1])
+    if lines and type(error).__module__ != "builtins":  # an error of a library or ours speaks for itself
+        return one_line(lines[0])
+    return f"{type(error).__name__}: {one_line(lines[0])}" if lines else type(error).__name__

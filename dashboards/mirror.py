@@ -1,0 +1,272 @@
+"""One MLflow run as a mirror of one trial: what should stand there, what stands there already, and the difference sent.
+
+Nothing here decides when to send or what to do when a server is away: see tracking.py.
+"""
+
+import json
+import math
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import mlflow.entities as ml
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_PARENT_RUN_ID
+
+from dashboards import records
+from dashboards.trial import Dataset, Row, merged
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+TABLE_SECONDS = 30.0  # the table is one file, written anew each time: not after each of a thousand rounds
+RESOLVED = "experiment.yaml"
+STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
+TOKEN = "fedtext.id"  # makes the creation of a run repeatable
+END_TAGS = ("error", "stopped")  # why a run ended; untrue once it goes on
+
+
+@dataclass
+class Description:
+    """What a run is created with. ``started`` in unix seconds; ``resolved`` is the experiment as YAML."""
+
+    name: str
+    started: float
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    dataset: Dataset | None = None
+    resolved: str = ""
+
+
+@dataclass
+class End:
+    """How a run ended, at ``time`` (unix seconds); ``tags`` are set with it, ``metrics`` are summary values."""
+
+    status: RunStatus
+    time: float
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Mirror:
+    """A run in MLflow, and what is known of it in ``folder``: ``tracking.json``, ``spool.jsonl`` if rows are owed."""
+
+    def __init__(self, folder: Path, shown_uri: str) -> None:
+        """Reads what an earlier process left in ``folder``. ``shown_uri`` is written there for a person to read."""
+        self.folder, self.shown_uri = folder, shown_uri
+        state = _read_json(folder / STATE_FILE)
+        self.run_id: str | None = state.get("run_id")
+        self.experiment_id: str | None = state.get("experiment_id")
+        self.token: str | None = state.get("token")
+        self.status: str = state.get("status", "")
+        self.last_round: int = state.get("last_round", 0)
+        owed = state.get("owed", {})
+        self.description = _description(owed.get("description"))
+        self.resolved: str | None = owed.get("resolved")
+        self.end = End(**owed["end"]) if owed.get("end") else None
+        self.pending: dict[int, Row] = {}
+        self.retry_at = 0.0  # monotonic seconds; before, nothing is tried again for this run alone
+        self.files_retry_at = 0.0  # likewise for its files, which may live elsewhere
+        self._opened: Description | None = None  # in case the store no longer has the run
+        self._reopen = False
+        self._stale_tags: list[str] = []
+        self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
+        self._cells: records.Cells = {}  # the table of clients
+        self._unfiled: dict[int, Row] = {}  # rows that the table in MLflow lacks
+        self._table_time, self._table_read = -math.inf, self.run_id is None
+        self.offer(_read_rows(folder / SPOOL_FILE))
+
+    @property
+    def owes_records(self) -> bool:
+        """Whether MLflow lacks anything of this run but its files."""
+        return bool(self.pending or self.description or self.end or self._reopen or not self.run_id)
+
+    def owes_files(self, final: bool) -> bool:
+        """Whether files are to be sent now; the table is due every ``TABLE_SECONDS``, and when ``final``."""
+        due = final or time.monotonic() - self._table_time >= TABLE_SECONDS
+        return bool(self.resolved or (self._unfiled and due))
+
+    def open(self, description: Description) -> None:
+        """The run is to be there and running; one that exists is continued, not described again."""
+        self._opened = description
+        if not self.run_id:
+            self.description, self.resolved = description, description.resolved
+        self.end = None
+        self._reopen = bool(self.run_id) and self.status != "RUNNING"
+
+    def offer(self, rows: Iterable[Row]) -> None:
+        """Rows to be delivered; those that MLflow has are passed over."""
+        for row in merged(rows):
+            round_ = int(row["round"])
+            if self._delivered is None or round_ not in self._delivered:
+                self.pending.setdefault(round_, row)
+            for client, metrics in row.get("clients", {}).items():
+                if self._cells.get((round_, client)) != metrics:
+                    self._cells[round_, client] = dict(metrics)
+                    self._unfiled[round_] = row
+
+    def finish(self, end: End) -> None:
+        self.end, self._reopen = end, False
+
+    def deliver_records(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
+        """Everything but files: the run, its rows, parameters, tags, dataset, status. Sent again, it changes nothing.
+
+        Raises MlflowException or OSError (of the connection); what was delivered until then is remembered.
+        """
+        self._find(client)
+        if not self.run_id:
+            self._create(client, experiment_id, parent)
+        assert self.run_id is not None
+        if self._reopen:
+            for tag in self._stale_tags:
+                client.delete_tag(self.run_id, tag)
+            client.update_run(self.run_id, status="RUNNING")
+            self._reopen, self.status, self._stale_tags = False, "RUNNING", []
+        self._deliver_rows(client)
+        if self.description:
+            self._describe(client, self.description)
+            self.description = None
+        if self.end:
+            self._deliver_end(client, self.end)
+            self.status, self.end = self.end.status, None
+
+    def deliver_files(self, client: MlflowClient, final: bool) -> None:
+        """The resolved experiment and the table of clients, as far as they are owed."""
+        assert self.run_id is not None
+        if self.resolved:
+            client.log_text(self.run_id, self.resolved, RESOLVED)
+            self.resolved = None
+        if self._unfiled and self.owes_files(final):
+            self._deliver_table(client)
+            self._unfiled, self._table_time = {}, time.monotonic()
+
+    def save(self, spool: bool = False) -> None:
+        """Writes ``tracking.json``, and with ``spool`` the rows that are owed; a spool that is not needed is removed.
+
+        Raises OSError: without the run folder nothing can go on.
+        """
+        owed: dict[str, Any] = {
+            "description": asdict(self.description) if self.description else None,
+            "resolved": self.resolved,
+            "end": asdict(self.end) if self.end else None,
+        }
+        state = {
+            "uri": self.shown_uri,
+            "experiment_id": self.experiment_id,
+            "run_id": self.run_id,
+            "token": self.token,
+            "status": self.status,
+            "last_round": self.last_round,
+            "owed": {name: value for name, value in owed.items() if value},
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self.folder / STATE_FILE, json.dumps(state, indent=1) + "\n")
+        path = self.folder / SPOOL_FILE
+        rows = merged(self._unfiled.values(), self.pending.values())
+        if spool and rows:
+            _write(path, "".join(json.dumps(row) + "\n" for row in rows))
+        elif not rows:
+            path.unlink(missing_ok=True)
+
+    def _find(self, client: MlflowClient) -> None:
+        """What MLflow has of a run known from an earlier process. It is the authority: a process can die in between."""
+        if self._delivered is not None:
+            return
+        if not self.run_id:
+            self._delivered = set()
+            return
+        run = _get_run(client, self.run_id)
+        if run is None:  # another store, or thrown away: begin anew
+            self.run_id, self.token, self.status, self.last_round, self._reopen = None, None, "", 0, False
+            self._delivered, self._unfiled, self._table_read = set(), dict(self.pending), True
+            return
+        points = (point for name in run.data.metrics for point in client.get_metric_history(self.run_id, name))
+        delivered = {point.step for point in points}
+        self._delivered, self.status = delivered, run.info.status
+        self._stale_tags = [tag for tag in END_TAGS if tag in run.data.tags]
+        self.pending = {round_: row for round_, row in self.pending.items() if round_ not in delivered}
+
+    def _create(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
+        self.description = self.description or self._opened or Description(self.folder.name, time.time())
+        self.resolved = self.description.resolved
+        run = None
+        if self.token:  # asked for before, but the answer was lost: with the connection, or with the process
+            found = client.search_runs([experiment_id], f"tags.`{TOKEN}` = '{self.token}'", max_results=1)
+            run = found[0] if found else None
+        else:
+            self.token = uuid.uuid4().hex
+            self.save()
+        if run is None:
+            tags = {TOKEN: self.token, **({MLFLOW_PARENT_RUN_ID: parent} if parent else {})}
+            started = round(1000 * self.description.started)
+            run = client.create_run(experiment_id, start_time=started, tags=tags, run_name=self.description.name)
+        self.run_id, self.experiment_id, self.status = run.info.run_id, experiment_id, "RUNNING"
+
+    def _describe(self, client: MlflowClient, description: Description) -> None:
+        for params in records.run_params(description.params):
+            client.log_batch(self.run_id, params=params)
+        client.log_batch(self.run_id, tags=records.run_tags(description.tags))
+        if description.dataset:
+            client.log_inputs(self.run_id, datasets=[records.run_dataset(description.dataset)])
+
+    def _deliver_rows(self, client: MlflowClient) -> None:
+        assert self._delivered is not None
+        for rounds, points in records.metric_batches([self.pending[round_] for round_ in sorted(self.pending)]):
+            if points:
+                client.log_batch(self.run_id, metrics=points)
+            for round_ in rounds:
+                del self.pending[round_]
+                self._delivered.add(round_)
+                self.last_round = max(self.last_round, round_)
+
+    def _deliver_end(self, client: MlflowClient, end: End) -> None:
+        # The time of the end makes a repeated delivery the same point, and a later end the newer one.
+        points = [ml.Metric(name, value, round(1000 * end.time), 0) for name, value in end.metrics.items()]
+        client.log_batch(self.run_id, metrics=points, tags=records.run_tags(end.tags))
+        client.set_terminated(self.run_id, status=end.status, end_time=round(1000 * end.time))
+
+    def _deliver_table(self, client: MlflowClient) -> None:
+        """Writes the whole table: ``log_table`` would append, so that a row delivered twice would stand there twice."""
+        if not self._table_read:
+            self._cells = {**records.read_table(client, str(self.run_id)), **self._cells}
+        self._table_read = True
+        client.log_text(self.run_id, records.table_text(self._cells), records.TABLE)
+        tag = json.dumps([{"path": records.TABLE, "type": "table"}])
+        client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, tag)
+
+
+def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
+    """The run, or None where the store does not know it, or a person deleted it."""
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+    return None if run.info.lifecycle_stage == "deleted" else run
+
+
+def _description(state: dict[str, Any] | None) -> Description | None:
+    if not state:
+        return None
+    dataset = state.pop("dataset", None)
+    return Description(**state, dataset=Dataset(**dataset) if dataset else None)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _read_rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing: a process killed here leaves the old file."""
+    fresh = path.with_name(path.name + ".tmp")
+    fresh.write_text(text)
+    os.replace(fresh, path)

@@ -1,0 +1,281 @@
+"""The progress of all trials as they run: a live table on a terminal, plain single lines anywhere else."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dashboards.trial import Case, Ended, Row, State, data_size, decimal, duration, one_line, percent, title
+
+LINE_SECONDS = 1.0  # at most one line per trial in this time, the last round excepted
+RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
+STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}
+ORDER = ("running", "failed", "finished", "stopped", "waiting")  # who is shown where not all fit on the screen
+
+
+class Progress(Protocol):
+    """What is told about trials. ``row`` may be told a round again: only new ones count."""
+
+    def start(self, case: Case, rows: Iterable[Row] = ()) -> None: ...
+    def row(self, case_id: str, row: Row) -> None: ...
+    def finish(self, case_id: str, state: Ended, message: str = "") -> None: ...
+    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass
+class Standing:
+    """Where one trial stands. Bytes are the sums over its rounds and clients, times in seconds."""
+
+    name: str
+    rounds: int
+    state: State = "waiting"
+    message: str = ""
+    round: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    bytes_up: float = 0.0
+    bytes_down: float = 0.0
+    times: list[float] = field(default_factory=list)
+    moment: float | None = None  # unix time of the last row
+    spoken: float = float("-inf")  # when its last line was printed
+
+    def add(self, row: Row) -> bool:
+        """Takes a row in; False if its round was known."""
+        if row["round"] <= self.round:
+            return False
+        metrics = {name: value for name, value in row.get("metrics", {}).items() if value is not None}
+        seconds = metrics.get("round_seconds")
+        if seconds is None and self.moment is not None and row["round"] == self.round + 1:
+            seconds = row["time"] - self.moment
+        if seconds is not None:
+            self.times.append(seconds)
+        self.round, self.moment = row["round"], row["time"]
+        self.values.update(metrics)
+        self.bytes_up += metrics.get("bytes_up", 0)
+        self.bytes_down += metrics.get("bytes_down", 0)
+        return True
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds per round, of the recent rounds."""
+        recent = self.times[-RECENT_ROUNDS:]
+        return sum(recent) / len(recent) if recent else None
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds until the last round, if the pace stays."""
+        if self.state != "running" or self.pace is None:
+            return None
+        return self.pace * (self.rounds - self.round)
+
+
+class Board:
+    """The standing of every trial."""
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self.standings: dict[str, Standing] = {}
+        self.began = time.monotonic()
+        for case in cases:
+            self._known(case)
+
+    def _known(self, case: Case) -> Standing:
+        rounds = case.experiment.training.rounds
+        return self.standings.setdefault(case.id, Standing(title(case), rounds))
+
+    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
+        """A trial starts, or goes on after ``rows``."""
+        standing = self._known(case)
+        standing.state, standing.message = "running", ""
+        for row in rows:
+            standing.add(row)
+
+    def row(self, case_id: str, row: Row) -> None:
+        """A round is complete."""
+        self.standings[case_id].add(row)
+
+    def finish(self, case_id: str, state: Ended, message: str = "") -> None:
+        """A trial ended; ``message`` is the cause of a failure, or why it was stopped."""
+        standing = self.standings[case_id]
+        standing.state, standing.message = state, one_line(message)
+
+    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
+        """A trial that ended in an earlier process."""
+        Board.start(self, case, rows)
+        Board.finish(self, case.id, state, message)
+
+    def summary(self) -> str:
+        """``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""
+        states = [standing.state for standing in self.standings.values()]
+        done = sum(state in ("finished", "stopped", "failed") for state in states)
+        parts = [f"{done} of {len(states)} trials done"]
+        parts += [f"{states.count(state)} {state}" for state in ("running", "failed") if state in states]
+        return ", ".join([*parts, f"{duration(time.monotonic() - self.began)} elapsed"])
+
+
+class PlainProgress(Board):
+    """One line per event, without control characters: for logs, jobs and pipes."""
+
+    def __init__(
+        self,
+        cases: Iterable[Case],
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = LINE_SECONDS,
+    ) -> None:
+        super().__init__(cases)
+        self.stream, self.clock, self.every = stream or sys.stdout, clock, every
+
+    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
+        super().start(case, rows)
+        standing = self.standings[case.id]
+        went = f"goes on after round {standing.round}/{standing.rounds}" if standing.round else "started"
+        self._print(standing, went if standing.round else f"{went}  {standing.rounds} rounds")
+
+    def row(self, case_id: str, row: Row) -> None:
+        standing = self.standings[case_id]
+        if not standing.add(row):
+            return
+        now = self.clock()
+        if standing.round < standing.rounds and now - standing.spoken < self.every:
+            return
+        standing.spoken = now
+        self._print(standing, "  ".join(_facts(standing)))
+
+    def finish(self, case_id: str, state: Ended, message: str = "") -> None:
+        super().finish(case_id, state, message)
+        standing = self.standings[case_id]
+        text = f"{state} after round {standing.round}/{standing.rounds}" if state != "finished" else state
+        self._print(standing, f"{text}: {standing.message}" if standing.message else text)
+        self._write(self.summary())
+
+    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
+        super().restore(case, rows, state, message)
+        standing = self.standings[case.id]
+        self._print(standing, f"{state} earlier  {'  '.join(_facts(standing))}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """There is nothing to put away."""
+
+    def _print(self, standing: Standing, text: str) -> None:
+        self._write(f"{standing.name}  {text}")
+
+    def _write(self, line: str) -> None:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        line = one_line(line) if "\n" in line else line
+        self.stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+        self.stream.flush()
+
+
+class LiveProgress(Board):
+    """One row per trial, redrawn in place; what does not fit on the screen is counted below."""
+
+    def __init__(self, cases: Iterable[Case], console: Console | None = None) -> None:
+        super().__init__(cases)
+        self.console = console or Console()
+        self._lock = threading.Lock()  # the display is redrawn by a thread of its own
+        self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2)
+
+    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
+        with self._lock:
+            super().start(case, rows)
+
+    def row(self, case_id: str, row: Row) -> None:
+        with self._lock:
+            super().row(case_id, row)
+
+    def finish(self, case_id: str, state: Ended, message: str = "") -> None:
+        with self._lock:
+            super().finish(case_id, state, message)
+
+    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
+        with self._lock:
+            super().restore(case, rows, state, message)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def render(self) -> Group:
+        """The table, then what it leaves out, then one line for the whole."""
+        with self._lock:
+            room = max(self.console.height - 6, 3)
+            shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
+            table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+            table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
+            for name in ("state", "round", "loss", "Ag", "bytes", "s/round", "ETA"):
+                table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+            for id_, standing in self.standings.items():
+                if id_ in shown:
+                    table.add_row(*_cells(standing))
+            failed = [
+                standing for standing in self.standings.values() if standing.message and standing.state == "failed"
+            ]
+            causes = [Text(f"{standing.name}: {standing.message}", style="red") for standing in failed[:3]]
+            hidden = len(self.standings) - len(shown)
+            more = [Text(f"... and {hidden} more trials", style="dim")] if hidden else []
+            return Group(table, *more, *causes, Text(self.summary(), style="bold"))
+
+
+def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgress | LiveProgress:
+    """The live table where ``stream`` (default: standard output) is a terminal that can redraw, else plain lines."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        console = Console(file=stream)
+        if console.is_terminal and not console.is_dumb_terminal:
+            return LiveProgress(cases, console)
+    return PlainProgress(cases, stream)
+
+
+def _facts(standing: Standing) -> list[str]:
+    facts = [f"round {standing.round}/{standing.rounds}"]
+    if "loss" in standing.values:
+        facts.append(f"loss {decimal(standing.values['loss'])}")
+    facts += [f"{name} {percent(standing.values[name])}" for name in ("Ag", "Ap") if name in standing.values]
+    if standing.bytes_up or standing.bytes_down:
+        facts.append(f"up {data_size(standing.bytes_up)} down {data_size(standing.bytes_down)}")
+    if standing.pace is not None:
+        facts.append(f"{_pace(standing.pace)} s/round")
+    if standing.eta is not None and standing.round < standing.rounds:
+        facts.append(f"ETA {duration(standing.eta)}")
+    return facts
+
+
+def _cells(standing: Standing) -> list[Text]:
+    values, total = standing.values, standing.bytes_up + standing.bytes_down
+    texts = [
+        standing.name,
+        standing.state,
+        f"{standing.round}/{standing.rounds}",
+        decimal(values["loss"]) if "loss" in values else "",
+        percent(values["Ag"]) if "Ag" in values else "",
+        data_size(total) if total else "",
+        _pace(standing.pace) if standing.pace is not None else "",
+        duration(standing.eta) if standing.eta is not None else "",
+    ]
+    # Text, not str: a label such as [a=1] is no markup
+    return [Text(text, style=STYLES[standing.state] if index == 1 else "") for index, text in enumerate(texts)]
+
+
+def _pace(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds >= 0.095 else f"{seconds:.3f}"

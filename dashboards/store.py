@@ -1,0 +1,197 @@
+"""Where MLflow is: which store is used, whether it can be used now, and how a person opens its pages."""
+
+import logging
+import os
+import re
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+# Experiments here are about private text: MLflow is not to send usage data anywhere unless a person asks for it. It
+# reads this when it is imported.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+import requests
+import sqlalchemy
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from fedtext.errors import UserError
+
+CHECK_SECONDS = 5
+# MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
+HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+
+
+@dataclass(frozen=True)
+class Store:
+    """An MLflow store. ``artifacts``: where a new experiment's files go; None leaves that to the server."""
+
+    uri: str
+    artifacts: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        return redacted(self.uri)
+
+    @property
+    def remote(self) -> bool:
+        """Whether a server answers, rather than a database or a folder opened by this process."""
+        return self.uri.startswith(("http://", "https://", "databricks"))
+
+    def client(self) -> MlflowClient:
+        """A client with short waits. Raises MlflowException where a database cannot be opened."""
+        _be_brief()
+        return MlflowClient(tracking_uri=self.uri)
+
+
+def resolve(uri: str | None, base: Path) -> Store:
+    """``uri``, else $MLFLOW_TRACKING_URI, else ``sqlite:///<base>/mlflow.db``.
+
+    A relative sqlite path is taken from ``base``. Files of a sqlite store go to ``mlartifacts`` beside the database.
+    """
+    base = base.absolute()
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{base / 'mlflow.db'}"
+    path = _sqlite_path(uri)
+    if path is None:
+        return Store(uri if _scheme(uri) else (base / uri).as_uri())
+    path = base / path
+    return Store(f"sqlite:///{path}", (path.parent / "mlartifacts").as_uri())
+
+
+def check(store: Store | str, experiment: str | None = None) -> None:
+    """Whether the store can be used now. Costs seconds at most where it cannot.
+
+    ``experiment``, if given, is looked up as well: one that was deleted in MLflow takes no runs.
+    Raises UserError, one sentence that says what, where and what to do.
+    """
+    if isinstance(store, str):
+        store = Store(store)
+    scheme, shown = _scheme(store.uri).split("+")[0], store.shown
+    if scheme in ("http", "https"):
+        _check_server(store)
+    elif scheme == "sqlite":
+        _check_sqlite(store)
+    elif scheme in DATABASES:
+        _check_database(store)
+    try:
+        client = store.client()
+        client.search_experiments(max_results=1)
+        found = client.get_experiment_by_name(experiment) if experiment else None
+    except (MlflowException, requests.RequestException, OSError, ImportError) as error:
+        raise UserError(f"MLflow at {shown} cannot be used: {cause(error)}; check tracking.uri") from None
+    if found and found.lifecycle_stage == "deleted":
+        raise UserError(
+            f"the experiment {experiment!r} was deleted in MLflow at {shown}: restore it there, or choose another name "
+            "with tracking.experiment"
+        )
+
+
+def ui_hint(store: Store, repository: Path) -> str:
+    """One line that says how to open the pages of ``store``; ``make ui`` opens ``repository``'s own store."""
+    if store.uri.startswith(("http://", "https://")):
+        return f"Compare the trials in MLflow: {store.shown}"
+    if store == Store(*_default(repository)):
+        return "Compare the trials in MLflow: make ui"
+    command = f"mlflow ui --backend-store-uri '{store.shown}'"
+    return f"Compare the trials in MLflow: {command} and open http://127.0.0.1:5000"
+
+
+def cause(error: BaseException) -> str:
+    """Why a request failed, in a few words, without the addresses and object names that libraries put around it."""
+    text = " ".join(str(error).split())
+    for words, plain in (
+        ("Connection refused", "the connection was refused (nothing listens there)"),
+        ("Failed to resolve", "its host name is not known"),
+        ("Name or service not known", "its host name is not known"),
+        ("timed out", "it did not answer in time"),
+        ("timeout", "it did not answer in time"),
+        ("No route to host", "there is no route to its host"),
+        ("Network is unreachable", "the network is unreachable"),
+        ("Connection reset", "the connection was cut"),
+        ("Remote end closed", "the connection was cut"),
+        ("out-of-date database schema", "its schema is older than this MLflow (mlflow db upgrade brings it up)"),
+    ):
+        if words in text:
+            return plain
+    text = redacted(re.sub(r"\(Background on this error at.*", "", text)).strip(" .")
+    return f"{type(error).__name__}: {text}" if len(text) <= 200 else f"{type(error).__name__}: {text[:200]}..."
+
+
+def redacted(text: str) -> str:
+    """``text`` with the passwords of addresses in it hidden."""
+    return re.sub(r"(?<=://)([^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
+
+
+def _default(repository: Path) -> tuple[str, str]:
+    folder = repository.absolute()
+    return f"sqlite:///{folder / 'mlflow.db'}", (folder / "mlartifacts").as_uri()
+
+
+def _scheme(uri: str) -> str:
+    found = re.match(r"([a-z][a-z0-9+.-]*):|databricks$", uri)
+    return (found[1] or "databricks") if found else ""
+
+
+def _sqlite_path(uri: str) -> Path | None:
+    """The file of a sqlite address, relative where it is written so; None for any other address."""
+    found = re.match(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)", uri)
+    return Path(found["path"]) if found else None
+
+
+def _be_brief() -> None:
+    """Short waits for servers, and no library lines between the progress display: failures are told by Tracker."""
+    for name, value in HTTP_LIMITS.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+def _check_server(store: Store) -> None:
+    parts = urlsplit(store.uri)
+    health = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") + "/health", "", ""))
+    try:
+        status = requests.get(health, timeout=CHECK_SECONDS).status_code
+    except requests.RequestException as error:
+        raise UserError(
+            f"the MLflow server at {store.shown} cannot be reached: {cause(error)}; start it, or correct tracking.uri "
+            "or $MLFLOW_TRACKING_URI"
+        ) from None
+    # A proxy in front of the server may not let /health through, so only its own failures are judged here; whether the
+    # interface works is seen by the request that follows.
+    if status >= 500:
+        raise UserError(f"the MLflow server at {store.shown} is not well: it answers {status} on /health; restart it")
+
+
+def _check_sqlite(store: Store) -> None:
+    """Opened for writing without MLflow, which would try ten times for minutes before it gives up."""
+    path = _sqlite_path(store.uri)
+    if path is None:
+        return  # an in-memory database
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(path, timeout=CHECK_SECONDS) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.rollback()
+        database.close()
+    except (sqlite3.Error, OSError) as error:
+        raise UserError(
+            f"the MLflow database {path} cannot be written: {error}; correct tracking.uri, or free the file"
+        ) from None
+
+
+def _check_database(store: Store) -> None:
+    options: dict[str, Any] = {} if store.uri.startswith("mssql") else {"connect_timeout": CHECK_SECONDS}
+    try:
+        engine = sqlalchemy.create_engine(store.uri, connect_args=options)
+        engine.connect().close()
+        engine.dispose()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        raise UserError(
+            f"the MLflow database {store.shown} cannot be used: {cause(error)}; start it, or correct tracking.uri"
+        ) from None

@@ -1,0 +1,193 @@
+"""The final table of trials, sorted by the metric, and the honest remark that belongs under it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO, cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dashboards.records import flatten
+from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy, last_values, one_line, percent, title
+
+Mode = Literal["max", "min"]
+ACCURACIES = ("Ag", "Ap", "Ag_val", "Ap_val")
+TEST_METRICS = ("Ag", "Ap")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trial of the table, as text."""
+
+    case_id: str
+    cells: dict[str, str]
+    failed: bool
+    baseline: bool
+
+
+def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Case]:
+    """The cases with an outcome, best first; then those without the metric, then the failed ones."""
+
+    def key(case: Case) -> tuple[int, float]:
+        outcome = outcomes[case.id]
+        value = _finite(last_values(outcome.rows).get(metric))
+        if outcome.status == "failed":
+            return 2, 0.0
+        if value is None:
+            return 1, 0.0
+        return 0, -value if mode == "max" else value
+
+    return sorted((case for case in cases if case.id in outcomes), key=key)
+
+
+def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Case | None:
+    """The best trial of the search: baselines are no candidates, failed trials and those without the metric neither."""
+    for case in rank(cases, outcomes, metric, mode):
+        outcome = outcomes[case.id]
+        if not case.baseline and outcome.status != "failed":
+            return case if _finite(last_values(outcome.rows).get(metric)) is not None else None
+    return None
+
+
+def print_table(
+    cases: Sequence[Case],
+    outcomes: Mapping[str, Outcome],
+    metric: str,
+    mode: Mode,
+    stream: TextIO | None = None,
+) -> None:
+    """Prints the table, the causes of failures and the notes; with colours and rules on a terminal."""
+    stream = stream or sys.stdout
+    lines = _lines(rank(cases, outcomes, metric, mode), outcomes)
+    columns = list(dict.fromkeys(name for line in lines for name in line.cells))
+    columns = [name for name in _column_order(columns, cases) if any(line.cells.get(name) for line in lines)]
+    if stream.isatty():
+        Console(file=stream).print(_rich(lines, columns, metric))
+    else:
+        stream.write("\n".join(_aligned(lines, columns)) + "\n")
+    for case in cases:
+        outcome = outcomes.get(case.id)
+        if outcome and outcome.status == "failed":
+            stream.write(f"{title(case)} failed: {one_line(outcome.error) or 'no cause was reported'}\n")
+    for note in notes(outcomes, metric, mode):
+        stream.write(f"{note}\n")
+    stream.flush()
+
+
+def notes(outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]:
+    """How the table is sorted, and what a choice by that metric is worth."""
+    found = {name for outcome in outcomes.values() for name in last_values(outcome.rows)}
+    said = [
+        f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first), read after each trial's last round."
+    ]
+    if metric not in found:
+        said = [f"No trial reported {metric}, so the table is not sorted."]
+    elif metric in TEST_METRICS:
+        remedy = (
+            f"sort by {metric}_val (tune.metric={metric}_val), which was measured as well"
+            if f"{metric}_val" in found
+            else f"set aside validation data (corpus.validation) and sort by {metric}_val"
+        )
+        said.append(
+            f"Note: {metric} is read on the test split, so choosing a trial by it is selection on the test split, and "
+            f"its {metric} is no longer an unbiased estimate: to choose, {remedy}."
+        )
+    return said
+
+
+def _lines(ranked: Sequence[Case], outcomes: Mapping[str, Outcome]) -> list[Line]:
+    swept = _swept(ranked)
+    lines = []
+    for place, case in enumerate(ranked, 1):
+        outcome, method = outcomes[case.id], cast(Any, case.experiment.method)
+        failed, values = outcome.status == "failed", last_values(outcome.rows)
+        cells = {
+            "#": "" if failed else str(place),
+            "trial": f"{case.id} (baseline)" if case.baseline else case.id,
+            "method": method.name,
+        }
+        overrides = flatten(dict(case.overrides))
+        cells |= {short: _value(overrides, key) for key, short in swept.items()}
+        cells |= {name: percent(values[name]) for name in sorted(values) if is_accuracy(name)}
+        cells |= {"loss": decimal(values["loss"])} if "loss" in values else {}
+        cells |= _costs(outcome.rows)
+        cells["rounds"] = f"{outcome.rows[-1]['round'] if outcome.rows else 0}/{case.experiment.training.rounds}"
+        cells["status"] = outcome.status
+        lines.append(Line(case.id, cells, failed, case.baseline))
+    return lines
+
+
+def _value(overrides: Mapping[str, str], key: str) -> str:
+    """The value of a swept key; one that is a mapping or a list is written as its parts."""
+    parts = {name: text for name, text in overrides.items() if name == key or name.startswith(f"{key}.")}
+    return " ".join(text if name == key else f"{name[len(key) + 1 :]}={text}" for name, text in parts.items())
+
+
+def _swept(cases: Sequence[Case]) -> dict[str, str]:
+    """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
+    keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
+    last = [key.rsplit(".", 1)[-1] for key in keys]
+    taken = {"#", "trial", "method", "loss", "rounds", "status", *ACCURACIES}
+    return {
+        key: short if last.count(short) == 1 and short not in taken else key
+        for key, short in zip(keys, last, strict=True)
+    }
+
+
+def _costs(rows: Sequence[Row]) -> dict[str, str]:
+    """Bytes per client and round, and seconds per round: the means over the rounds that report them."""
+    per_client, seconds = [], []
+    for row in rows:
+        metrics = row.get("metrics", {})
+        clients = metrics.get("clients_trained")
+        if clients and ("bytes_up" in metrics or "bytes_down" in metrics):
+            per_client.append((metrics.get("bytes_up", 0) + metrics.get("bytes_down", 0)) / clients)
+        if metrics.get("round_seconds") is not None:
+            seconds.append(metrics["round_seconds"])
+    costs = {"bytes/client/round": data_size(sum(per_client) / len(per_client))} if per_client else {}
+    return costs | ({"s/round": f"{sum(seconds) / len(seconds):.2f}"} if seconds else {})
+
+
+def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
+    first = ["#", "trial", "method", *_swept(cases).values()]
+    last = ["loss", "bytes/client/round", "s/round", "rounds", "status"]
+    accuracies = [name for name in ACCURACIES if name in columns]
+    others = [name for name in columns if name not in {*first, *last, *accuracies}]
+    return [*first, *accuracies, *others, *last]
+
+
+def _left(name: str) -> bool:
+    return name in ("trial", "method", "status")
+
+
+def _aligned(lines: Sequence[Line], columns: Sequence[str]) -> list[str]:
+    widths = {name: max(len(name), *(len(line.cells.get(name, "")) for line in lines)) for name in columns}
+
+    def row(cells: Mapping[str, str]) -> str:
+        texts = (cells.get(name, "") or "-" for name in columns)
+        padded = (
+            text.ljust(widths[name]) if _left(name) else text.rjust(widths[name])
+            for name, text in zip(columns, texts, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    header = row({name: name for name in columns})
+    return [header, "-" * len(header), *(row(line.cells) for line in lines)]
+
+
+def _rich(lines: Sequence[Line], columns: Sequence[str], metric: str) -> Table:
+    table = Table(header_style="bold", pad_edge=False)
+    for name in columns:
+        style = "bold" if name == metric else ""
+        table.add_column(name, justify="left" if _left(name) else "right", style=style, overflow="fold")
+    for line in lines:
+        style = "red" if line.failed else "dim" if line.baseline else ""
+        table.add_row(*(Text(line.cells.get(name, "") or "-") for name in columns), style=style)
+    return table
+
+
+def _finite(value: float | None) -> float | None:
+    """A loss that became NaN ranks as none: NaN compares with nothing, so it would stand anywhere."""
+    return value if value is not None and abs(value) < float("inf") else None

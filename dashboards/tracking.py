@@ -1,0 +1,298 @@
+"""Experiments in MLflow: a parent run for a sweep, a child run for each trial, kept up to date by the driver alone.
+
+A tracking server that is away never stops training. What it misses is kept, sent again with the next delivery and at
+the end, and spooled in the run folder (``spool.jsonl``) for a later Tracker if it does not come back.
+"""
+
+import getpass
+import importlib.metadata
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException, RestException
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE, MLFLOW_USER
+
+from dashboards.mirror import STATE_FILE, Description, End, Mirror, RunStatus
+from dashboards.records import flatten
+from dashboards.store import Store, cause, redacted
+from dashboards.trial import About, Case, Dataset, Row, is_accuracy, last_values, one_line, title
+from fedtext.experiment import Experiment
+
+RETRY_SECONDS = 30.0  # between two attempts: a server that does not answer costs a wait each time
+UNDELIVERED = (MlflowException, requests.RequestException)
+UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
+# How MLflow's pages present an experiment: as one that trains models, and which metric its charts begin with.
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
+OF_THE_SWEEP = ("space", "tune", "baselines")  # keys that describe the search, not a trial
+
+
+class Tracker:
+    """The runs of one run folder in one MLflow store. A later Tracker on the same folder continues the same runs.
+
+    Nothing here raises because MLflow is away or refuses something: it is said once on stderr and tried again later.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        experiment: Experiment,
+        *,
+        sweep: bool,
+        tags: Mapping[str, str] | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run.
+
+        Contacts nobody yet. Raises OSError if the folder cannot be read.
+        """
+        self.store, self.folder, self.experiment = store, folder, experiment
+        self.sweep, self.retry_seconds = sweep, retry_seconds
+        self.tags = {**versions(), **git_state(), **(tags or {})}
+        self._client: MlflowClient | None = None
+        self._experiment_id: str | None = None
+        self._retry_at = 0.0
+        self._told = False
+        self._parent = Mirror(folder, store.shown) if sweep else None
+        left = sorted(path.parent for path in folder.glob(f"*/{STATE_FILE}"))
+        self._trials = {path.name: Mirror(path, store.shown) for path in left}
+
+    def open(self) -> None:
+        """Starts or continues the parent run, and delivers what an earlier Tracker could not."""
+        if self._parent:
+            dump = self.experiment.model_dump(mode="json")
+            params = flatten({key: dump[key] for key in OF_THE_SWEEP})
+            tags = {**self.tags, **_tags_of(dump), "fedtext.run": self.folder.name}
+            self._parent.open(_description(self.folder.name, dump, params, tags))
+        self._deliver(self._parent)
+
+    def open_trial(self, case: Case, about: About | None = None) -> None:
+        """Starts the run of a trial, or sets the one it has back to RUNNING."""
+        self._deliver(self._opened(case, about))
+
+    def deliver(self, case_id: str, rows: Iterable[Row]) -> None:
+        """Logs rows of an opened trial; those that MLflow has already are passed over."""
+        mirror = self._trials[case_id]
+        mirror.offer(rows)
+        self._deliver(mirror)
+
+    def close_trial(self, case_id: str, status: RunStatus, error: str = "", stopped: str = "") -> None:
+        """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early."""
+        mirror = self._trials[case_id]
+        mirror.finish(_end(status, time.time(), error, stopped))
+        self._deliver(mirror, final=True)
+
+    def settle(
+        self,
+        case: Case,
+        rows: Iterable[Row],
+        status: RunStatus,
+        error: str = "",
+        stopped: str = "",
+        about: About | None = None,
+    ) -> None:
+        """For a trial that ended in an earlier process: delivers what MLflow lacks of it, and its end, if anything."""
+        mirror = self._trials.get(case.id)
+        if mirror and mirror.run_id and mirror.status == status and not mirror.owes_records:
+            return
+        rows = list(rows)
+        mirror = self._opened(case, about)
+        mirror.offer(rows)
+        mirror.finish(_end(status, rows[-1]["time"] if rows else time.time(), error, stopped))
+        self._deliver(mirror, final=True)
+
+    def close(self, status: RunStatus = "FINISHED", best: tuple[Case, Iterable[Row]] | None = None) -> None:
+        """Ends the parent run with its best trial, tries everything owed once more, and says what stays behind.
+
+        A trial that is still open (an interrupted sweep) is ended as KILLED; a resume sets it back to RUNNING.
+        """
+        now = time.time()
+        for mirror in self._trials.values():
+            if mirror.status in ("", "RUNNING") and not mirror.end:
+                mirror.finish(End("KILLED", now))
+        if self._parent:
+            self._parent.finish(_summary(status, now, best))
+        self._retry_at = 0.0
+        for mirror in self._mirrors():
+            mirror.retry_at = mirror.files_retry_at = 0.0
+        for mirror in self._mirrors():
+            self._send(mirror, final=True)
+        behind = [mirror for mirror in self._mirrors() if mirror.owes_records or mirror.owes_files(True)]
+        if behind:
+            rounds = sum(len(mirror.pending) for mirror in behind)
+            _say(
+                f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
+                f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
+            )
+
+    def _opened(self, case: Case, about: About | None) -> Mirror:
+        about = about or About()
+        dump = case.experiment.model_dump(mode="json")
+        params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
+        tags = {
+            **self.tags,
+            **_tags_of(dump),
+            "baseline": str(case.baseline).lower(),
+            "fedtext.run": self.folder.name,
+            "fedtext.case": case.id,
+            **(about.tags or {}),
+        }
+        name = title(case) if self.sweep else self.folder.name
+        if case.id not in self._trials:
+            self._trials[case.id] = Mirror(self.folder / case.id, self.store.shown)
+        self._trials[case.id].open(_description(name, dump, params, tags, about.dataset))
+        return self._trials[case.id]
+
+    def _mirrors(self) -> list[Mirror]:
+        """All runs; the parent first, since the others carry its id."""
+        return [*([self._parent] if self._parent else []), *self._trials.values()]
+
+    def _deliver(self, changed: Mirror | None, final: bool = False) -> None:
+        """Sends whatever any run owes. ``final``: ``changed`` has ended, so its table and spool are written now."""
+        for mirror in self._mirrors():
+            self._send(mirror, final and mirror is changed, save=mirror is changed)
+
+    def _send(self, mirror: Mirror, final: bool, save: bool = False) -> None:
+        tried = self._send_records(mirror)
+        tried = self._send_files(mirror, final) or tried
+        if tried or save or final:
+            mirror.save(spool=final or mirror.end is not None or mirror.status not in ("", "RUNNING"))
+
+    def _send_records(self, mirror: Mirror) -> bool:
+        """Whether anything was tried."""
+        if not mirror.owes_records or time.monotonic() < max(self._retry_at, mirror.retry_at):
+            return False
+        parent = self._parent.run_id if self._parent and mirror is not self._parent else None
+        if self._parent and mirror is not self._parent and not parent:
+            return False  # a child created without its parent would stand alone for ever
+        try:
+            client, experiment_id = self._connect()
+            mirror.deliver_records(client, experiment_id, parent)
+        except UNDELIVERED as error:
+            mirror.retry_at = time.monotonic() + self.retry_seconds
+            if self.store.remote and not isinstance(error, RestException):
+                self._retry_at = mirror.retry_at  # no answer at all: the other runs need not wait for it too
+            self._tell(error)
+        return True
+
+    def _send_files(self, mirror: Mirror, final: bool) -> bool:
+        if not (self._client and mirror.run_id and mirror.owes_files(final)):
+            return False
+        if time.monotonic() < max(self._retry_at, mirror.files_retry_at):
+            return False
+        try:
+            mirror.deliver_files(self._client, final)
+        except UNFILED as error:
+            mirror.files_retry_at = time.monotonic() + self.retry_seconds
+            self._tell(error)
+        return True
+
+    def _connect(self) -> tuple[MlflowClient, str]:
+        """The client, and the id of the MLflow experiment, which is created if it is not there."""
+        if self._client is None:
+            self._client = self.store.client()
+        if self._experiment_id is None:
+            name = self.experiment.tracking.experiment or self.experiment.name
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                try:
+                    tags = {**EXPERIMENT_TAGS, PRIMARY_METRIC: self.experiment.tune.metric}
+                    self._experiment_id = self._client.create_experiment(name, self.store.artifacts, tags)
+                except MlflowException as error:
+                    if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                        raise
+                    found = self._client.get_experiment_by_name(name)  # another driver was quicker
+            if found is not None:
+                self._experiment_id = found.experiment_id
+        assert self._experiment_id is not None
+        return self._client, self._experiment_id
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            _say(
+                f"MLflow at {self.store.shown} did not take what was sent: {cause(error)}; training goes on, and "
+                "everything is kept and delivered later"
+            )
+        self._told = True
+
+
+def versions() -> dict[str, str]:
+    """``version.*`` tags of what computes and what records."""
+    found = {"version.python": ".".join(str(part) for part in sys.version_info[:3])}
+    for package in ("torch", "ray", "mlflow"):
+        try:
+            found[f"version.{package}"] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, str]:
+    """``git.commit`` and ``git.dirty`` of the code that runs; nothing where it is no git checkout."""
+
+    def git(*arguments: str) -> str:
+        folder = Path(__file__).parent
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":/")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {MLFLOW_GIT_COMMIT: commit, "git.commit": commit, "git.dirty": str(bool(changes)).lower()}
+
+
+def _tags_of(dump: Mapping[str, Any]) -> dict[str, str]:
+    """What runs are filtered and grouped by, and what fills MLflow's own columns for the user and the command."""
+    command = Path(sys.argv[0] or "python")
+    return {
+        "method": dump["method"]["name"],
+        "corpus": dump["corpus"]["name"],
+        "seed": str(dump["seed"]),
+        MLFLOW_USER: _user(),
+        MLFLOW_SOURCE_TYPE: "LOCAL",
+        MLFLOW_SOURCE_NAME: f"{command.parent.name}/{command.name}".lstrip("/"),
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return "unknown"
+
+
+def _description(
+    name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], dataset: Dataset | None = None
+) -> Description:
+    text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
+    return Description(name, time.time(), tags, params, dataset, redacted(text))
+
+
+def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:
+    return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
+
+
+def _summary(status: RunStatus, now: float, best: tuple[Case, Iterable[Row]] | None) -> End:
+    """The end of a sweep: ``best.case``, and the accuracies and loss of that trial as ``best.*``.
+
+    They have names of their own: under their usual ones the parent would stand among its trials a second time.
+    """
+    if best is None:
+        return End(status, now)
+    case, rows = best
+    values = last_values(rows)
+    metrics = {f"best.{name}": value for name, value in values.items() if is_accuracy(name) or name == "loss"}
+    return End(status, now, {"best.case": case.id, "best.label": case.label}, metrics)
+
+
+def _say(sentence: str) -> None:
+    print(one_line(sentence), file=sys.stderr, flush=True)

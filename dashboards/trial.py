@@ -1,0 +1,119 @@
+"""What a dashboard knows of a trial: its case, its rows, how it ended; and how numbers are written for a person.
+
+A row is one completed round: ``{"round": 1-based, "time": unix seconds, "metrics": {name: value}, "clients":
+{client: {metric: value}}}``. Accuracies (``Ag``, ``Ap`` and their ``_val`` forms) are fractions in [0, 1] in a row and
+are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from fedtext.experiment import Experiment
+
+Row = dict[str, Any]
+State = Literal["waiting", "running", "finished", "stopped", "failed"]
+Ended = Literal["finished", "stopped", "failed"]
+
+
+class Case(Protocol):
+    """One trial as it was planned; ``overrides`` are the swept keys (dotted) with this trial's values."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def baseline(self) -> bool: ...
+    @property
+    def overrides(self) -> Mapping[str, Any]: ...
+    @property
+    def experiment(self) -> Experiment: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: all its rounds, ``stopped`` ones having been ended early, ``failed`` ones with the cause."""
+
+    status: Ended
+    rows: tuple[Row, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a trial was trained on. ``digest`` identifies the content; ``source`` says where it came from."""
+
+    name: str
+    digest: str
+    source: str = ""
+    profile: Mapping[str, Any] | None = None  # counts worth showing: num_rows, clients, ...
+
+
+@dataclass(frozen=True)
+class About:
+    """What the caller knows of a trial beyond its experiment: tags (what is revealed, ...) and its dataset."""
+
+    tags: Mapping[str, str] | None = None
+    dataset: Dataset | None = None
+
+
+def title(case: Case) -> str:
+    """The name of a trial: its id, and its label where that says more."""
+    label = one_line(case.label)
+    return case.id if not label or label in case.id else f"{case.id} {label}"
+
+
+def merged(*histories: Iterable[Row]) -> tuple[Row, ...]:
+    """The rows of all ``histories``, one per round, in order; a later one replaces an earlier one of its round."""
+    by_round = {int(row["round"]): row for rows in histories for row in rows}
+    return tuple(by_round[round_] for round_ in sorted(by_round))
+
+
+def last_values(rows: Iterable[Row]) -> dict[str, float]:
+    """Every metric with the value it had last: not every metric is read in every round."""
+    values: dict[str, float] = {}
+    for row in rows:
+        values.update({name: value for name, value in row.get("metrics", {}).items() if value is not None})
+    return values
+
+
+def is_accuracy(name: str) -> bool:
+    """Whether a metric is a fraction that people read in percent: Ag, Ap, Ag_val, Ap_val, ..."""
+    return name.split("_", 1)[0] in ("Ag", "Ap")
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and control characters."""
+    return "".join(c for c in " ".join(str(text).split()) if c.isprintable())
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+def decimal(value: float) -> str:
+    """A loss: three decimals, but never ``0.000`` for a small value."""
+    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def data_size(count: float) -> str:
+    """Bytes in decimal units: ``532 B``, ``12.1 MB``, ``80 MB``."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count /= 1000
+        units.pop(0)
+    unit = units[0]
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 20 else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """``4.1 s``, ``28 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,90 @@
+"""The state of a run at a round boundary, on disk: server, every client, and the rows of all rounds so far, together.
+
+A checkpoint becomes visible by one rename, so a reader finds a whole one or the one before it, whenever a writer dies.
+It belongs to the simulation: private client state lies in it beside the server's, which no real server would see.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.errors import UserError
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """``history`` has one row per completed round, the last of them ``round``."""
+
+    round: int
+    flat: NDArray[np.float32]
+    clients: dict[int, bytes]
+    history: list[Row]
+
+
+class Checkpoints:
+    """The checkpoints of one run in ``folder``; ``fingerprint`` names the experiment and the data they belong to."""
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder, self.fingerprint = folder, fingerprint
+
+    def save(self, flat: NDArray[np.float32], clients: Mapping[int, bytes], history: list[Row]) -> None:
+        """Writes the state after the last row's round and removes older ones."""
+        target = self.folder / f"round-{history[-1]['round']:06d}"
+        draft = self.folder / f".draft-{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        _write(draft / "server.f32", flat.tobytes())
+        for client, state in clients.items():
+            if state:
+                _write(draft / f"client-{client:05d}.safetensors", state)
+        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": history}
+        _write(draft / "state.json", json.dumps(content).encode())
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(draft, target)
+        for older in _found(self.folder):
+            if older != target:
+                shutil.rmtree(older)
+
+    def load(self) -> Snapshot | None:
+        """The latest state, or None. Raises UserError if it belongs to another experiment or other data."""
+        found = _found(self.folder)
+        if not found:
+            return None
+        content = json.loads((found[-1] / "state.json").read_text())
+        if content["fingerprint"] != self.fingerprint:
+            raise UserError(
+                f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
+                "--name, or remove that folder"
+            )
+        clients = {}
+        for client in content["clients"]:
+            file = found[-1] / f"client-{client:05d}.safetensors"
+            clients[client] = file.read_bytes() if file.exists() else b""
+        flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
+        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"])
+
+
+def history(folder: Path) -> list[Row]:
+    """The rows of the completed rounds of the run whose checkpoints lie in ``folder``; none if there are none."""
+    found = _found(folder)
+    return json.loads((found[-1] / "state.json").read_text())["history"] if found else []
+
+
+def _found(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("round-*") if (path / "state.json").exists())
+
+
+def _write(file: Path, content: bytes) -> None:
+    with open(file, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,7 @@
+"""Named corpora. To add one, write its file and name its class here."""
+
+from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.demo import DemoCorpus
+from fedtext.corpora.fdu import FDUCorpus
+
+CORPORA: dict[str, type[CorpusConfig]] = {"demo": DemoCorpus, "fdu": FDUCorpus}

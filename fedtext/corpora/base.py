@@ -1,0 +1,42 @@
+"""What every corpus has in common in an experiment file."""
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from pydantic import Field
+
+from fedtext.corpora.types import RawCorpus
+from fedtext.errors import UserError
+from fedtext.schema import Strict
+
+
+def cache_folder() -> Path:
+    """$FEDTEXT_CACHE, else the user's cache folder: what was made here once and need not be made again."""
+    return Path(os.environ.get("FEDTEXT_CACHE") or Path.home() / ".cache" / "fedtext").expanduser()
+
+
+class CorpusConfig(Strict, ABC):
+    """Where the texts come from and how they become numbers."""
+
+    name: str
+    max_length: int = Field(200, ge=1, description="tokens kept of each text, from its beginning")
+    vocabulary: int = Field(50_000, ge=1, description="most frequent words kept, by summed client counts of train")
+    validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
+    drop_leaked: bool = Field(False, description="drop test texts that also stand in the client's own train split")
+
+    @abstractmethod
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        """The texts, client by client. ``data`` is the folder given with --data, if any.
+
+        Raises UserError, in one sentence, when the files are not there or cannot be read.
+        """
+
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[str]:
+        """The corpus's unlabeled texts, tokenised like its labelled ones; read only where something is trained on them.
+
+        Raises UserError when the corpus has none or they cannot be read.
+        """
+        raise UserError(
+            f"corpus {self.name!r} has no unlabeled texts to train word vectors on: use another model.embedding.init"
+        )

@@ -1,0 +1,193 @@
+"""FDU-MTL: reviews of 16 domains, one client each (Liu, Qiu, Huang: Adversarial multi-task learning for text
+classification, ACL 2017; KTEPS paper, Table 1)."""
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from fedtext.corpora.base import CorpusConfig, cache_folder
+from fedtext.corpora.types import RawClient, RawCorpus, Split
+from fedtext.errors import UserError
+from fedtext.text.tokens import penn_tokens
+
+DOMAINS = (
+    *("apparel", "baby", "books", "camera_photo", "dvd", "electronics", "health_personal_care", "imdb"),
+    *("kitchen_housewares", "magazines", "MR", "music", "software", "sports_outdoors", "toys_games", "video"),
+)
+CLASSES = 2  # 0 negative, 1 positive
+# Their unlabeled texts come segmented, like their labelled ones; those of the other domains are raw.
+_SEGMENTED = {"imdb", "MR"}
+_LABELLED, _UNLABELED = "fdu_mtl.parquet", "fdu_mtl_unlabeled.parquet"
+
+
+class Row(NamedTuple):
+    domain: str
+    split: str  # train, test or unlabel(ed)
+    label: int
+    text: str
+
+
+class FDUCorpus(CorpusConfig):
+    """Read from fdu_mtl.parquet (columns domain, split, label, text), or from the original files where ``source`` is
+    given. Clients are the domains in alphabetical order."""
+
+    name: Literal["fdu"] = "fdu"
+    source: str | None = Field(None, description="folder or URL of the original *.task.train/test/unlabel files")
+    clients: tuple[str, ...] | None = Field(None, min_length=1, description="the domains to take; null: all 16")
+
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        if self.source is None:
+            rows = _read_parquet(_find(_LABELLED, data))
+        else:
+            rows = _read_original(self.source, ("train", "test"), self.clients)
+        splits: dict[str, dict[str, list[Row]]] = {}
+        for row in rows:
+            splits.setdefault(row.domain, {"train": [], "test": []})[row.split].append(row)
+        return RawCorpus(
+            self.name,
+            CLASSES,
+            [RawClient(name, *(_split(name, side, splits[name][side]) for side in ("train", "test")))
+             for name in self._domains(splits)],
+        )  # fmt: skip
+
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[str]:
+        """The unlabeled reviews of the clients' domains, segmented and lower-cased like the labelled ones."""
+        if self.source is None:
+            rows = _read_parquet(_find(_UNLABELED, data), labelled=False)
+        else:
+            rows = _read_original(self.source, ("unlabel",), self.clients)
+        rows = list(rows)
+        taken = set(self._domains({row.domain for row in rows}))
+        return [row.text if row.domain in _SEGMENTED else penn_tokens(row.text) for row in rows if row.domain in taken]
+
+    def _domains(self, present: Iterable[str]) -> list[str]:
+        """The domains to take, in alphabetical order. Raises UserError for one that is not there."""
+        known = sorted(present, key=str.casefold)
+        for name in self.clients or ():
+            if name not in known:
+                raise UserError(f"corpus.clients: fdu has no domain {name!r}{_nearest(name, known)}")
+        return [name for name in known if self.clients is None or name in self.clients]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1, 0.0)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def _split(domain: str, side: str, rows: list[Row]) -> Split:
+    if not rows:
+        raise UserError(
+            f"fdu's domain {domain!r} has no {side} texts in the files read: complete or leave out the domain"
+        )
+    return Split([row.text for row in rows], np.array([row.label for row in rows], np.int64))
+
+
+def _find(file: str, data: Path | None) -> Path:
+    """The parquet file in the folder given, else in $FEDTEXT_DATA, else in the cache folder."""
+    if data is not None:
+        folders = [data]
+    else:
+        named = os.environ.get("FEDTEXT_DATA")
+        folders = [*([Path(named).expanduser()] if named else []), cache_folder()]
+    for folder in folders:
+        for path in (folder / "fdu_mtl" / file, folder / file):
+            if path.is_file():
+                return path
+    raise UserError(
+        f"corpus fdu: no {file}, nor fdu_mtl/{file}, in {' or '.join(map(str, folders))}: give its folder with --data "
+        "FOLDER or $FEDTEXT_DATA, or the original files with corpus.source"
+    )
+
+
+def _read_parquet(path: Path, labelled: bool = True) -> Iterable[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = ["domain", "split", *(["label"] if labelled else []), "text"]
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            missing = [column for column in columns if column not in file.schema_arrow.names]
+            if missing:
+                raise UserError(f"{path} has no column {missing[0]!r}: it must have {', '.join(columns)}")
+            table = file.read(columns).to_pydict()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{path} cannot be read as parquet ({error}): fetch it again") from error
+    labels = table["label"] if labelled else [0] * len(table["text"])
+    rows = zip(table["domain"], table["split"], labels, table["text"], strict=True)
+    for number, (domain, split, label, text) in enumerate(rows, start=1):
+        if label not in range(CLASSES) or domain is None or text is None:
+            raise UserError(f"{path}, row {number}: label {label!r} or a missing domain or text: labels are 0 and 1")
+        if not labelled or split in ("train", "test"):
+            yield Row(domain, split, label, text)
+
+
+def _read_original(source: str, sides: tuple[str, ...], clients: tuple[str, ...] | None) -> Iterable[Row]:
+    """The original files ``<domain>.task.<side>``, one text per line, by folder or URL through ``datasets``."""
+    remote = "://" in source
+    if not remote and not Path(source).expanduser().is_dir():
+        raise UserError(f"corpus.source: no folder {source}: give the one that holds the *.task.train files, or a URL")
+    base = source.rstrip("/") if remote else str(Path(source).expanduser().resolve())
+    domains = DOMAINS if remote else _domains_in(Path(base), sides)
+    if clients and set(clients) <= set(domains):  # fetch no more than is needed; an unknown name is reported later
+        domains = [domain for domain in domains if domain in clients]
+    names = [(domain, side) for domain in domains for side in sides]
+    files = [f"{base}/{domain}.task.{side}" for domain, side in names]
+    for (domain, side), file, lines in zip(names, files, _load_lines(files, source), strict=True):
+        for number, line in enumerate(lines, start=1):
+            if line:
+                yield _parse(repair(line), domain, side, f"{file}, line {number}")
+
+
+def _domains_in(folder: Path, sides: tuple[str, ...]) -> list[str]:
+    found = {path.name.split(".task.")[0] for side in sides for path in folder.glob(f"*.task.{side}")}
+    if not found:
+        raise UserError(f"corpus.source: no file named <domain>.task.{sides[0]} in {folder}: give another folder")
+    for domain in sorted(found):
+        for side in sides:
+            if not (folder / f"{domain}.task.{side}").is_file():
+                raise UserError(f"corpus.source: {domain}.task.{side} is missing in {folder}: add it")
+    return sorted(found, key=str.casefold)
+
+
+def _load_lines(files: list[str], source: str) -> list[list[str]]:
+    """The lines of each file, every character standing for one byte (see repair)."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            "corpus.source needs the package datasets, which is not installed: pip install -c constraints.txt datasets"
+        ) from error
+    names = {f"part{i}": file for i, file in enumerate(files)}
+    try:
+        loaded = datasets.load_dataset(
+            "text", data_files=names, encoding="latin-1", cache_dir=str(cache_folder() / "datasets")
+        )
+    except Exception as error:  # whatever datasets, fsspec or the network raise, the person can only act on the address
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"corpus.source: the files of {source} cannot be read ({reason}): correct the address"
+        ) from error
+    return [loaded[name]["text"] for name in names]
+
+
+def repair(line: str) -> str:
+    """A line read byte by byte, as UTF-8, or as Windows-1252 where it is not UTF-8 (some lines of MR and dvd)."""
+    raw = line.encode("latin-1")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", errors="replace")
+
+
+def _parse(line: str, domain: str, side: str, where: str) -> Row:
+    label, tab, text = line.partition("\t")
+    if side == "unlabel":  # where a label column was left in, it is not used
+        return Row(domain, side, 0, text if tab else line)
+    if label.strip() not in ("0", "1"):
+        raise UserError(f"{where}: {label[:20]!r} is not a label: each line must be 0 or 1, a tab, and the text")
+    return Row(domain, side, int(label), text)

@@ -1,0 +1,93 @@
+"""What a person should know about a corpus before training on it: KTEPS paper, Table 1, and the corpus's faults."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fedtext.corpora.types import ClientReport, Corpus, RawClient
+
+_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test")
+
+
+def describe(read: RawClient, used: RawClient, counts: Counter[str]) -> ClientReport:
+    """One client's figures.
+
+    ``read`` is the client as the corpus has it: duplicates, leaks and empty texts are counted there. ``used`` is what
+    remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
+    """
+    seen = set(read.train.texts)
+    every = (*read.train.texts, *read.validation.texts, *read.test.texts)
+    return ClientReport(
+        name=read.name,
+        train=len(used.train),
+        validation=len(used.validation),
+        test=len(used.test),
+        mean_length=counts.total() / len(used.train),
+        vocabulary=len(counts),
+        empty=sum(not text or text.isspace() for text in every),
+        duplicates=len(read.train) - len(seen),
+        leaked=sum(text in seen for text in read.test.texts),
+    )
+
+
+def render(corpus: Corpus) -> str:
+    """The reports of all clients as aligned plain text: one line per client, totals, and what was found amiss."""
+    rows = [_COLUMNS, *(_cells(report) for report in corpus.report), _total(corpus)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    lines = [
+        "  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], "", *_notes(corpus)])
+
+
+def _cells(report: ClientReport) -> tuple[str, ...]:
+    return (
+        report.name,
+        f"{report.train:,}",
+        f"{report.validation:,}",
+        f"{report.test:,}",
+        f"{report.mean_length:.0f}",
+        f"{report.vocabulary:,}",
+        f"{report.empty:,}",
+        f"{report.duplicates:,}",
+        f"{report.leaked:,}",
+    )
+
+
+def _total(corpus: Corpus) -> tuple[str, ...]:
+    """Sums; the length is the mean over all train texts, the vocabulary that of the whole corpus after the cut-off."""
+    reports = corpus.report
+    train = sum(report.train for report in reports)
+    total = ClientReport(
+        name="total",
+        train=train,
+        validation=sum(report.validation for report in reports),
+        test=sum(report.test for report in reports),
+        mean_length=sum(report.mean_length * report.train for report in reports) / train,
+        vocabulary=len(corpus.vocabulary),
+        empty=sum(report.empty for report in reports),
+        duplicates=sum(report.duplicates for report in reports),
+        leaked=sum(report.leaked for report in reports),
+    )
+    return _cells(total)
+
+
+def _align(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def _notes(corpus: Corpus) -> Sequence[str]:
+    notes = [
+        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
+        "avg len: words per train text before clipping. vocab: distinct train words; total: kept in the vocabulary, "
+        "with <pad> and <unk>.",
+        "empty: texts without a word, read as one <unk>. dup train: texts that repeat an earlier one of the client's "
+        "train split. leaked test: test texts that also stand there (corpus.drop_leaked drops them).",
+    ]
+    if corpus.coverage:
+        notes.append(
+            f"word vectors: known for {corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} "
+            "of the train words."
+        )
+    return notes

@@ -1,0 +1,109 @@
+"""What a corpus is, before and after it is turned into numbers.
+
+Legend: N texts, T tokens of a split laid end to end, R rows (vocabulary entries a client holds), V vocabulary,
+D embedding.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Split:
+    """Labelled texts. ``labels`` are class numbers 0..C-1, one per text."""
+
+    texts: list[str]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class RawClient:
+    """One client's texts as they were read. ``validation`` is empty unless a share of train was held out."""
+
+    name: str
+    train: Split
+    test: Split
+    validation: Split = field(default_factory=lambda: Split([], np.zeros(0, np.int64)))
+
+
+@dataclass(frozen=True)
+class RawCorpus:
+    """A named corpus as read: clients in a fixed order. Unlabeled texts are read apart, only where they are needed."""
+
+    name: str
+    classes: int
+    clients: list[RawClient]
+
+
+@dataclass(frozen=True)
+class TokenSet:
+    """Texts as token ids laid end to end: text i is ``tokens_T[offsets[i]:offsets[i+1]]``.
+
+    A token id is a row of the client's own table (see ClientData.rows_R), not of the global vocabulary.
+    """
+
+    tokens_T: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # N + 1
+    labels_N: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's encoded texts and the vocabulary rows they use.
+
+    ``rows_R`` maps a local row to its row in the global vocabulary. Row 0 is always <pad>; the first ``train_rows``
+    rows are those that occur in train (and so can change), the rest occur only in validation or test.
+    """
+
+    id: int
+    name: str
+    rows_R: NDArray[np.int32]
+    train_rows: int
+    train: TokenSet
+    validation: TokenSet
+    test: TokenSet
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What a person should know about one client's data (KTEPS paper, Table 1, and the corpus's faults)."""
+
+    name: str
+    train: int
+    validation: int
+    test: int
+    mean_length: float  # tokens per train text, before clipping to max_length
+    vocabulary: int  # distinct words in train, before the global cut-off
+    empty: int  # texts without a token, over all splits; each is encoded as one <unk>
+    duplicates: int  # train texts that repeat an earlier train text of the same client
+    leaked: int  # test texts that also stand in the client's own train split (before any are dropped)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a corpus the given word vectors know."""
+
+    vocabulary: float  # share of the vocabulary's words (without <pad> and <unk>) that have a vector
+    tokens: float  # share of all train tokens whose word is in the vocabulary and has a vector
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An encoded corpus, ready for any fleet. ``digest`` identifies the exact numbers (for the tracking server)."""
+
+    name: str
+    classes: int
+    vocabulary: list[str]  # V words; 0 is <pad>, 1 is <unk>
+    clients: list[ClientData]
+    report: list[ClientReport]
+    digest: str
+    table_VD: NDArray[np.float32] | None  # initial embedding, None: drawn at random with the model
+    coverage: Coverage | None = None  # of the vectors that table_VD was made from

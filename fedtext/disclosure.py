@@ -1,0 +1,29 @@
+"""What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
+
+from fedtext.experiment import Experiment
+
+
+def reveals(experiment: Experiment, shared: bool = True) -> list[str]:
+    """Sentences about what the server learns under this experiment; ``shared``: whether anything is shared at all."""
+    if experiment.method.pooled:
+        return ["pooled: all training texts lie in one place; there is no privacy to speak of"]
+    if not shared:
+        return ["nothing leaves a client after the vocabulary is built"]
+    said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
+    names = [mechanism.name for mechanism in experiment.uplink]
+    noisy = any(mechanism.randomises for mechanism in experiment.uplink)
+    if experiment.own_rows:
+        said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
+        if noisy:
+            said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
+    elif not noisy:
+        said.append(
+            "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
+        )
+    if not noisy:
+        said.append("updates are sent as they are: no (epsilon, delta) guarantee")
+    elif "clip" not in names[: names.index("gaussian")]:
+        said.append(
+            "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"
+        )
+    return said

@@ -1,0 +1,164 @@
+"""The schema of an experiment: the vocabulary of the whole project on one page.
+
+Corpora, models, methods and mechanisms bring their own keys (fedtext/corpora, models, methods, mechanisms); everything
+else a person can write stands here. Every key is read somewhere, and an unknown one is refused.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedtext.corpora import CORPORA, CorpusConfig
+from fedtext.mechanisms import MECHANISMS, Mechanism
+from fedtext.methods import METHODS, Method
+from fedtext.models.config import RecurrentClassifier
+from fedtext.schema import Strict, choice, entry
+
+if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
+    from typing import TypeAlias
+
+    CorpusField: TypeAlias = CorpusConfig
+    ModelField: TypeAlias = RecurrentClassifier
+    MethodField: TypeAlias = Method
+    MechanismField: TypeAlias = Mechanism
+else:
+    CorpusField = choice(*CORPORA.values())
+    ModelField = choice(RecurrentClassifier)
+    MethodField = choice(*METHODS.values())
+    MechanismField = entry(*MECHANISMS.values())
+
+
+class Optimizer(Strict):
+    """The clients' optimizer; its state is rebuilt each round unless it persists with the client's private state."""
+
+    name: Literal["sgd", "adam"] = "sgd"
+    lr: float = Field(0.01, gt=0)
+    embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
+    momentum: float = Field(0.9, ge=0, lt=1, description="sgd only")
+    persist: bool = False
+
+
+class Training(Strict):
+    """What a client does with the model it receives."""
+
+    rounds: int = Field(50, ge=1)
+    local_epochs: int = Field(2, ge=1)
+    batch_size: int = Field(8, ge=1)
+    optimizer: Optimizer = Optimizer()
+    engine: Literal["auto", "reference"] = Field("auto", description="how the local loop computes; same numbers")
+
+
+class Participation(Strict):
+    """Who takes part in a round."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled each round")
+    dropout: float = Field(0.0, ge=0, lt=1, description="chance that a sampled client is not available")
+    on_client_error: Literal["fail", "skip"] = Field("fail", description="a NaN loss or an exception in a client")
+
+
+class Server(Strict):
+    """How the server combines the clients' updates."""
+
+    weights: Literal["samples", "uniform"] = Field("samples", description="n_k / sum n_j of the participants, or equal")
+    absent_rows: Literal["unchanged", "holders_only"] = Field(
+        "unchanged", description="a row a client does not hold counts as an unchanged row, or not at all"
+    )
+
+
+class Wire(Strict):
+    """Which embedding rows travel: those of the client's own vocabulary (which reveals it), or all."""
+
+    rows: Literal["auto", "own", "all"] = Field("auto", description="auto: all if a mechanism randomises, else own")
+
+
+class Personalize(Strict):
+    """Ap (KTEPS paper, equation 16): after the last aggregation, fine-tune ``steps`` steps, read every ``every``."""
+
+    steps: int = Field(25, ge=1)
+    every: int = Field(1, ge=1)
+    lr_multiplier: float = Field(0.01, gt=0)
+    inference: Literal["both", "shared", "private"] = "both"
+
+
+class Evaluation(Strict):
+    """When accuracy is read, and how the personalised one is."""
+
+    every: int = Field(1, ge=1, description="rounds between two readings of Ag; the last round is always read")
+    personalize: Personalize | None = Personalize()
+
+
+class Resources(Strict):
+    """What a trial takes from the cluster. The result does not depend on it."""
+
+    clients_per_actor: int | Literal["auto"] = "auto"
+    cpus_per_actor: float = Field(1.0, ge=0)
+    gpus_per_actor: float | Literal["auto"] = Field("auto", description="1/n or whole; auto: a share for each client")
+    server_cpus: float = Field(0.0, ge=0, description="the server works while its clients wait, so it needs none")
+    round_timeout_s: float = Field(3600.0, gt=0, description="a round that takes longer fails with a message")
+    max_restarts: int = Field(3, ge=0, description="times a trial is restored after a process of it died")
+
+
+class Checkpoint(Strict):
+    """State is written at round boundaries, server and clients of one round together."""
+
+    every: int = Field(1, ge=1)
+
+
+class Tracking(Strict):
+    """Where MLflow is. Null: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder."""
+
+    uri: str | None = None
+    experiment: str | None = Field(None, description="null: the experiment's name")
+
+
+class Tune(Strict):
+    """How the space is searched."""
+
+    metric: str = Field("Ap_val", description="what trials are sorted by: Ag, Ap, loss, or Ag_val, Ap_val")
+    mode: Literal["max", "min"] = "max"
+    samples: int = Field(1, ge=1, description="draws of the random dimensions for each point of the grid")
+    scheduler: Literal["none", "asha"] = "none"
+    grace_rounds: int = Field(1, ge=1, description="asha: rounds before a trial may be stopped")
+    concurrent: int | Literal["auto"] = Field("auto", description="trials at a time; auto: as many as fit")
+
+
+class Experiment(Strict):
+    """One experiment file. With a ``space`` it can be swept; without, it is one run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = 0
+    corpus: CorpusField
+    model: ModelField = RecurrentClassifier()
+    method: MethodField
+    uplink: tuple[MechanismField, ...] = ()
+    wire: Wire = Wire()
+    training: Training = Training()
+    participation: Participation = Participation()
+    server: Server = Server()
+    evaluation: Evaluation = Evaluation()
+    resources: Resources = Resources()
+    checkpoint: Checkpoint = Checkpoint()
+    tracking: Tracking = Tracking()
+    storage: str = Field("runs", description="folder for the state of runs")
+    baselines: tuple[MethodField, ...] = ()
+    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    tune: Tune = Tune()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Experiment":
+        personalize = self.evaluation.personalize
+        if personalize and personalize.every > personalize.steps:
+            raise ValueError(
+                f"evaluation.personalize.every ({personalize.every}) is larger than steps ({personalize.steps}), so Ap "
+                "would never be read: lower every"
+            )
+        if self.server.absent_rows == "holders_only" and not self.own_rows:
+            raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
+        return self
+
+    @property
+    def own_rows(self) -> bool:
+        """Whether only the embedding rows of a client's own vocabulary travel."""
+        if self.wire.rows == "auto":
+            return not any(mechanism.randomises for mechanism in self.uplink)
+        return self.wire.rows == "own"

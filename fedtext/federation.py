@@ -1,0 +1,183 @@
+"""The round, written once, against a Fleet: it knows nothing of Ray, of processes, or of where clients live."""
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext import wire
+from fedtext.aggregation import Update
+from fedtext.checkpoint import Checkpoints, Row
+from fedtext.corpora.types import Corpus
+from fedtext.errors import ClientError
+from fedtext.experiment import Experiment
+from fedtext.fleet import ClientInfo, Fleet
+from fedtext.models.recurrent import TABLE
+from fedtext.parameters import Layout
+from fedtext.seeding import generator
+from fedtext.worker import Reply
+
+# What a run computes depends on these parts of an experiment and on no others.
+SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}
+
+
+def fingerprint(experiment: Experiment, corpus: Corpus) -> str:
+    """Names what is computed: equal for two runs that must give equal numbers, whatever cluster they run on."""
+    content = json.dumps([experiment.model_dump(mode="json", include=SCIENCE), corpus.digest], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Traffic:
+    """What a round's replies add up to."""
+
+    samples: float = 0.0
+    bytes_up: int = 0
+    errors: dict[int, str] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+class Federation:
+    """The server's side of one experiment: its state, and the loop over rounds."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        shared: dict[str, NDArray[np.float32]],
+        fleet: Fleet,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
+        self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+        self.flat = self.layout.pack(shared)
+        self.history: list[Row] = []
+        self.names = {client.id: client.name for client in fleet.clients}
+        trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
+        self.trainees: Sequence[ClientInfo] = trainees
+        snapshot = checkpoints.load() if checkpoints else None
+        if snapshot:
+            self.flat, self.history = snapshot.flat, list(snapshot.history)
+            fleet.restore(snapshot.clients)
+
+    @property
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """The shared parameters as named tensors."""
+        return self.layout.views(self.flat)
+
+    def run(self) -> Iterator[Row]:
+        """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
+        and the ``clients``' accuracies. A row is yielded after its checkpoint is safe."""
+        handle = self.fleet.broadcast(self.flat)
+        for round_ in range(len(self.history) + 1, self.experiment.training.rounds + 1):
+            start = time.perf_counter()
+            cohort = self._sample(round_)
+            traffic = Traffic()
+            updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
+            self.flat = self._aggregate(updates)
+            handle = self.fleet.broadcast(self.flat)
+            trained = time.perf_counter() - start
+            scores = self._evaluate(handle, round_)
+            metrics = self._metrics(cohort, traffic, scores)
+            metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
+            row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
+            self.history.append(row)
+            last = round_ == self.experiment.training.rounds
+            if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
+                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history)
+            yield row
+
+    def _sample(self, round_: int) -> list[int]:
+        """Who trains this round, ascending: a seeded share of the clients, less those that happen to be away."""
+        config, seed = self.experiment.participation, self.experiment.seed
+        ids = [client.id for client in self.trainees]
+        size = max(1, round(config.fraction * len(ids)))
+        if size < len(ids):
+            ids = sorted(generator(seed, "cohort", round_).choice(ids, size, replace=False).tolist())
+        if config.dropout:
+            ids = [i for i in ids if generator(seed, "dropout", round_, i).random() >= config.dropout]
+        return ids
+
+    def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
+        """Decodes and restores each reply's payload, noting what it weighed and said."""
+        for reply in replies:
+            if reply.error:
+                if self.experiment.participation.on_client_error == "fail":
+                    raise ClientError(self.names[reply.client], round_, reply.error)
+                traffic.errors[reply.client] = reply.error
+                continue
+            samples = reply.metrics["samples"]
+            traffic.samples += samples
+            traffic.bytes_up += reply.payload.nbytes
+            for name, value in reply.metrics.items():
+                if name.startswith("loss"):
+                    traffic.sums[name] += samples * value
+            if self.layout.shapes:
+                yield self._restored(wire.decode(reply.payload, reply.client, self.layout.shapes))
+
+    def _restored(self, update: Update) -> Update:
+        if not self.experiment.uplink:
+            return update
+        received, tensors = self.state, dict(update.tensors)
+        if update.rows is not None:
+            received = received | {TABLE: received[TABLE][update.rows]}
+        for mechanism in reversed(self.experiment.uplink):
+            tensors = mechanism.restore(tensors, received)
+        return Update(update.client, update.samples, tensors, update.rows)
+
+    def _aggregate(self, updates: Iterator[Update]) -> NDArray[np.float32]:
+        if not self.layout.shapes:
+            for _ in updates:  # nothing is shared; the replies still say how training went
+                pass
+            return self.flat
+        server = self.experiment.server
+        holders_only = server.absent_rows == "holders_only"
+        state = self.experiment.method.aggregate(self.state, updates, server.weights == "uniform", holders_only)
+        return self.layout.pack(dict(state))
+
+    def _evaluate(self, handle: Any, round_: int) -> dict[str, dict[str, float]]:
+        """Every client's accuracies by name; Ap with the last round only."""
+        config = self.experiment.evaluation
+        last = round_ == self.experiment.training.rounds
+        if not last and round_ % config.every:
+            return {}
+        scores = self.fleet.evaluate(handle, round_, personalize=last and config.personalize is not None)
+        return {self.names[client]: scores[client] for client in sorted(scores)}
+
+    def _metrics(
+        self, cohort: Sequence[int], traffic: Traffic, scores: dict[str, dict[str, float]]
+    ) -> dict[str, float]:
+        """Sample-weighted losses, unweighted means of the clients' accuracies (KTEPS paper, equation 15), and bytes
+        over all clients of the round."""
+        metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
+        for name in sorted({name for client in scores.values() for name in client}):
+            values = [client[name] for client in scores.values() if name in client]
+            metrics[name] = sum(values) / len(values)
+        trained = len(cohort) - len(traffic.errors)
+        down = sum(self._down(client) for client in self.trainees if client.id in set(cohort))
+        metrics |= {"bytes_up": traffic.bytes_up, "bytes_down": down, "clients_trained": trained}
+        if trained:
+            metrics["bytes_per_client"] = (traffic.bytes_up + down) / trained
+        if traffic.errors:
+            metrics["clients_failed"] = len(traffic.errors)
+        return {name: float(value) for name, value in metrics.items()}
+
+    def _down(self, client: ClientInfo) -> int:
+        rows = client.rows if self.experiment.own_rows else self.layout.shapes.get(TABLE, (0,))[0]
+        return wire.encoded_size(self.layout.with_rows(rows).shapes)
+
+
+def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
+    """The replies in cohort order, each as soon as all before it are there: no sum depends on who was first."""
+    waiting, due = {}, iter(cohort)
+    wanted = next(due, None)
+    for reply in replies:
+        waiting[reply.client] = reply
+        while wanted in waiting:
+            yield waiting.pop(wanted)
+            wanted = next(due, None)

@@ -1,0 +1,85 @@
+"""Who trains the clients: the interface the round is written against, and the fleet that lives in this process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.corpora.pool import pool
+from fedtext.corpora.types import ClientData, Corpus
+from fedtext.experiment import Experiment
+from fedtext.worker import Reply, Worker
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What the server knows of a client before the first round. ``rows`` counts the embedding rows it downloads."""
+
+    id: int
+    name: str
+    samples: int
+    rows: int
+    evaluates: bool
+
+
+class Fleet(Protocol):
+    """Clients somewhere. All results are keyed by client, so it does not matter where, nor in which order they come."""
+
+    @property
+    def clients(self) -> Sequence[ClientInfo]:
+        """Everybody, ascending by id; the ids are 0..n-1."""
+
+    def broadcast(self, flat: NDArray[np.float32]) -> Any:
+        """Hands the shared parameters to every place that hosts clients, once; the handle names them."""
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        """Each cohort member's reply, as they finish."""
+
+    def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
+        """Accuracies of every client that has texts to evaluate on."""
+
+    def private_states(self) -> dict[int, bytes]:
+        """Every client's private state, for a checkpoint. It is the simulation's own, never the server's."""
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        """Puts private states back."""
+
+
+def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
+    """The corpus's clients, and the pooled one where the method trains on all data in one place."""
+    return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
+
+
+def describe(client: ClientData) -> ClientInfo:
+    return ClientInfo(
+        client.id, client.name, len(client.train), len(client.rows_R), bool(len(client.test) or len(client.validation))
+    )
+
+
+class LocalFleet:
+    """All clients in this process, one after the other. Needs neither Ray nor a network."""
+
+    def __init__(self, experiment: Experiment, corpus: Corpus, private: Mapping[str, NDArray[np.float32]]) -> None:
+        clients = participants(experiment, corpus)
+        self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
+        self.worker = Worker(experiment, corpus.classes, len(corpus.vocabulary), clients, private)
+
+    def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        return flat
+
+    def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        for client in cohort:
+            yield self.worker.train(handle, round_, client)
+
+    def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, dict[str, float]]:
+        chosen = [client.id for client in self.clients if client.evaluates]
+        return {client: self.worker.evaluate(handle, round_, client, personalize) for client in chosen}
+
+    def private_states(self) -> dict[int, bytes]:
+        return {client.id: self.worker.private_state(client.id) for client in self.clients}
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        for client, state in states.items():
+            self.worker.restore(client, state)

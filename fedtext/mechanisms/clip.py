@@ -1,0 +1,22 @@
+"""Clipping: bounds what one client can change, which is what any noise is measured against."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.mechanisms.base import Mechanism, Tensors
+
+
+class Clip(Mechanism):
+    """Scales the whole update, over all its tensors together, to an L2 norm of at most ``norm``."""
+
+    name: Literal["clip"] = "clip"
+    norm: float = Field(1.0, gt=0)
+
+    def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
+        length = np.sqrt(sum(float(np.sum(np.square(tensor, dtype=np.float64))) for tensor in delta.values()))
+        scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(1)
+        return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}

@@ -1,0 +1,105 @@
+"""KTEPS: Knowledge Transfer Enhanced Private-Shared (Li et al. 2021, papers' equations 6-9, Algorithm 1).
+
+Shared: embedding E, encoder H, projection P_s, classifier G_s. Private, kept between rounds: projection P_p, classifier
+G_p. Legend: B batch, F features, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.models.recurrent import Parts
+
+
+class TwoBranches(nn.Module):
+    """One encoder, two projections, two classifiers. Returns logits and projected features of both branches."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.embedding, self.encoder = parts.embedding(), parts.encoder()
+        self.projection_shared, self.head_shared = parts.projection(), parts.head()
+        self.projection_private, self.head_private = parts.projection(), parts.head()
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        o_BF = self.encoder(self.embedding(tokens_BT), lengths_B)
+        o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(o_BF)  # equation 6
+        return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
+
+
+class KTEPS(Method):
+    """Equation 9: mean(CE_s + CE_p + lambda1 * transfer) + lambda2 * diversity, all parameters updated jointly."""
+
+    name: Literal["kteps"] = "kteps"
+    lambda1: float = Field(0.01, ge=0, description="weight of the knowledge transfer, equation 8")
+    lambda2: float = Field(0.01, ge=0, description="weight of the diversity (HSIC), equation 7")
+    temperature: float = Field(0.25, gt=0, description="T of equation 8")
+    distillation: Literal["printed", "standard"] = Field(
+        "printed",
+        description="printed: equation 8 as it stands, linear in the private branch; standard: the teacher's softened "
+        "probabilities against the student's log-probabilities",
+    )
+    bandwidth: float | Literal["median"] = Field(
+        "median", description="b of exp(-d^2 / b) in equation 7; median: of the batch's squared distances"
+    )
+
+    def network(self, parts: Parts) -> nn.Module:
+        return TwoBranches(parts)
+
+    def private(self, parameter: str) -> bool:
+        return parameter.startswith(("projection_private.", "head_private."))
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        g_s_BC, g_p_BC, o_s_BF, o_p_BF = model(batch)
+        terms = {
+            "ce_shared": cross_entropy(g_s_BC, batch.labels_B),
+            "ce_private": cross_entropy(g_p_BC, batch.labels_B),
+        }
+        if self.lambda1:
+            terms["transfer"] = self.lambda1 * self.transfer(g_s_BC, g_p_BC)
+        if self.lambda2 and len(batch.labels_B) > 1:  # HSIC of one sample does not exist
+            terms["diversity"] = self.lambda2 * hsic(o_s_BF, o_p_BF, self.bandwidth)
+        return terms
+
+    def transfer(self, g_s_BC: Tensor, g_p_BC: Tensor) -> Tensor:
+        """Equation 8, averaged over the batch. The shared branch teaches: its gradient is stopped."""
+        teacher_BC = g_s_BC.detach() / self.temperature
+        if self.distillation == "printed":
+            return -(g_p_BC.softmax(1) * teacher_BC.log_softmax(1)).sum(1).mean()
+        return -(teacher_BC.softmax(1) * g_p_BC.log_softmax(1)).sum(1).mean()
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        """``both`` averages the two branches' probabilities (section 5.3)."""
+        g_s_BC, g_p_BC, _, _ = model(batch)
+        if inference == "both":
+            return (g_s_BC.softmax(1) + g_p_BC.softmax(1)) / 2
+        return (g_s_BC if inference == "shared" else g_p_BC).softmax(1)
+
+
+def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
+    """Gaussian kernel exp(-d^2 / b) of all pairs, BxB. With ``median``, b is the median squared distance between two
+    different samples of the batch, detached: a fixed b far below it would make the Gram matrix the identity and its
+    gradient zero."""
+    squares_B = (features_BF * features_BF).sum(1)
+    distances_BB = (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
+    if bandwidth == "median":
+        upper = torch.triu_indices(len(squares_B), len(squares_B), offset=1)
+        b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)
+        return torch.exp(-distances_BB / b)
+    return torch.exp(-distances_BB / bandwidth)
+
+
+def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: float | Literal["median"] = "median") -> Tensor:
+    """Empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s)."""
+    size = len(o_s_BF)
+    centred_s = _centre(gram(o_s_BF, bandwidth))
+    return (centred_s * gram(o_p_BF, bandwidth).T).sum() / (size - 1) ** 2  # Tr(H L_s H L_p)
+
+
+def _centre(gram_BB: Tensor) -> Tensor:
+    """H L H: rows and columns made zero-mean."""
+    return gram_BB - gram_BB.mean(0, keepdim=True) - gram_BB.mean(1, keepdim=True) + gram_BB.mean()

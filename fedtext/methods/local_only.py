@@ -1,0 +1,15 @@
+"""Local-only (``Indiv.`` in the KTEPS paper): every client trains alone. The lower reference row."""
+
+from typing import Literal
+
+from fedtext.methods.fedavg import FedAvg
+
+
+class LocalOnly(FedAvg):
+    """Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper."""
+
+    name: Literal["local_only"] = "local_only"  # type: ignore[assignment]
+    personalizes = False
+
+    def private(self, parameter: str) -> bool:
+        return True

@@ -1,0 +1,12 @@
+"""Pooled (``FS`` in the KTEPS paper): all training data in one place. The reference row without privacy."""
+
+from typing import Literal
+
+from fedtext.methods.fedavg import FedAvg
+
+
+class Pooled(FedAvg):
+    """One extra client holds everybody's training data and trains alone; all clients evaluate and personalise."""
+
+    name: Literal["pooled"] = "pooled"  # type: ignore[assignment]
+    pooled = True

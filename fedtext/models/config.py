@@ -1,0 +1,64 @@
+"""The classifier an experiment asks for: embedding -> recurrent encoder -> pooling -> MLP head."""
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from fedtext.schema import Strict, entry
+
+
+class RandomInit(Strict):
+    """Rows drawn from N(0, std^2), keyed by the experiment's seed."""
+
+    name: Literal["random"] = "random"
+    std: float = Field(1.0, gt=0)
+
+
+class FileInit(Strict):
+    """Rows from a GloVe or word2vec text file, or an .npz with arrays ``words`` and ``vectors``."""
+
+    name: Literal["file"] = "file"
+    path: str
+
+
+class Word2VecInit(Strict):
+    """Skip-gram vectors trained on the corpus's unlabeled split (gensim, the extra ``word2vec``), cached."""
+
+    name: Literal["word2vec"] = "word2vec"
+    corpus: Literal["unlabeled"] = "unlabeled"
+    epochs: int = Field(5, ge=1)
+    window: int = Field(5, ge=1)
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    InitField: TypeAlias = RandomInit | FileInit | Word2VecInit
+else:
+    InitField = entry(RandomInit, FileInit, Word2VecInit)
+
+
+class Embedding(Strict):
+    """The word-embedding table E: one row of ``dim`` numbers per vocabulary entry."""
+
+    dim: int = Field(200, ge=1)
+    init: InitField = RandomInit()
+
+
+class Head(Strict):
+    """The classifier G: ``layers`` fully connected layers with ReLU between them (KTEPS paper: two)."""
+
+    layers: int = Field(2, ge=1)
+    hidden: int = Field(64, ge=1)
+
+
+class RecurrentClassifier(Strict):
+    """KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
+
+    name: Literal["bigru", "gru", "bilstm", "lstm"] = "bigru"
+    embedding: Embedding = Embedding()
+    hidden: int = Field(64, ge=1, description="units per direction")
+    layers: int = Field(1, ge=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
+    pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
+    head: Head = Head()

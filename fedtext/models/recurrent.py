@@ -1,0 +1,88 @@
+"""Embedding -> recurrent encoder -> pooling -> MLP (KTEPS paper, equations 1-4).
+
+Legend: B batch, T time, D embedding, F features (hidden x directions), C classes.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from fedtext.models.config import Head, RecurrentClassifier
+
+TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabulary
+
+
+class Encoder(nn.Module):
+    """H and SeqMean: embedded tokens to one feature vector per text (equations 2 and 3)."""
+
+    def __init__(self, config: RecurrentClassifier, max_length: int) -> None:
+        super().__init__()
+        cell = nn.LSTM if config.name.endswith("lstm") else nn.GRU
+        self.rnn = cell(
+            config.embedding.dim,
+            config.hidden,
+            num_layers=config.layers,
+            bidirectional=config.name.startswith("bi"),
+            batch_first=True,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.pooling = config.pooling
+        self.max_length = max_length
+
+    def forward(self, embedded_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        embedded_BTD = self.dropout(embedded_BTD)
+        if self.pooling == "mean":  # the other reading of the paper: padding is read and averaged like words
+            hidden_BTF, _ = self.rnn(embedded_BTD)
+            return self.dropout(hidden_BTF.mean(1))
+        packed = pack_padded_sequence(embedded_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+        hidden, final = self.rnn(packed)
+        if self.pooling == "last":
+            final = final[0] if isinstance(final, tuple) else final
+            directions = 2 if self.rnn.bidirectional else 1
+            return self.dropout(torch.cat(list(final[-directions:]), dim=1))
+        hidden_BTF, _ = pad_packed_sequence(hidden, batch_first=True)  # zero beyond each length
+        return self.dropout(hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1))
+
+
+def mlp(features: int, classes: int, head: Head) -> nn.Sequential:
+    """G: fully connected layers with ReLU between them (equation 4)."""
+    sizes = [features, *[head.hidden] * (head.layers - 1), classes]
+    layers: list[nn.Module] = []
+    for wide, narrow in pairwise(sizes):
+        layers += [nn.Linear(wide, narrow), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Parts:
+    """The components a method builds its network from. ``features`` is F, the width of the encoder's output."""
+
+    def __init__(self, config: RecurrentClassifier, classes: int, max_length: int) -> None:
+        self.config, self.classes, self.max_length = config, classes, max_length
+        self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
+
+    def embedding(self) -> nn.Embedding:
+        # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
+        return nn.Embedding(1, self.config.embedding.dim)
+
+    def encoder(self) -> Encoder:
+        return Encoder(self.config, self.max_length)
+
+    def head(self) -> nn.Sequential:
+        return mlp(self.features, self.classes, self.config.head)
+
+    def projection(self) -> nn.Linear:
+        """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
+        return nn.Linear(self.features, self.features)
+
+
+class SingleBranch(nn.Module):
+    """The plain classifier: logits_BC of equations 1-4."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embedding(tokens_BT), lengths_B))

@@ -1,0 +1,56 @@
+"""The base of everything a person can write in an experiment file, and helpers for ``{name: {options}}`` entries."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+
+class Strict(BaseModel):
+    """Immutable, and a key that is not known is an error: what is configured takes effect or is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def _named(value: Any) -> Any:
+    """``kteps`` -> ``{name: kteps}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _tagged(value: Any) -> Any:
+    """``clip`` and ``{clip: {norm: 1}}`` -> ``{name: clip, norm: 1}``."""
+    if isinstance(value, dict) and len(value) == 1 and "name" not in value:
+        ((name, options),) = value.items()
+        return {"name": name, **options} if isinstance(options, dict) else {"name": name, "value": options}
+    return _named(value)
+
+
+def _untagged(value: Any) -> Any:
+    options = value.model_dump()
+    name = options.pop("name")
+    return {name: options} if options else name
+
+
+def choice(*classes: Any) -> Any:
+    """A field that holds one of ``classes``, chosen by ``name``; the name alone stands for its defaults."""
+    union: Any = classes[0]
+    for other in classes[1:]:
+        union = union | other
+    if len(classes) == 1:
+        return Annotated[union, BeforeValidator(_named)]
+    return Annotated[Annotated[union, Field(discriminator="name")], BeforeValidator(_named)]
+
+
+def entry(*classes: Any) -> Any:
+    """Like ``choice``, written as ``{name: {options}}``: the form of list entries such as ``uplink``."""
+    return Annotated[
+        Annotated[union_of(classes), Field(discriminator="name")],
+        BeforeValidator(_tagged),
+        PlainSerializer(_untagged),
+    ]
+
+
+def union_of(classes: tuple[Any, ...]) -> Any:
+    union: Any = classes[0]
+    for other in classes[1:]:
+        union = union | other
+    return union

@@ -1,0 +1,165 @@
+"""Word vectors from files, and the embedding table that starts from them.
+
+Legend: W words that have a vector, V vocabulary, D embedding.
+"""
+
+import gzip
+import zipfile
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.errors import UserError
+from fedtext.seeding import generator
+from fedtext.text.tokens import PAD, PAD_ID
+
+_KEY = "model.embedding.init.file.path"
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """``vectors_WD[i]`` belongs to ``words[i]``; where a word stands twice, its first vector counts."""
+
+    words: list[str]
+    vectors_WD: NDArray[np.float32]
+
+    @cached_property
+    def row(self) -> dict[str, int]:
+        rows: dict[str, int] = {}
+        for i, word in enumerate(self.words):
+            rows.setdefault(word, i)
+        return rows
+
+
+def table(vocabulary: list[str], vectors: WordVectors, seed: int) -> NDArray[np.float32]:
+    """The initial embedding table (V x D).
+
+    A word without a vector is drawn from N(0, s^2), s being the standard deviation of the numbers found, so that it is
+    of their size. <pad> is zero. Raises UserError when no word at all has a vector.
+    """
+    found = [(i, vectors.row[word]) for i, word in enumerate(vocabulary) if word in vectors.row and word != PAD]
+    if not found:
+        raise UserError(
+            "none of the word vectors given by model.embedding.init belongs to a word of the corpus: check that they "
+            "are of its language and lower-cased like its texts"
+        )
+    rows, sources = (np.array(side) for side in zip(*found, strict=True))
+    known = vectors.vectors_WD[sources]
+    shape = (len(vocabulary), known.shape[1])
+    table_VD = generator(seed, "words without a vector").standard_normal(shape, np.float32) * known.std()
+    table_VD[rows] = known
+    table_VD[PAD_ID] = 0
+    return np.ascontiguousarray(table_VD, np.float32)
+
+
+def find_file(path: str, data: Path | None) -> Path:
+    """The file as given (from the working folder), else under the --data folder. Raises UserError if in neither."""
+    given = Path(path).expanduser()
+    candidates = [given] if data is None else [given, data / given]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise UserError(
+        f"no word vectors at {' or '.join(str(candidate) for candidate in candidates)}: correct {_KEY}, or use "
+        "model.embedding.init=random or word2vec"
+    )
+
+
+def read_vectors(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
+    """The vectors of the ``wanted`` words in a GloVe or word2vec text file (also .gz), or in an .npz with ``words``
+    and ``vectors``. Raises UserError, naming file and line, when the file is malformed or not ``dim`` wide."""
+    try:
+        return _read_npz(path, dim, wanted) if path.suffix == ".npz" else _read_text(path, dim, wanted)
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"word vectors in {path} cannot be read ({error}): correct {_KEY}") from error
+
+
+def _read_npz(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words, vectors_WD = arrays["words"].tolist(), arrays["vectors"]
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{path} holds no plain arrays 'words' (strings) and 'vectors' (words x dim) ({error}): save it with "
+            "numpy.savez(path, words=..., vectors=...)"
+        ) from error
+    if vectors_WD.ndim != 2 or len(words) != len(vectors_WD) or vectors_WD.dtype.kind not in "fiu":
+        raise UserError(
+            f"{path} has {len(words)} words but 'vectors' of shape {vectors_WD.shape} and type {vectors_WD.dtype}: "
+            "save one row of numbers per word"
+        )
+    if vectors_WD.shape[1] != dim:
+        raise UserError(
+            f"{path} has vectors of {vectors_WD.shape[1]} numbers but model.embedding.dim is {dim}: set it to "
+            f"{vectors_WD.shape[1]} or use another file"
+        )
+    if not np.isfinite(vectors_WD).all():
+        raise UserError(f"{path} holds numbers that are not finite: repair it")
+    keep = [i for i, word in enumerate(words) if word in wanted]
+    return WordVectors([words[i] for i in keep], vectors_WD[keep].astype(np.float32))
+
+
+def _read_text(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
+    words: list[str] = []
+    rows: list[NDArray[np.float32]] = []
+    for number, line in _lines(path):
+        if number == 1 and _is_header(line, path, dim):
+            continue
+        # A word may hold blanks itself (GloVe 840B has ". . ."), so the numbers are counted from the end.
+        word, *numbers = line.rstrip().rsplit(" ", dim)
+        if len(numbers) != dim or _is_number(word.rpartition(" ")[2], word):
+            raise _wrong_width(f"{path}, line {number},", len(line.split()) - 1, dim)
+        if word in wanted:
+            words.append(word)
+            rows.append(_numbers(numbers, path, number))
+    return WordVectors(words, np.array(rows, np.float32).reshape(len(words), dim))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered non-empty lines. Bytes that are not UTF-8 can only be in words, which then match none."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield number, line
+
+
+def _is_header(line: str, path: Path, dim: int) -> bool:
+    """word2vec's first line: how many words, how many numbers each. Raises UserError when those are not ``dim``."""
+    parts = line.split()
+    if len(parts) != 2 or dim == 1 or not all(part.isdigit() for part in parts):
+        return False
+    if int(parts[1]) != dim:
+        raise _wrong_width(f"{path}, line 1,", int(parts[1]), dim)
+    return True
+
+
+def _is_number(last: str, word: str) -> bool:
+    """Whether a word of several parts ends in a number: then the line has more numbers than were asked for."""
+    try:
+        return last != word and np.isfinite(float(last))
+    except ValueError:
+        return False
+
+
+def _numbers(parts: list[str], path: Path, number: int) -> NDArray[np.float32]:
+    try:
+        vector = np.array(parts, np.float32)
+    except ValueError:
+        vector = np.array([np.nan], np.float32)
+    if not np.isfinite(vector).all():
+        raise UserError(
+            f"{path}, line {number}: not {len(parts)} finite numbers after the word: repair or drop the line"
+        )
+    return vector
+
+
+def _wrong_width(where: str, width: int, dim: int) -> UserError:
+    return UserError(
+        f"{where} has {width} numbers after the word but model.embedding.dim is {dim}: set it to {width} if that is "
+        "the width of the whole file, else repair or drop the line"
+    )

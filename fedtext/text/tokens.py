@@ -1,0 +1,75 @@
+"""Texts, words and numbers.
+
+Legend: N texts, T tokens of all texts laid end to end, R rows of a client's own table.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAD, UNK = "<pad>", "<unk>"
+PAD_ID, UNK_ID = 0, 1
+
+
+def split_words(text: str, limit: int | None = None) -> list[str]:
+    """The words of a text, or its first ``limit``. Corpora bring their own word segmentation (KTEPS paper, section
+    5.1: "only split via space")."""
+    return text.split() if limit is None else text.split(None, limit)[:limit]
+
+
+def encode(
+    texts: Iterable[str], index: Mapping[str, int], max_length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Global rows of the first ``max_length`` words of each text, laid end to end.
+
+    ``index[word]`` must answer for every word (see WordIndex). A text without a word becomes one <unk>, so that every
+    text has a length of at least 1. Returns (tokens_T, offsets of N + 1).
+    """
+    words = [split_words(text, max_length) or [UNK] for text in texts]
+    offsets = np.zeros(len(words) + 1, np.int64)
+    np.cumsum([len(text) for text in words], out=offsets[1:])
+    rows = map(index.__getitem__, chain.from_iterable(words))
+    return np.fromiter(rows, np.int32, count=int(offsets[-1])), offsets
+
+
+def decode(
+    tokens_T: NDArray[np.int32], offsets: NDArray[np.int64], rows_R: NDArray[np.int32], vocabulary: list[str]
+) -> list[list[str]]:
+    """The words of each text again: local row -> global row -> word. Clipped and unknown words stay lost."""
+    words = [vocabulary[row] for row in rows_R[tokens_T]]
+    return [words[start:stop] for start, stop in pairwise(offsets)]
+
+
+# Treebank segmentation, as in FDU's labelled Amazon reviews. Each rule makes blanks around what stands alone there.
+_ABBREVIATION = r"(?:mr|mrs|ms|dr|jr|sr|st|vs|prof|inc|ft|(?:[a-z]\.)+[a-z])"
+_RULES: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r'(^|[\s(\[{<])"', r"\1 `` "),  # an opening quotation mark
+        (r'"', " '' "),
+        (r"\.\.\.", " ... "),
+        (r"([;@#$%&?!()\[\]{}<>]|--)", r" \1 "),
+        (r"([,:])(?!\d)", r" \1 "),  # but 1,000 and 2:00
+        # A full stop at the end of a word, also inside quotation marks, but not that of an abbreviation.
+        (rf"(?<![\w.])({_ABBREVIATION})\.(?=\s+\S)", r"\1" + "\0"),
+        (r"(?<=[^\s.])\.(?=[\s')]*(?:\s|$))", " . "),
+        ("\0", "."),
+        (r"([^'\s])'(?=\s|$)", r"\1 ' "),
+        (r"('s|'m|'d|'ll|'re|'ve|n't)(?=\s|$)", r" \1"),
+        (r"\bcannot\b", "can not"),
+        (r"\b(gon|wan)na\b", r"\1 na"),
+        (r"\bgotta\b", "got ta"),
+    )
+]
+
+
+def penn_tokens(text: str) -> str:
+    """Raw English text as lower-case Treebank words with one blank between them: ``It's "OK", isn't it?`` becomes
+    ``it 's `` ok '' , is n't it ?``."""
+    text = text.lower().replace("\0", " ")
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split())

@@ -1,0 +1,48 @@
+"""The shared vocabulary: the words that are most frequent over all clients.
+
+Each client counts the words of its own train texts; the server adds the counts up and keeps the most frequent. Words of
+validation and test texts are never counted. Texts are counted whole, so ``max_length`` does not change the vocabulary.
+
+The counts are an unprotected release: the server sees every word of every client with its frequency, and whoever holds
+the vocabulary learns that each word in it occurs in somebody's train texts. No mechanism or ledger covers this step.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from fedtext.text.tokens import PAD, UNK, UNK_ID, split_words
+
+SPECIAL = (PAD, UNK)
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """One client's count of each word in its texts."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(split_words(text))
+    return counts
+
+
+def build_vocabulary(client_counts: Iterable[Counter[str]], size: int) -> list[str]:
+    """The ``size`` most frequent words by summed counts, after <pad> (0) and <unk> (1).
+
+    Equally frequent words are taken in alphabetical order, so the result depends on the counts alone. Words of a text
+    that look like <pad> or <unk> are not counted.
+    """
+    total: Counter[str] = Counter()
+    for counts in client_counts:
+        total.update(counts)
+    for word in SPECIAL:
+        total.pop(word, None)
+    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    return [*SPECIAL, *(word for word, _ in ranked[:size])]
+
+
+class WordIndex(dict[str, int]):
+    """Word to global row; every other word, and a text's own "<pad>", is <unk>."""
+
+    def __init__(self, vocabulary: list[str]) -> None:
+        super().__init__({word: row for row, word in enumerate(vocabulary) if word != PAD})
+
+    def __missing__(self, word: str) -> int:
+        return UNK_ID

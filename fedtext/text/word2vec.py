@@ -1,0 +1,104 @@
+"""Word vectors trained here: skip-gram (Mikolov et al. 2013) by gensim, on a corpus's unlabeled texts.
+
+The unlabeled texts count as public: they are pooled, and what is learned from them costs no privacy.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from fedtext.errors import UserError
+from fedtext.text.embeddings import WordVectors
+from fedtext.text.tokens import split_words
+
+_log = logging.getLogger(__name__)
+
+# Fixed, and not the experiment's seed: like a downloaded file, the vectors are the same for all seeds of a comparison.
+_SEED = 1
+_MIN_COUNT = 2
+_WORDS_PER_SECOND = 150_000  # rough, on one core at 200 dimensions; only for the message
+
+
+def train_vectors(texts: list[str], dim: int, epochs: int, window: int, cache: Path) -> WordVectors:
+    """Vectors (W x dim) of all words that occur at least twice in ``texts``, from the ``cache`` folder where they were
+    trained before. One thread, so the numbers are reproducible. Raises UserError without gensim."""
+    key = _key(texts, dim, epochs, window)
+    cached = cache / f"word2vec-{key}.npz"
+    if cached.is_file():
+        with np.load(cached, allow_pickle=False) as arrays:
+            return WordVectors(arrays["words"].tolist(), arrays["vectors"])
+    model_class = _gensim()
+    sentences = [words for text in texts if (words := split_words(text))]
+    total = sum(map(len, sentences))
+    _log.warning(
+        "training word vectors (skip-gram, %d dimensions, %d epochs) on %d words of unlabeled text: about %.1f "
+        "minutes, once; then cached in %s",
+        dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
+    )  # fmt: skip
+    started = time.perf_counter()
+    try:
+        model = model_class(
+            sentences,
+            vector_size=dim,
+            window=window,
+            epochs=epochs,
+            sg=1,
+            min_count=_MIN_COUNT,
+            workers=1,
+            seed=_SEED,
+        )
+    except RuntimeError as error:  # gensim: nothing left to train on
+        raise UserError(
+            f"word vectors cannot be trained on {total} words of unlabeled text ({error}): use "
+            "model.embedding.init=random"
+        ) from error
+    _log.warning("word vectors trained in %.0f s", time.perf_counter() - started)
+    vectors = WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))
+    _save(cached, vectors)
+    return vectors
+
+
+def _gensim() -> type:
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise UserError(
+            "model.embedding.init=word2vec needs gensim, which is not installed: "
+            'pip install -c constraints.txt "fedtext[word2vec]"'
+        ) from error
+    return Word2Vec
+
+
+def _version() -> str:
+    """Of gensim, read without loading it, which takes a second."""
+    try:
+        return version("gensim")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _key(texts: list[str], dim: int, epochs: int, window: int) -> str:
+    """Of everything the vectors depend on."""
+    hasher = hashlib.sha256(f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}".encode())
+    for text in texts:
+        hasher.update(b"\0" + text.encode())
+    return hasher.hexdigest()[:32]
+
+
+def _save(path: Path, vectors: WordVectors) -> None:
+    """Written beside and renamed, so that a run that is killed, or runs at the same time, leaves no half file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, words=np.array(vectors.words), vectors=vectors.vectors_WD)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

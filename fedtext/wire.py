@@ -1,0 +1,74 @@
+"""Payload <-> bytes. Only this crosses from a client to the server; every byte count in a report is measured here.
+
+The encoding is safetensors: named tensors behind a JSON header, no code, no pickle.
+"""
+
+import json
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedtext.aggregation import Update
+from fedtext.models.recurrent import TABLE
+
+_SAMPLES, _ROWS = "#samples", "#rows"
+
+
+def encode(update: Update) -> bytes:
+    """A client's payload: its named tensors, its sample count, and the table rows it holds unless it holds all."""
+    content: dict[str, NDArray] = {name: np.ascontiguousarray(t) for name, t in update.tensors.items()}
+    content[_SAMPLES] = np.array([update.samples], np.int64)
+    if update.rows is not None:
+        content[_ROWS] = update.rows
+    return save(content)
+
+
+def decode(data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]]) -> Update:
+    """The update in ``data``, checked against the shared tensors the server expects.
+
+    Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, or with
+    rows that are not ascending rows of the table.
+    """
+    try:
+        content = load(bytes(data))
+    except SafetensorError as error:
+        raise ValueError(f"client {client} sent no readable payload: {error}") from error
+    if _SAMPLES not in content:
+        raise ValueError(f"client {client} sent a payload without its sample count")
+    samples, rows = int(content.pop(_SAMPLES)[0]), content.pop(_ROWS, None)
+    if set(content) != set(shapes):
+        raise ValueError(f"client {client} sent tensors {sorted(content)} where {sorted(shapes)} are shared")
+    for name, tensor in content.items():
+        expected = shapes[name]
+        if name == TABLE and rows is not None:
+            _check_rows(rows, expected[0], client)
+            expected = (len(rows), *expected[1:])
+        if tensor.shape != expected or tensor.dtype != np.float32:
+            raise ValueError(f"client {client} sent {name} as {tensor.dtype}{tensor.shape}, not float32{expected}")
+    return Update(client, samples, content, rows)
+
+
+def _check_rows(rows: NDArray, vocabulary: int, client: int) -> None:
+    inside = rows.ndim == 1 and (len(rows) == 0 or (rows.min() >= 0 and rows.max() < vocabulary))
+    if rows.dtype != np.int32 or not inside or np.unique(rows).size != rows.size:
+        raise ValueError(f"client {client} sent rows that are not distinct rows of a table of {vocabulary}")
+
+
+def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes that float32 tensors of these shapes take when encoded, without encoding them: what a server sends down.
+
+    Equal to ``len(save(tensors))``; nothing to send takes nothing.
+    """
+    if not shapes:
+        return 0
+    header, end = {}, 0
+    for name in sorted(shapes):
+        size = 4 * prod(shapes[name])
+        header[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [end, end + size]}
+        end += size
+    length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
+    return 8 + -(-length // 8) * 8 + end

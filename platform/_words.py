@@ -1,0 +1,55 @@
+"""The command line: what the commands have in common."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedtext.errors import UserError
+
+EPILOG = """\
+any key of the experiment can be set on the command line:
+
+  training.rounds=3  method.lambda1=0.05  uplink='[{gaussian: {sigma: 0.01}}]'  method=fedavg
+
+A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
+Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
+runs/, and --resume RUN continues it after anything that stopped it.
+"""
+
+
+def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    """The words that run and sweep share."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m platform.{name}",
+        description=description,
+        epilog=f"examples:\n{example}\n{EPILOG}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("experiment", nargs="?", help="experiment file (YAML)")
+    made.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
+    made.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    made.add_argument("--name", help="name of the run (else the experiment's name and the time)")
+    made.add_argument("--seed", type=int, help="the same as seed=N")
+    made.add_argument("--resume", metavar="RUN", help="continue this run, from its last completed rounds")
+    made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
+    made.add_argument("--num-cpus", type=int, metavar="N", help="logical CPUs of a Ray started here")
+    made.add_argument("--num-gpus", type=int, metavar="N", help="logical GPUs of a Ray started here")
+    made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
+    return made
+
+
+def guarded(main: Callable[[Sequence[str] | None], int]) -> Callable[[], int]:
+    """Bad input ends a command with its sentence on stderr and exit status 2, never with a traceback."""
+
+    def command() -> int:
+        try:
+            return main(None)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("interrupted; --resume continues what was begun", file=sys.stderr)
+            return 130
+
+    return command

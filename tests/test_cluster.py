@@ -1,0 +1,363 @@
+"""The several-node cluster on one machine, really started, and the files for real clusters."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.local import LocalCluster, available
+from fedtext.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+ROOM = REPOSITORY / "cluster"
+REASON = available()
+needs_namespaces = pytest.mark.skipif(REASON is not None, reason=f"no cluster of several nodes here: {REASON}")
+RAY_VERSION = re.search(r"^ray==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
+
+# Runs on one node, places an actor on the other, and prints what both see.
+DRIVER = """
+import json, os, socket, sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
+
+def seen(folder):
+    context = ray.get_runtime_context()
+    node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
+    return {"host": socket.gethostname(), "ip": node["NodeManagerAddress"], "cwd": os.getcwd(),
+            "folder": sorted(os.listdir(folder)), "gpus": ray.cluster_resources().get("GPU", 0)}
+
+@ray.remote(num_cpus=0)
+class Eyes:
+    def seen(self, folder):
+        return seen(folder)
+
+ray.init(log_to_driver=False)
+here = ray.get_runtime_context().get_node_id()
+there = next(node["NodeID"] for node in ray.nodes() if node["NodeID"] != here)
+actor = Eyes.options(scheduling_strategy=Affinity(there, soft=False)).remote()
+print(json.dumps([seen(sys.argv[1]), ray.get(actor.seen.remote(sys.argv[1]), timeout=60)]))
+"""
+
+
+def network_namespaces(pids: list[int]) -> set[str]:
+    return {os.readlink(f"/proc/{pid}/ns/net") for pid in pids}
+
+
+def held_namespaces() -> set[str]:
+    """Every network namespace that some process of this machine is in."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(link))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def interfaces(prefix: str) -> list[str]:
+    return [path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith(prefix)]
+
+
+def assert_nothing_left(pids: list[int], spaces: set[str], names: set[str], folder: Path) -> None:
+    assert pids
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert spaces.isdisjoint(held_namespaces())
+    assert len(names) == 1
+    assert names.isdisjoint(interfaces("ft"))
+    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
+    assert not folder.exists()
+
+
+def ask(cluster: LocalCluster, path: str, headers: dict[str, str]) -> Any:
+    """The dashboard's answer to a request from outside the cluster, whatever proxy this machine has."""
+    request = urllib.request.Request(cluster.jobs_address + path, headers=headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def node_states(cluster: LocalCluster) -> list[str]:
+    token = Path(cluster.env()["RAY_AUTH_TOKEN_PATH"]).read_text()
+    answer = ask(cluster, "/api/v0/nodes", {"Authorization": f"Bearer {token}"})
+    return sorted(node["state"] for node in answer["data"]["result"]["result"])
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in a minute"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secret")
+    (folder / "file").write_text("only the head sees me")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(secret: Path) -> Iterator[LocalCluster]:
+    # Hiding the Python environment as well: it must stay usable, as where .venv lies in the repository.
+    environment = [Path(sys.prefix)] if sys.prefix != sys.base_prefix else []
+    with LocalCluster(nodes=2, cpus=1, gpus=2, hide=[secret, REPOSITORY, *environment], cwd=secret) as cluster:
+        yield cluster
+
+
+@needs_namespaces
+@pytest.mark.ray
+class TestTwoNodes:
+    @pytest.mark.parametrize("node", [0, 1])
+    def test_an_actor_on_the_other_node_is_elsewhere(self, cluster: LocalCluster, secret: Path, node: int) -> None:
+        done = cluster.run(["python", "-c", DRIVER, str(secret)], node=node, timeout=120)
+        assert done.returncode == 0, done.stderr
+        driver, actor = json.loads(done.stdout.splitlines()[-1])
+        assert (driver["host"], actor["host"]) == (f"node{node}", f"node{1 - node}")
+        assert (driver["ip"], actor["ip"]) == (cluster.ip(node), cluster.ip(1 - node))
+        by_host = {driver["host"]: driver, actor["host"]: actor}
+        assert by_host["node0"]["folder"] == ["file"]
+        assert by_host["node1"]["folder"] == []
+        assert driver["gpus"] == 4
+
+    def test_the_repository_is_hidden_on_the_second_node_only(self, cluster: LocalCluster) -> None:
+        look = ["python", "-c", f"import os; print(os.path.exists({str(REPOSITORY / 'pyproject.toml')!r}))"]
+        assert [cluster.run(look, node=node).stdout.strip() for node in (0, 1)] == ["True", "False"]
+        assert cluster.run(["pwd"]).stdout.strip() == str(cluster.cwd)
+        assert not Path(cluster.run(["pwd"], node=1).stdout.strip()).is_relative_to(REPOSITORY)
+
+    def test_a_job_is_submitted_with_the_token(self, cluster: LocalCluster) -> None:
+        job = "import os; print('the job ran on', os.uname().nodename)"
+        done = cluster.run(["ray", "job", "submit", "--", "python", "-c", job], timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "the job ran on node0" in done.stdout
+
+    def test_a_wrong_token_is_refused(self, cluster: LocalCluster, tmp_path: Path) -> None:
+        wrong = tmp_path / "token"
+        wrong.write_text("0" * 64)
+        done = cluster.run(["ray", "job", "list"], env={"RAY_AUTH_TOKEN_PATH": str(wrong)}, timeout=120)
+        assert done.returncode != 0
+        assert "authentication" in (done.stdout + done.stderr).lower()
+        for headers in ({}, {"Authorization": f"Bearer {wrong.read_text()}"}):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                ask(cluster, "/api/jobs/", headers)
+            assert refused.value.code in (401, 403)
+
+    def test_the_user_s_own_token_is_not_used(self, cluster: LocalCluster) -> None:
+        token = Path(cluster.env()["RAY_AUTH_TOKEN_PATH"])
+        assert not token.is_relative_to(Path.home() / ".ray")
+        assert token.stat().st_mode & 0o077 == 0
+
+    def test_commands_get_their_signals_and_give_their_status(self, cluster: LocalCluster) -> None:
+        assert cluster.run(["sh", "-c", "echo out; echo err >&2; exit 5"]).returncode == 5
+        assert cluster.run(["no-such-command"]).returncode == 127
+        assert cluster.run(["sh", "-c", "kill -9 $$"]).returncode == -signal.SIGKILL
+        with pytest.raises(subprocess.TimeoutExpired):
+            cluster.run(["sleep", "1000"], timeout=0.2)
+        polite = (
+            "import signal, sys; signal.signal(15, lambda *_: sys.exit(9)); print('on', flush=True); signal.pause()"
+        )
+        process = cluster.popen(["python", "-c", polite], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "on\n"
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 9
+
+
+@needs_namespaces
+@pytest.mark.ray
+def test_a_lost_node_is_noticed_and_a_failing_body_leaves_nothing_behind() -> None:
+    # By default Ray gives a silent node half a minute.
+    patience = {"initial_delay": 1000, "period": 500, "timeout": 2000}  # milliseconds
+    node_env = {f"RAY_health_check_{name}_ms": str(value) for name, value in patience.items()}
+    cluster = LocalCluster(nodes=2, cpus=1, node_env=node_env)
+    pids: list[int] = []
+    spaces: set[str] = set()
+    names: set[str] = set()
+    folder = Path()
+    before = interfaces(f"ft{os.getpid()}")  # the other cluster of this module
+
+    def fail_in_the_middle() -> None:
+        nonlocal pids, spaces, names, folder
+        with cluster:
+            folder = Path(cluster.env()["RAY_AUTH_TOKEN_PATH"]).parent
+            busy = cluster.popen(["sh", "-c", "echo on; sleep 1000"], node=1, stdout=subprocess.PIPE, text=True)
+            assert busy.stdout is not None
+            assert busy.stdout.readline() == "on\n"
+            pids = cluster.pids(0) + cluster.pids(1)
+            spaces = network_namespaces(pids)
+            names = set(interfaces(f"ft{os.getpid()}")) - set(before)
+            assert len(spaces) == 2
+            lost = cluster.pids(1)
+            cluster.kill_node(1)
+            busy.communicate()
+            assert busy.returncode == -signal.SIGKILL
+            assert [pid for pid in lost if Path(f"/proc/{pid}").exists()] == []
+            with pytest.raises(UserError, match="node 1 of the local cluster is not running"):
+                cluster.run(["true"], node=1)
+            eventually(lambda: node_states(cluster) == ["ALIVE", "DEAD"])
+            raise RuntimeError("the body failed")
+
+    with pytest.raises(RuntimeError, match="the body failed"):
+        fail_in_the_middle()
+    assert_nothing_left(pids, spaces, names, folder)
+    cluster.stop()  # a second time: nothing to do
+    with pytest.raises(UserError, match="not running"):
+        cluster.run(["true"])
+
+
+@needs_namespaces
+def test_a_killed_owner_leaves_no_process_and_no_interface() -> None:
+    owner = """
+import json, pathlib, sys, tempfile, time
+from cluster import namespaces
+folder = pathlib.Path(tempfile.mkdtemp())
+(folder / "hosts").touch()
+switch = namespaces.Switch()
+node = namespaces.hold_node("node0", folder / "hosts", [], folder)
+switch.attach(0, node.pid)
+print(json.dumps([switch.interface, switch.holder.pid, node.pid]), flush=True)
+time.sleep(1000)
+"""
+    process = subprocess.Popen([sys.executable, "-c", owner], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    interface, *holders = json.loads(process.stdout.readline())
+    assert interfaces(interface) == [interface]
+    process.kill()
+    process.communicate()
+    eventually(lambda: not any(Path(f"/proc/{holder}").exists() for holder in holders))
+    eventually(lambda: interfaces(interface) == [])
+
+
+def command(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        [sys.executable, "-m", "cluster", *arguments], cwd=cwd, env=env, capture_output=True, text=True
+    )
+
+
+@needs_namespaces
+@pytest.mark.ray
+def test_the_command_passes_output_and_status_through(tmp_path: Path) -> None:
+    done = command("--nodes", "1", "--cpus", "1", "--", "sh", "-c", "pwd; echo $RAY_ADDRESS; exit 3", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines()[0] == str(tmp_path)
+    assert re.fullmatch(r"[\d.]+:6379", done.stdout.splitlines()[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no command: put it after --"),
+        (["--nodes", "two", "--", "ls"], "invalid int value: 'two'"),
+        (["--nodes", "0", "--", "ls"], "a local cluster has 1 to 200 nodes, not 0"),
+        (["--gpus", "-1", "--", "ls"], "at least 1 CPU and no fewer than 0 GPUs"),
+        (["--hide", "/no/such/folder", "--", "ls"], "the folder to hide does not exist: /no/such/folder"),
+        (["--node", "2", "--hyde", ".", "--", "ls"], "unrecognized arguments: --hyde ."),
+    ],
+)
+def test_bad_arguments_are_one_sentence(arguments: list[str], says: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"workdir": Path("/tmp") / ("long" * 20)}, "is longer than"),
+        ({"hide": [Path("/tmp")], "workdir": Path("/tmp/ft-hidden")}, "own working folder"),
+    ],
+)
+def test_a_cluster_that_cannot_start_says_why(options: dict[str, Any], says: str) -> None:
+    try:
+        with pytest.raises(UserError, match=says):
+            LocalCluster(**options).start()
+    finally:
+        Path(options["workdir"]).rmdir()  # asked for, so it is kept; it is empty
+
+
+def text(name: str) -> str:
+    return (ROOM / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["ray-up/onprem.yaml", "ray-up/aws.yaml"])
+def test_ray_up_files_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    pytest.importorskip("jsonschema")
+    monkeypatch.chdir(REPOSITORY)
+    config = util.prepare_config(yaml.safe_load(text(name)))
+    util.validate_config(config)
+    for local in config["file_mounts"].values():
+        assert local.startswith("~") or Path(local).exists(), local
+    installs = [line for line in config["setup_commands"] if "pip install" in line]
+    assert installs
+    assert all('-c constraints.txt ".[platform]"' in line for line in installs)
+    for role in ("head", "worker"):
+        start = next(line for line in config[f"{role}_start_ray_commands"] if "ray start" in line)
+        assert "export RAY_AUTH_MODE=token" in start
+    assert "MLFLOW_TRACKING_URI=http" in config["head_start_ray_commands"][-1]
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert f"ray up cluster/{name}" in text(name)
+    assert re.search(
+        r"ray job submit --address \S+ --working-dir \. -- python -m platform.sweep kteps.yaml", text(name)
+    )
+
+
+def test_aws_has_a_head_and_gpu_workers() -> None:
+    config = yaml.safe_load(text("ray-up/aws.yaml"))
+    assert config["head_node_type"] == "head"
+    worker = config["available_node_types"]["gpu_worker"]
+    assert worker["node_config"]["InstanceType"].startswith("g")
+    assert worker["min_workers"] <= worker["max_workers"] <= config["max_workers"]
+
+
+def test_the_rayjob_runs_the_command_with_token_gpu_and_tracking() -> None:
+    job = yaml.safe_load(text("kuberay/rayjob.yaml"))
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    spec, cluster = job["spec"], job["spec"]["rayClusterSpec"]
+    assert spec["entrypoint"].startswith("python -m platform.sweep kteps.yaml")
+    assert "resources.gpus_per_actor=0.25" in spec["entrypoint"]
+    assert spec["shutdownAfterJobFinishes"] is True
+    assert spec["ttlSecondsAfterFinished"] > 0
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert cluster["rayVersion"] == RAY_VERSION
+    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    (group,) = cluster["workerGroupSpecs"]
+    (worker,) = group["template"]["spec"]["containers"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert "nvidia.com/gpu" not in head["resources"]["limits"]
+    assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for container in (head, worker):
+        assert any(entry["name"] == "MLFLOW_TRACKING_URI" and entry["value"] for entry in container["env"])
+    assert "workingDir" not in head  # the image's: the repository
+    assert not worker["workingDir"].endswith("fedtext")
+
+
+def test_every_image_has_the_version_of_ray_that_was_tested() -> None:
+    found = {
+        name: set(re.findall(r"rayproject/ray:([\d.]+)-py311", text(name)))
+        for name in ("Dockerfile", "ray-up/aws.yaml")
+    }
+    assert found == {"Dockerfile": {RAY_VERSION}, "ray-up/aws.yaml": {RAY_VERSION}}
+    tags = {
+        name: set(re.findall(r"fedtext:ray([\d.]+\d)", text(name))) for name in ("Dockerfile", "kuberay/rayjob.yaml")
+    }
+    assert tags == {"Dockerfile": {RAY_VERSION}, "kuberay/rayjob.yaml": {RAY_VERSION}}
+
+
+def test_the_image_holds_every_room_that_a_command_needs() -> None:
+    copied = set(re.findall(r"^COPY \S+ (\w+) \1$", text("Dockerfile"), re.MULTILINE))
+    assert copied == {"fedtext", "platform", "dashboards", "tune_spaces", "actors", "cluster"}

@@ -1,0 +1,94 @@
+"""The same numbers from every fleet, however clients are packed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from actors.cluster import connect
+from actors.fleet import RayFleet, ship
+from actors.placement import Plan
+from fedtext.checkpoint import Checkpoints
+from fedtext.corpora.types import Corpus
+from fedtext.experiment import Experiment
+from fedtext.federation import Federation, fingerprint
+from fedtext.fleet import Fleet, LocalFleet
+from fedtext.parameters import initial
+from tests import tiny
+
+CORPUS = tiny.corpus(clients=16)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    connect(None, num_cpus=4)
+    yield
+    ray.shutdown()
+
+
+def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
+    """Everything a run computes: server weights, the clients' accuracies of each round, the clients' private states."""
+    federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
+    accuracies = [row["clients"] for row in federation.run()]
+    return federation.flat.tobytes(), accuracies, fleet.private_states()
+
+
+def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
+    return LocalFleet(experiment, corpus, initial(experiment, corpus)[1])
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("cluster")
+def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
+    experiment = tiny.experiment("kteps", uplink=[{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 0.01}}])
+    expected = final(experiment, local(experiment))
+    private = initial(experiment, CORPUS)[1]
+    for actors in (1, 2, 4):
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 0, 1), None)
+        assert len(fleet.actors) == actors
+        assert final(experiment, fleet) == expected
+        fleet.close()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "kteps", "local_only", "pooled"])
+def test_an_interrupted_run_continues_to_the_same_weights(method: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "training": {"rounds": 3, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.01, "persist": True}},
+        "participation": {"fraction": 0.5, "dropout": 0.2},
+    }
+    experiment = tiny.experiment(method, **changes)
+    shared = initial(experiment, CORPUS)[0]
+    whole = Federation(experiment, shared, local(experiment), None)
+    rows = list(whole.run())
+
+    checkpoints = Checkpoints(tmp_path, fingerprint(experiment, CORPUS))
+    interrupted = Federation(experiment, shared, local(experiment), checkpoints).run()
+    next(interrupted), next(interrupted)
+    continued = Federation(experiment, shared, local(experiment), checkpoints)
+    assert [row["round"] for row in continued.history] == [1, 2]
+    last = list(continued.run())
+    assert [row["round"] for row in last] == [3]
+    assert continued.flat.tobytes() == whole.flat.tobytes()
+    assert [row["clients"] for row in continued.history] == [row["clients"] for row in rows]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "kteps", "pooled"])
+def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
+    own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
+    assert final(own, local(own)) == final(everything, local(everything))
+
+
+def test_rows_no_client_trains_on_stay_as_they_were_unless_noise_covers_them() -> None:
+    corpus = tiny.corpus(clients=2, vocabulary=60)
+    trained = np.unique(np.concatenate([c.rows_R[: c.train_rows] for c in corpus.clients]))
+    untouched = np.setdiff1d(np.arange(60), trained)
+    assert len(untouched)
+    for uplink, moved in (([], False), ([{"gaussian": {"sigma": 0.1}}], True)):
+        experiment = tiny.experiment("fedavg", uplink=uplink)
+        shared = initial(experiment, corpus)[0]
+        federation = Federation(experiment, shared, local(experiment, corpus), None)
+        list(federation.run())
+        same = federation.state["embedding.weight"][untouched] == shared["embedding.weight"][untouched]
+        assert same.all() != moved

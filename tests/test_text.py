@@ -1,0 +1,235 @@
+"""Words, vocabularies and word vectors."""
+
+import gzip
+import logging
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedtext.corpora.demo import DemoCorpus
+from fedtext.corpora.fdu import FDUCorpus
+from fedtext.corpora.prepare import prepare
+from fedtext.errors import UserError
+from fedtext.models.config import Embedding
+from fedtext.text.embeddings import WordVectors, read_vectors, table
+from fedtext.text.tokens import decode, encode, penn_tokens, split_words
+from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
+from fedtext.text.word2vec import train_vectors
+from tests.data import real_data
+
+# Words and numbers
+
+
+def test_words_are_what_stands_between_blanks() -> None:
+    assert split_words(" it 's  a-ok,\tfine\n") == ["it", "'s", "a-ok,", "fine"]
+    assert split_words("a b c", 2) == ["a", "b"]
+    assert split_words("", 2) == []
+
+
+def test_encode_and_decode_by_hand() -> None:
+    vocabulary = ["<pad>", "<unk>", "a", "b"]
+    tokens_T, offsets = encode(["b a b a", "", "x <pad> b"], WordIndex(vocabulary), max_length=3)
+    assert tokens_T.tolist() == [3, 2, 3, 1, 1, 1, 3]
+    assert offsets.tolist() == [0, 3, 4, 7]
+    same = np.arange(4, dtype=np.int32)
+    assert decode(tokens_T, offsets, same, vocabulary) == [["b", "a", "b"], ["<unk>"], ["<unk>", "<unk>", "b"]]
+
+
+def test_vocabulary_sums_clients_and_breaks_ties_alphabetically() -> None:
+    first, second = count_words(["b c c", "z"]), count_words(["b a y", "<unk> <unk> <unk> <pad> <pad> <pad>"])
+    assert first == Counter(b=1, c=2, z=1)
+    assert build_vocabulary([first, second], 10) == ["<pad>", "<unk>", "b", "c", "a", "y", "z"]
+    assert build_vocabulary([second, first], 3) == ["<pad>", "<unk>", "b", "c", "a"]
+    assert first == Counter(b=1, c=2, z=1)  # the client's own counts are left as they were
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ("It's OK, isn't it?", "it 's ok , is n't it ?"),
+        ('He said "Buy it!" twice.', "he said `` buy it ! '' twice ."),
+        ("We'll see... I'd've gone", "we 'll see ... i'd 've gone"),
+        ("Paid $1,200 (50% off) at 2:00.", "paid $ 1,200 ( 50 % off ) at 2:00 ."),
+        ("I cannot -- and won't -- stop", "i can not -- and wo n't -- stop"),
+        ("Mr. Smith of the U.S. army", "mr. smith of the u.s. army"),
+        ("My friends' 2.5 inch TV.It broke", "my friends ' 2.5 inch tv.it broke"),
+        ("You're gonna love it; well-made & solid", "you 're gon na love it ; well-made & solid"),
+        ("  ", ""),
+    ],
+)
+def test_raw_text_is_cut_like_the_labelled_reviews(raw: str, words: str) -> None:
+    assert penn_tokens(raw) == words
+
+
+def test_unlabeled_fdu_is_cut_like_labelled_fdu() -> None:
+    """Labelled Amazon reviews, with their quotation marks made plain again, come out of the cutting as they were."""
+    data = real_data("fdu_mtl/fdu_mtl.parquet")
+    kept = total = 0
+    for text in FDUCorpus(clients=("baby", "music")).read(data, 0).clients[0].train.texts[:300]:
+        before = Counter(text.split())
+        again = Counter(penn_tokens(text.replace("``", '"').replace("''", '"')).split())
+        kept, total = kept + (before & again).total(), total + before.total()
+    assert kept / total > 0.99
+
+
+# Word vectors from files
+
+GLOVE = "a 1 2\n. . . 3 4\nb -0.5 1e-3\n"
+
+
+def test_text_files_with_and_without_header_or_compression(tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").write_text(GLOVE)
+    (tmp_path / "word2vec.vec").write_text("3 2\n" + GLOVE)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(GLOVE.encode()))
+    for name in ("glove.txt", "word2vec.vec", "packed.txt.gz"):
+        vectors = read_vectors(tmp_path / name, 2, {"b", "a", "c", ". . ."})
+        assert vectors.words == ["a", ". . .", "b"]
+        assert vectors.vectors_WD.dtype == np.float32
+        np.testing.assert_allclose(vectors.vectors_WD, [[1, 2], [3, 4], [-0.5, 1e-3]])
+    assert read_vectors(tmp_path / "glove.txt", 2, {"b"}).words == ["b"]
+
+
+def test_npz_files(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.npz"
+    np.savez(path, words=np.array(["a", "b"]), vectors=np.array([[1.0, 2.0], [3.0, 4.0]], np.float16))
+    vectors = read_vectors(path, 2, {"b"})
+    assert vectors.words == ["b"]
+    assert vectors.vectors_WD.tolist() == [[3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("a 1 2 3\n", r"v\.txt, line 1, has 3 numbers after the word but model\.embedding\.dim is 2: set it to 3"),
+        ("9 300\na 1 2\n", r"v\.txt, line 1, has 300 numbers"),
+        ("a 1 2\nb 1\n", r"v\.txt, line 2, has 1 numbers"),
+        ("a 1 2\nb 1 2 3\n", r"v\.txt, line 2, has 3 numbers"),
+        ("a 1 2\nb 1 x\n", r"v\.txt, line 2: not 2 finite numbers"),
+        ("a 1 2\nb 1 nan\n", r"v\.txt, line 2: not 2 finite numbers"),
+    ],
+)
+def test_malformed_text_files_name_the_line(tmp_path: Path, content: str, complaint: str) -> None:
+    (tmp_path / "v.txt").write_text(content)
+    with pytest.raises(UserError, match=complaint):
+        read_vectors(tmp_path / "v.txt", 2, {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"words": ["a"], "vectors": [[1.0, 2.0, 3.0]]}, "vectors of 3 numbers but .* is 2: set it to 3"),
+        ({"words": ["a"]}, "no plain arrays"),
+        ({"words": ["a", "b"], "vectors": [[1.0, 2.0]]}, r"2 words but 'vectors' of shape \(1, 2\)"),
+        ({"words": ["a"], "vectors": [["x", "y"]]}, "type <U1"),
+        ({"words": ["a"], "vectors": [[1.0, np.inf]]}, "not finite"),
+    ],
+)
+def test_malformed_npz_files_are_refused(tmp_path: Path, arrays: dict[str, list[object]], complaint: str) -> None:
+    np.savez(tmp_path / "v.npz", **{name: np.array(values) for name, values in arrays.items()})
+    with pytest.raises(UserError, match=complaint):
+        read_vectors(tmp_path / "v.npz", 2, {"a", "b"})
+
+
+@pytest.mark.parametrize("name", ["v.npz", "v.txt.gz"])
+def test_files_that_are_not_what_their_name_says_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("neither")
+    with pytest.raises(UserError, match=name):
+        read_vectors(tmp_path / name, 2, {"a"})
+
+
+# The embedding table
+
+
+def test_table_draws_missing_words_at_the_size_of_the_found_ones() -> None:
+    vocabulary = ["<pad>", "<unk>", "known", *(f"w{i}" for i in range(400))]
+    known = np.array([[3.0, -3.0] * 10, [9.0] * 20], np.float32)
+    vectors = WordVectors(["known", "<pad>"], known)
+    table_VD = table(vocabulary, vectors, seed=1)
+    assert table_VD.shape == (403, 20)
+    assert table_VD.dtype == np.float32
+    assert not table_VD[0].any()
+    assert table_VD[2].tolist() == known[0].tolist()
+    assert table_VD[3:].std() == pytest.approx(3.0, rel=0.03)
+    assert abs(table_VD[3:].mean()) < 0.1
+    assert np.array_equal(table_VD, table(vocabulary, vectors, seed=1))
+    assert not np.array_equal(table_VD[1], table(vocabulary, vectors, seed=2)[1])
+
+
+def test_a_table_without_a_single_known_word_is_refused() -> None:
+    with pytest.raises(UserError, match="none of the word vectors"):
+        table(["<pad>", "<unk>", "a"], WordVectors(["b", "<pad>"], np.ones((2, 3), np.float32)), 0)
+
+
+def test_prepare_reports_the_coverage_of_a_file(tmp_path: Path) -> None:
+    config = DemoCorpus(clients=2, train=20, test=5, vocabulary=20)
+    plain = prepare(config, Embedding(), 0, None)
+    assert plain.table_VD is None
+    assert plain.coverage is None
+    known = plain.vocabulary[2:7]
+    (tmp_path / "v.txt").write_text("".join(f"{word} {i} 1\n" for i, word in enumerate(["zzz", *known])))
+    corpus = prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, tmp_path)  # found under --data
+    assert corpus.table_VD is not None
+    assert corpus.table_VD[2:7].tolist() == [[i, 1] for i in range(1, 6)]
+    assert corpus.coverage is not None
+    assert corpus.coverage.vocabulary == 5 / 20
+    all_words = [word for c in config.read(None, 0).clients for text in c.train.texts for word in text.split()]
+    assert corpus.coverage.tokens == pytest.approx(sum(word in known for word in all_words) / len(all_words))
+    assert corpus.digest == plain.digest
+    with pytest.raises(UserError, match=r"no word vectors at v\.txt"):
+        prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, None)
+
+
+# Word vectors trained here
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_word2vec_on_the_demo_is_reproducible_and_cached(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("gensim")
+    config, embedding = DemoCorpus(clients=4, train=100), Embedding(dim=16, init={"word2vec": {"epochs": 3}})
+    with caplog.at_level(logging.WARNING):
+        first = prepare(config, embedding, 0, None)
+    assert "training word vectors" in caplog.text
+    assert "minutes" in caplog.text
+    (file,) = cache.iterdir()
+    caplog.clear()
+    cached = prepare(config, embedding, 0, None)
+    assert caplog.text == ""
+    file.unlink()
+    again = prepare(config, embedding, 0, None)
+    for other in (cached, again):
+        assert other.table_VD is not None
+        assert first.table_VD is not None
+        assert np.array_equal(first.table_VD, other.table_VD)
+    assert first.coverage is not None
+    assert first.coverage.tokens > 0.95
+
+
+def test_word2vec_cache_tells_all_inputs_apart(cache: Path) -> None:
+    pytest.importorskip("gensim")
+    texts = ["a b a b", "b a c c"] * 5
+    for dim, epochs, window, used in ((4, 1, 2, texts), (5, 1, 2, texts), (4, 2, 2, texts), (4, 1, 3, texts)):
+        train_vectors(used, dim, epochs, window, cache)
+    train_vectors([*texts, "a"], 4, 1, 2, cache)
+    assert len(list(cache.iterdir())) == 5  # and nothing half written
+    assert train_vectors(texts, 4, 1, 2, cache).vectors_WD.shape == (3, 4)
+    assert len(list(cache.iterdir())) == 5
+
+
+def test_word2vec_without_enough_text_is_refused(cache: Path) -> None:
+    pytest.importorskip("gensim")
+    with pytest.raises(UserError, match="cannot be trained on 2 words"):
+        train_vectors(["a b", ""], 4, 1, 2, cache)
+
+
+def test_word2vec_without_gensim_says_how_to_install_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    with pytest.raises(UserError, match=r'pip install -c constraints\.txt "fedtext\[word2vec\]"'):
+        train_vectors(["a a"], 4, 1, 2, cache)

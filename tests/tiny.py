@@ -1,0 +1,58 @@
+"""Small corpora and experiments made in the test, for whatever needs no real text."""
+
+from typing import Any
+
+import numpy as np
+
+from fedtext.corpora.types import ClientData, Corpus, TokenSet
+from fedtext.experiment import Experiment
+
+
+def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
+    """``texts`` random texts of tokens low..high-1; the label is whether the first token is even."""
+    lengths = rng.integers(1, longest + 1, texts)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    tokens = rng.integers(low, high, offsets[-1]).astype(np.int32)
+    return TokenSet(tokens, offsets, (tokens[offsets[:-1]] % 2).astype(np.int64))
+
+
+def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 0) -> Corpus:
+    """Clients of different sizes whose vocabularies overlap in part; every client also has test-only rows."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(clients):
+        used = np.sort(rng.choice(np.arange(1, vocabulary), vocabulary // 2, replace=False))
+        cut = len(used) - 4
+        train = token_set(rng, texts + 3 * number, 1, cut + 1)
+        held = np.unique(train.tokens_T)
+        order = np.concatenate([held, np.setdiff1d(np.arange(1, len(used) + 1), held)])  # train's rows come first
+        place = np.zeros(len(used) + 1, np.int32)
+        place[order] = np.arange(1, len(order) + 1)
+        test = token_set(rng, 10, 1, len(used) + 1)
+        rows = np.concatenate([[0], used[order - 1]]).astype(np.int32)
+        made.append(
+            ClientData(
+                number,
+                f"client{number}",
+                rows,
+                len(held) + 1,
+                TokenSet(place[train.tokens_T], train.offsets, train.labels_N),
+                TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64)),
+                TokenSet(place[test.tokens_T], test.offsets, test.labels_N),
+            )
+        )
+    words = ["<pad>", "<unk>", *[f"w{n}" for n in range(2, vocabulary)]]
+    return Corpus("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None)
+
+
+def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
+    """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections."""
+    base: dict[str, Any] = {
+        "name": "tiny",
+        "corpus": {"name": "demo", "max_length": 9},
+        "model": {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}},
+        "method": method,
+        "training": {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+        "evaluation": {"personalize": {"steps": 4, "every": 2, "lr_multiplier": 0.1}},
+    }
+    return Experiment.model_validate(base | changes)

@@ -1,0 +1,95 @@
+"""From an experiment with a ``space:`` to the cases of a sweep: its baselines, then every point of the space."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ray import tune
+from ray.tune.search.variant_generator import generate_variants
+
+from fedtext import config
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+
+# How a dimension of the space may be written, and the arguments each form takes, in Ray Tune's own words.
+FORMS: dict[str, tuple[Any, int]] = {
+    "grid": (tune.grid_search, 0),
+    "choice": (tune.choice, 0),
+    "uniform": (tune.uniform, 2),
+    "loguniform": (tune.loguniform, 2),
+    "quniform": (tune.quniform, 3),
+    "randint": (tune.randint, 2),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trial to be: ``id`` names its folder, ``overrides`` the dimensions it differs in."""
+
+    id: str
+    label: str
+    baseline: bool
+    overrides: dict[str, Any]
+    experiment: Experiment
+
+
+def dimension(key: str, spec: dict[str, Any]) -> Any:
+    """``{loguniform: [0.001, 1]}`` -> ``tune.loguniform(0.001, 1)``. Raises UserError if it is not one of FORMS."""
+    if len(spec) != 1 or next(iter(spec)) not in FORMS:
+        raise UserError(f"space.{key}: write one of {', '.join(FORMS)}, such as {{grid: [0.0, 0.01]}}, not {spec}")
+    ((form, values),) = spec.items()
+    make, arguments = FORMS[form]
+    if not isinstance(values, list) or not values:
+        raise UserError(f"space.{key}.{form} needs a list of values, not {values!r}")
+    if not arguments:
+        return make(values)
+    if len(values) != arguments or not all(isinstance(value, int | float) for value in values):
+        raise UserError(f"space.{key}.{form} needs {arguments} numbers, not {values!r}")
+    try:
+        return make(*values)
+    except ValueError as error:
+        raise UserError(f"space.{key}.{form}: {error}") from error
+
+
+def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """Every point of the space: the whole grid, times ``tune.samples`` draws of its random dimensions, seeded."""
+    if not experiment.space:
+        yield {}
+        return
+    # Dots would nest in Tune's configuration; its keys are flat here.
+    space = {key.replace(".", "/"): dimension(key, spec) for key, spec in experiment.space.items()}
+    draws = random.Random(experiment.seed)  # only to derive Tune's own seeds
+    for _ in range(experiment.tune.samples):
+        for _, variant in generate_variants(space, random_state=draws.getrandbits(32)):
+            yield {key.replace("/", "."): _plain(value) for key, value in variant.items()}
+
+
+def cases(content: config.Content, experiment: Experiment, source: str) -> list[Case]:
+    """All cases of a sweep, each a complete experiment without a space of its own.
+
+    Raises UserError if a point of the space is not a valid experiment.
+    """
+    base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune")}
+    made: list[tuple[str, bool, dict[str, Any], Experiment]] = []
+    for method in experiment.baselines:
+        chosen = method.model_dump(mode="json")
+        made.append((method.name, True, {}, config.validate(base | {"method": chosen}, source)))
+    for point in points(experiment):
+        variant = config.validate(config.override(base, point), f"{source}, space {point}")
+        label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())
+        made.append((label or experiment.method.name, False, point, variant))
+    width = max(2, len(str(len(made) - 1)))
+    return [
+        Case(f"{number:0{width}d}-{variant.method.name}", label, baseline, point, variant)
+        for number, (label, baseline, point, variant) in enumerate(made)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Tune may draw numpy numbers; files hold Python's own."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,33 @@
+"""Finds an experiment file and turns it, with the command line's changes, into an experiment."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtext import config
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+
+SPACES = Path(__file__).parent
+
+
+def find(name: str) -> Path:
+    """The file ``name``: as a path, else in this folder. Raises UserError listing what is there."""
+    for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml")))
+    raise UserError(
+        f"there is no experiment file {name}, neither here nor in tune_spaces/: give a path, or one of {known}"
+    )
+
+
+def load(
+    name: str, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
+) -> tuple[config.Content, Experiment]:
+    """The file's content with ``key=value`` words and then ``changes`` applied, and the experiment it describes."""
+    path = find(name)
+    written = config.read(path)
+    pairs = dict(config.parse_override(word) for word in overrides)
+    content = config.override(written, pairs | (changes or {}))
+    return content, config.validate(content, path.name, path)
