@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     try:
         options, command = parse(argv)
         cluster = LocalCluster(options.nodes, options.cpus, options.gpus, options.hide, options.workdir)
-        print(f"cluster: starting {options.nodes} nodes", file=sys.stderr)
+        print(f"cluster: starting, nodes: {options.nodes}", file=sys.stderr)
         with cluster:
             print(f"cluster: up, dashboard {cluster.jobs_address}", file=sys.stderr)
             return attend(cluster.popen(command))

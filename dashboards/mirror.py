@@ -59,6 +59,7 @@ class Mirror:
         """Reads what an earlier process left in ``folder``. ``shown_uri`` is written there for a person to read."""
         self.folder, self.shown_uri = folder, shown_uri
         state = _read_json(folder / STATE_FILE)
+        self.recorded_at: str = state.get("uri", shown_uri)
         self.run_id: str | None = state.get("run_id")
         self.experiment_id: str | None = state.get("experiment_id")
         self.token: str | None = state.get("token")

@@ -23,6 +23,8 @@ from fedtext.errors import UserError
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
 HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+# What MLflow would print into the progress display.
+QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
@@ -145,9 +147,8 @@ def _sqlite_path(uri: str) -> Path | None:
 
 def _be_brief() -> None:
     """Short waits for servers, and no library lines between the progress display: failures are told by Tracker."""
-    for name, value in HTTP_LIMITS.items():
+    for name, value in (HTTP_LIMITS | QUIET).items():
         os.environ.setdefault(name, value)
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 

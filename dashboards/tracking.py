@@ -4,25 +4,24 @@ A tracking server that is away never stops training. What it misses is kept, sen
 the end, and spooled in the run folder (``spool.jsonl``) for a later Tracker if it does not come back.
 """
 
-import getpass
-import importlib.metadata
-import subprocess
+import json
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import requests
 import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
-from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE, MLFLOW_USER
 
 from dashboards.mirror import STATE_FILE, Description, End, Mirror, RunStatus
+from dashboards.provenance import experiment_tags, git_state, versions
 from dashboards.records import flatten
 from dashboards.store import Store, cause, redacted
-from dashboards.trial import About, Case, Dataset, Row, is_accuracy, last_values, one_line, title
+from dashboards.trial import About, Case, Dataset, Row, last_values, one_line, title
 from fedtext.experiment import Experiment
 
 RETRY_SECONDS = 30.0  # between two attempts: a server that does not answer costs a wait each time
@@ -70,7 +69,7 @@ class Tracker:
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
-            tags = {**self.tags, **_tags_of(dump), "fedtext.run": self.folder.name}
+            tags = {**self.tags, **experiment_tags(dump), "fedtext.run": self.folder.name}
             self._parent.open(_description(self.folder.name, dump, params, tags))
         self._deliver(self._parent)
 
@@ -101,7 +100,8 @@ class Tracker:
     ) -> None:
         """For a trial that ended in an earlier process: delivers what MLflow lacks of it, and its end, if anything."""
         mirror = self._trials.get(case.id)
-        if mirror and mirror.run_id and mirror.status == status and not mirror.owes_records:
+        known = mirror and mirror.run_id and mirror.recorded_at == self.store.shown
+        if mirror and known and mirror.status == status and not mirror.owes_records:
             return
         rows = list(rows)
         mirror = self._opened(case, about)
@@ -119,7 +119,7 @@ class Tracker:
             if mirror.status in ("", "RUNNING") and not mirror.end:
                 mirror.finish(End("KILLED", now))
         if self._parent:
-            self._parent.finish(_summary(status, now, best))
+            self._parent.finish(_summary(status, now, self.experiment.tune.metric, best))
         self._retry_at = 0.0
         for mirror in self._mirrors():
             mirror.retry_at = mirror.files_retry_at = 0.0
@@ -133,13 +133,35 @@ class Tracker:
                 f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
             )
 
+    def compare_path(self) -> str | None:
+        """The path of MLflow's page that compares the trials, to go behind a server's address; None without runs."""
+        runs = [mirror.run_id for mirror in self._trials.values() if mirror.run_id]
+        if not runs or not self._experiment_id:
+            return None
+        query = {"runs": json.dumps(runs), "experiments": json.dumps([self._experiment_id])}
+        return f"/#/compare-runs?{urlencode(query, quote_via=quote)}&workflowType=machine_learning"
+
+    def charts_path(self) -> str | None:
+        """Likewise for the page with the curves of this run's trials, the best by the metric first."""
+        if not self._experiment_id:
+            return None
+        metric, mode = self.experiment.tune.metric, self.experiment.tune.mode
+        query = {
+            "searchFilter": f"tags.`fedtext.run` = '{self.folder.name}' AND tags.`fedtext.case` != ''",
+            "orderByKey": f"metrics.`{metric}`",
+            "orderByAsc": str(mode == "min").lower(),
+            "compareRunsMode": "CHART",
+            "workflowType": "machine_learning",
+        }
+        return f"/#/experiments/{self._experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+
     def _opened(self, case: Case, about: About | None) -> Mirror:
         about = about or About()
         dump = case.experiment.model_dump(mode="json")
         params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
         tags = {
             **self.tags,
-            **_tags_of(dump),
+            **experiment_tags(dump),
             "baseline": str(case.baseline).lower(),
             "fedtext.run": self.folder.name,
             "fedtext.case": case.id,
@@ -224,52 +246,6 @@ class Tracker:
         self._told = True
 
 
-def versions() -> dict[str, str]:
-    """``version.*`` tags of what computes and what records."""
-    found = {"version.python": ".".join(str(part) for part in sys.version_info[:3])}
-    for package in ("torch", "ray", "mlflow"):
-        try:
-            found[f"version.{package}"] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_state() -> dict[str, str]:
-    """``git.commit`` and ``git.dirty`` of the code that runs; nothing where it is no git checkout."""
-
-    def git(*arguments: str) -> str:
-        folder = Path(__file__).parent
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-    try:
-        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":/")
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {MLFLOW_GIT_COMMIT: commit, "git.commit": commit, "git.dirty": str(bool(changes)).lower()}
-
-
-def _tags_of(dump: Mapping[str, Any]) -> dict[str, str]:
-    """What runs are filtered and grouped by, and what fills MLflow's own columns for the user and the command."""
-    command = Path(sys.argv[0] or "python")
-    return {
-        "method": dump["method"]["name"],
-        "corpus": dump["corpus"]["name"],
-        "seed": str(dump["seed"]),
-        MLFLOW_USER: _user(),
-        MLFLOW_SOURCE_TYPE: "LOCAL",
-        MLFLOW_SOURCE_NAME: f"{command.parent.name}/{command.name}".lstrip("/"),
-    }
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return "unknown"
-
-
 def _description(
     name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], dataset: Dataset | None = None
 ) -> Description:
@@ -281,16 +257,16 @@ def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:
     return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
 
 
-def _summary(status: RunStatus, now: float, best: tuple[Case, Iterable[Row]] | None) -> End:
-    """The end of a sweep: ``best.case``, and the accuracies and loss of that trial as ``best.*``.
+def _summary(status: RunStatus, now: float, metric: str, best: tuple[Case, Iterable[Row]] | None) -> End:
+    """The end of a sweep: ``best.case``, and that trial's value of the metric as ``best.<metric>``.
 
-    They have names of their own: under their usual ones the parent would stand among its trials a second time.
+    It has a name of its own: under the usual one the parent would stand among its trials a second time.
     """
     if best is None:
         return End(status, now)
     case, rows = best
-    values = last_values(rows)
-    metrics = {f"best.{name}": value for name, value in values.items() if is_accuracy(name) or name == "loss"}
+    value = last_values(rows).get(metric)
+    metrics = {f"best.{metric}": value} if value is not None else {}
     return End(status, now, {"best.case": case.id, "best.label": case.label}, metrics)
 
 

@@ -20,7 +20,7 @@ _SAMPLES, _ROWS = "#samples", "#rows"
 
 def encode(update: Update) -> bytes:
     """A client's payload: its named tensors, its sample count, and the table rows it holds unless it holds all."""
-    content: dict[str, NDArray] = {name: np.ascontiguousarray(t) for name, t in update.tensors.items()}
+    content: dict[str, NDArray] = {name: np.asarray(t, order="C") for name, t in update.tensors.items()}
     content[_SAMPLES] = np.array([update.samples], np.int64)
     if update.rows is not None:
         content[_ROWS] = update.rows

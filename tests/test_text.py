@@ -230,6 +230,6 @@ def test_word2vec_without_enough_text_is_refused(cache: Path) -> None:
 
 
 def test_word2vec_without_gensim_says_how_to_install_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim", None)
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(UserError, match=r'pip install -c constraints\.txt "fedtext\[word2vec\]"'):
         train_vectors(["a a"], 4, 1, 2, cache)

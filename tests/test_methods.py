@@ -1,0 +1,172 @@
+"""Every method on numbers worked out by hand, and its limiting cases."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fedtext.aggregation import Update, weighted_mean
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.methods import KTEPS, METHODS, FedAvg, LocalOnly, Pooled
+from fedtext.methods.base import Batch, Model
+from fedtext.methods.kteps import gram, hsic
+from fedtext.models.config import RecurrentClassifier
+from fedtext.models.recurrent import TABLE, Parts
+from fedtext.parameters import Layout, initial
+from tests import tiny
+
+STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}
+
+
+def updates() -> list[Update]:
+    """Two clients with 1 and 3 samples; the first holds rows 0 and 1 of the table, the second rows 0 and 2."""
+    first = {TABLE: np.array([[4, 4], [8, 8]], np.float32), "head.weight": np.array([4, 0], np.float32)}
+    second = {TABLE: np.array([[0, 4], [4, 0]], np.float32), "head.weight": np.array([0, 4], np.float32)}
+    return [Update(0, 1, first, np.array([0, 1], np.int32)), Update(1, 3, second, np.array([0, 2], np.int32))]
+
+
+def test_fedavg_weighs_two_clients_by_their_samples() -> None:
+    mean = FedAvg().aggregate(STATE, updates(), uniform=False, holders_only=False)
+    # head: 1 + (1*4 + 3*0)/4 and 1 + (1*0 + 3*4)/4
+    # table: row 0 is held by both, (1*4 + 3*0)/4 and (1*4 + 3*4)/4; rows 1 and 2 were changed by one client each
+    assert mean["head.weight"].tolist() == [2, 4]
+    assert mean[TABLE].tolist() == [[1, 4], [2, 2], [3, 0]]
+
+
+def test_uniform_weights_and_rows_averaged_over_their_holders() -> None:
+    uniform = weighted_mean(STATE, updates(), uniform=True, holders_only=False)
+    assert uniform["head.weight"].tolist() == [3, 3]
+    assert uniform[TABLE].tolist() == [[2, 4], [4, 4], [2, 0]]
+    holders = weighted_mean(STATE, updates(), uniform=False, holders_only=True)
+    assert holders["head.weight"].tolist() == [2, 4]
+    assert holders[TABLE].tolist() == [[1, 4], [8, 8], [4, 0]]
+
+
+def test_a_round_without_participants_changes_nothing() -> None:
+    assert weighted_mean(STATE, [], uniform=False, holders_only=False) == STATE
+
+
+def model_and_batch(method: Any, texts: int = 5) -> tuple[Model, Batch]:
+    config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
+    torch.manual_seed(1)
+    network = method.network(Parts(config, classes=3, max_length=6)).double()
+    parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
+    parameters[TABLE] = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
+    lengths_B = torch.tensor([6, 2, 4, 1, 3])[:texts]
+    tokens_BT = torch.randint(1, 11, (texts, 6)) * (torch.arange(6) < lengths_B[:, None])
+    return Model(network, parameters), Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1, 0])[:texts])
+
+
+def test_kteps_without_its_weights_is_two_independent_losses() -> None:
+    method = KTEPS(lambda1=0, lambda2=0)
+    model, batch = model_and_batch(method)
+    terms = method.loss(model, {}, batch)
+    g_s, g_p, _, _ = model(batch)
+    assert set(terms) == {"ce_shared", "ce_private"}
+    assert torch.equal(terms["ce_shared"], cross_entropy(g_s, batch.labels_B))
+    assert torch.equal(terms["ce_private"], cross_entropy(g_p, batch.labels_B))
+
+
+def test_kteps_transfer_by_hand() -> None:
+    g_s, g_p = torch.tensor([[0.0, math.log(3)]]), torch.tensor([[math.log(4), 0.0]], requires_grad=True)
+    teacher, student = (1 / 4, 3 / 4), (4 / 5, 1 / 5)  # softmax at T = 1
+    printed = KTEPS(temperature=1).transfer(g_s, g_p)
+    assert printed.item() == pytest.approx(-(student[0] * math.log(teacher[0]) + student[1] * math.log(teacher[1])))
+    standard = KTEPS(temperature=1, distillation="standard").transfer(g_s, g_p)
+    assert standard.item() == pytest.approx(-(teacher[0] * math.log(student[0]) + teacher[1] * math.log(student[1])))
+    # T = 0.25 sharpens the teacher: odds 3 become 3^4
+    sharp = KTEPS(temperature=0.25).transfer(g_s, g_p)
+    assert sharp.item() == pytest.approx(-(student[0] * math.log(1 / 82) + student[1] * math.log(81 / 82)), rel=1e-5)
+
+
+@pytest.mark.parametrize("distillation", ["printed", "standard"])
+def test_kteps_transfer_teaches_the_private_branch_only(distillation: Literal["printed", "standard"]) -> None:
+    g_s, g_p = torch.randn(4, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)
+    KTEPS(distillation=distillation).transfer(g_s, g_p).backward()
+    assert g_s.grad is None
+    assert g_p.grad is not None
+
+
+def test_hsic_equals_its_definition_and_by_hand() -> None:
+    o_s, o_p = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 4, dtype=torch.float64)
+    centring = torch.eye(6, dtype=torch.float64) - 1 / 6
+    expected = torch.trace(gram(o_s, "median") @ centring @ gram(o_p, "median") @ centring) / 25
+    assert hsic(o_s, o_p).item() == pytest.approx(expected.item())
+    # two points: d^2 is its own median, so both Grams are [[1, 1/e], [1/e, 1]], centred (1 - 1/e)/2 * [[1,-1],[-1,1]]
+    points = torch.tensor([[0.0], [7.0]], dtype=torch.float64)
+    assert hsic(points, 3 * points).item() == pytest.approx((1 - 1 / math.e) ** 2)
+    constant = torch.zeros(6, 2, dtype=torch.float64)
+    assert hsic(o_s, constant, bandwidth=1.0).item() == pytest.approx(0, abs=1e-15)
+
+
+def test_gram_with_a_median_bandwidth_is_never_saturated() -> None:
+    for scale in (1e-3, 1.0, 1e3):
+        kernel = gram(scale * torch.randn(8, 128, dtype=torch.float64), "median")
+        off = kernel[~torch.eye(8, dtype=torch.bool)]
+        assert 0.1 < off.median() < 0.6
+
+
+def test_one_sample_has_no_diversity_term() -> None:
+    model, batch = model_and_batch(KTEPS(), texts=1)
+    assert "diversity" not in KTEPS().loss(model, {}, batch)
+
+
+def test_kteps_inference_modes() -> None:
+    model, batch = model_and_batch(KTEPS())
+    shared, private, both = (KTEPS().probabilities(model, batch, mode) for mode in ("shared", "private", "both"))
+    assert torch.allclose(both, (shared + private) / 2)
+    assert not torch.allclose(shared, private)
+
+
+def test_what_is_private() -> None:
+    for method, expected in (
+        (FedAvg(), set()),
+        (Pooled(), set()),
+        (KTEPS(), {"projection_private", "head_private"}),
+        (LocalOnly(), {"embedding", "encoder", "head"}),
+    ):
+        names = [name for name, _ in method.network(Parts(RecurrentClassifier(), 2, 9)).named_parameters()]
+        assert {name.partition(".")[0] for name in names if method.private(name)} == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_padding_changes_neither_loss_nor_gradient(method: str) -> None:
+    chosen = METHODS[method]()
+    model, batch = model_and_batch(chosen)
+    garbage = batch.tokens_BT.clone()
+    garbage[torch.arange(6) >= batch.lengths_B[:, None]] = 7
+    results = []
+    for tokens in (batch.tokens_BT, garbage):
+        loss = sum(chosen.loss(model, {}, Batch(tokens, batch.lengths_B, batch.labels_B)).values())
+        results.append([loss, *torch.autograd.grad(loss, list(model.parameters.values()))])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_fedavg_with_one_client_equals_pooled_training() -> None:
+    corpus = tiny.corpus(clients=1)
+    finals = []
+    for method in ("fedavg", "pooled"):
+        # the pooled client has another number, so only batches that do not depend on the draw are comparable
+        experiment = tiny.experiment(method, training={"rounds": 3, "local_epochs": 1, "batch_size": 999})
+        shared, private = initial(experiment, corpus)
+        federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+        list(federation.run())
+        finals.append(federation.flat)
+    assert np.allclose(*finals, atol=1e-6)
+    assert not np.array_equal(
+        finals[0], Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).flat
+    )
+
+
+def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() -> None:
+    corpus, experiment = tiny.corpus(), tiny.experiment("kteps")
+    shared, private = initial(experiment, corpus)
+    fleet = LocalFleet(experiment, corpus, private)
+    list(Federation(experiment, shared, fleet, None).run())
+    heads = [fleet.worker.private[client]["head_private.0.weight"] for client in range(3)]
+    assert not np.array_equal(heads[0], heads[1])
+    assert not np.array_equal(heads[0], private["head_private.0.weight"])

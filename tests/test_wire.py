@@ -1,0 +1,108 @@
+"""What crosses the wire: its encoding, its size, and that nothing else does."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from fedtext import wire
+from fedtext.aggregation import Update
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.methods import METHODS
+from fedtext.models.recurrent import TABLE
+from fedtext.parameters import initial
+from fedtext.worker import Reply
+from tests import tiny
+
+NAMES = st.text("abcxyz_.0é", min_size=1, max_size=12)
+SHAPES = st.dictionaries(NAMES, st.lists(st.integers(0, 7), max_size=3).map(tuple), max_size=5)
+
+
+@given(SHAPES)
+def test_encoded_size_is_the_size_of_the_encoding(shapes: dict[str, tuple[int, ...]]) -> None:
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    assert wire.encoded_size(shapes) == (len(save(tensors)) if tensors else 0)
+
+
+@given(SHAPES, st.integers(1, 2**40), st.integers(0, 99))
+def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], samples: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    back = wire.decode(wire.encode(Update(3, samples, tensors)), 3, shapes)
+    assert (back.client, back.samples, back.rows) == (3, samples, None)
+    assert set(back.tensors) == set(tensors)
+    assert all(np.array_equal(back.tensors[name], tensor) for name, tensor in tensors.items())
+
+
+def test_what_is_not_the_expected_payload_is_refused() -> None:
+    shapes = {TABLE: (5, 2), "b": (3,)}
+    rows = np.array([0, 4], np.int32)
+    tensors = {TABLE: np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
+    good = wire.encode(Update(1, 10, tensors, rows))
+    assert np.array_equal(wire.decode(good, 1, shapes).rows, rows)
+    for bad, word in (
+        (good[:-1], "no readable payload"),
+        (b"", "no readable payload"),
+        (save(tensors), "sample count"),
+        (wire.encode(Update(1, 10, {"b": tensors["b"]})), "are shared"),
+        (wire.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
+        (wire.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
+        (wire.encode(Update(1, 10, tensors, np.array([0, 5], np.int32))), "distinct rows"),
+        (wire.encode(Update(1, 10, tensors, np.array([4, 4], np.int32))), "distinct rows"),
+        (wire.encode(Update(1, 10, tensors, np.array([0, -1], np.int32))), "distinct rows"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            wire.decode(bad, 1, shapes)
+
+
+class Recording(LocalFleet):
+    """A fleet that keeps what the server receives."""
+
+    received: list[Reply]
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        self.received = []
+        for reply in super().train(handle, round_, cohort):
+            self.received.append(reply)
+            yield reply
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("uplink", [[], [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}]])
+def test_the_server_receives_shared_tensors_and_counts_and_nothing_else(method: str, uplink: Any) -> None:
+    experiment, corpus = tiny.experiment(method, uplink=uplink), tiny.corpus()
+    shared, private = initial(experiment, corpus)
+    fleet = Recording(experiment, corpus, private)
+    row = list(Federation(experiment, shared, fleet, None).run())[-1]
+    assert fleet.received
+    for reply in fleet.received:
+        content = load(reply.payload.tobytes()) if shared else {}
+        extra = {"#samples", "#rows"} if experiment.own_rows else {"#samples"}
+        assert set(content) == (set(shared) | extra if shared else set())
+        assert not set(content) & set(private)
+        hosted = fleet.worker.clients[reply.client]
+        if "#rows" in content:  # own rows: exactly those that occur in the client's train texts, as the run says
+            assert np.array_equal(content["#rows"], hosted.rows_R[: hosted.train_rows])
+        elif shared:
+            assert content[TABLE].shape == shared[TABLE].shape
+        assert set(reply.metrics) >= {"loss", "samples"}
+    assert row["metrics"]["bytes_up"] == sum(len(reply.payload) for reply in fleet.received)
+
+
+def test_noise_covers_every_row_unless_own_rows_are_asked_for() -> None:
+    noisy = [{"gaussian": {"sigma": 0.01}}]
+    assert not tiny.experiment(uplink=noisy).own_rows
+    assert tiny.experiment(uplink=noisy, wire={"rows": "own"}).own_rows
+    assert tiny.experiment().own_rows
+    corpus = tiny.corpus()
+    experiment = tiny.experiment(uplink=noisy)
+    shared, private = initial(experiment, corpus)
+    fleet = Recording(experiment, corpus, private)
+    list(Federation(experiment, shared, fleet, None).run())
+    for reply in fleet.received:
+        assert np.all(np.any(load(reply.payload.tobytes())[TABLE] != 0, axis=1))
