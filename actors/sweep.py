@@ -18,6 +18,7 @@ from fedtext.experiment import Tune
 
 # The rows come through our own callback; Tune's loggers would write each of them three more times.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banners; the progress display is ours
 
 
 class SparingASHA(ASHAScheduler):
@@ -80,9 +81,9 @@ def run(
 ) -> None:
     """Runs every assignment as one trial; what comes of them reaches the callbacks. Blocks until all have ended."""
     server_node = ray.util.get_node_ip_address()
+    bundles = {case: assignment.plan.bundles(server_node) for case, assignment in assignments.items()}
     trainable = tune.with_resources(
-        tune.with_parameters(serve, assignments=dict(assignments)),
-        lambda config: assignments[config["case"]].plan.bundles(server_node),
+        tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
     scratch = folder / "tune"  # Tune's own bookkeeping; ours is in the cases' folders, and a resumed sweep reads that
     shutil.rmtree(scratch, ignore_errors=True)

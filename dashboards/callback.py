@@ -3,9 +3,11 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import ray.exceptions
+from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
@@ -84,9 +86,9 @@ class TrialCallback(Callback):
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
+        self.tracker.open_trial(case, self.about(case))
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
-        self.tracker.open_trial(case, self.about(case))
         self.tracker.deliver(case.id, rows)
 
     @_never_raises
@@ -136,15 +138,22 @@ class TrialCallback(Callback):
 
 def failure_of(trial: Trial) -> str:
     """Why a trial failed, in one sentence: what its code raised, without the traceback."""
-    error = trial.get_pickled_error()
-    if isinstance(error, ray.exceptions.RayTaskError):
-        error = error.cause if isinstance(error.cause, Exception) else error
-    if error is None:
-        lines = [line.strip() for line in str(trial.get_error() or "").splitlines() if line.strip()]
-        return one_line(lines[-1]) if lines else "its process ended without saying why"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    error = _raised(trial)
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
+        error = error.cause
+    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__ if error else "its process ended without saying why"
     if isinstance(error, ray.exceptions.RayTaskError):  # only the text of a traceback: what was raised is its last line
         return one_line(lines[-1])
-    if lines and type(error).__module__ != "builtins":  # an error of a library or ours speaks for itself
-        return one_line(lines[0])
-    return f"{type(error).__name__}: {one_line(lines[0])}" if lines else type(error).__name__
+    builtin = type(error).__module__ == "builtins"  # an error of a library or ours speaks for itself
+    return one_line(f"{type(error).__name__}: {lines[0]}" if builtin else lines[0])
+
+
+def _raised(trial: Trial) -> Exception | None:
+    """What Tune kept of a failure. It lies beside the driver: Tune's own reader looks where it is copied to later."""
+    path = trial.pickled_error_file
+    if not path or not Path(path).exists():
+        return None
+    error = cloudpickle.loads(Path(path).read_bytes())
+    return error if isinstance(error, Exception) else None

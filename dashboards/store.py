@@ -22,7 +22,8 @@ from fedtext.errors import UserError
 
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
-HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+# Tracker tries again by itself.
+HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 # What MLflow would print into the progress display.
 QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -93,14 +94,18 @@ def check(store: Store | str, experiment: str | None = None) -> None:
         )
 
 
-def ui_hint(store: Store, repository: Path) -> str:
-    """One line that says how to open the pages of ``store``; ``make ui`` opens ``repository``'s own store."""
+def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
+    """One line that says how to open the pages of ``store``; ``make ui`` opens ``repository``'s own store.
+
+    ``path``: a page to begin with (Tracker.charts_path), added to the address.
+    """
     if store.uri.startswith(("http://", "https://")):
-        return f"Compare the trials in MLflow: {store.shown}"
-    if store == Store(*_default(repository)):
-        return "Compare the trials in MLflow: make ui"
-    command = f"mlflow ui --backend-store-uri '{store.shown}'"
-    return f"Compare the trials in MLflow: {command} and open http://127.0.0.1:5000"
+        return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
+    own = store == Store(*_default(repository))
+    command = "make ui" if own else f"mlflow ui --backend-store-uri '{store.shown}'"
+    if own and not path:
+        return f"Compare the trials in MLflow: {command}"
+    return f"Compare the trials in MLflow: {command} and open http://127.0.0.1:5000{path or ''}"
 
 
 def cause(error: BaseException) -> str:

@@ -13,6 +13,8 @@ from dashboards.records import flatten
 from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy, last_values, one_line, percent, title
 
 Mode = Literal["max", "min"]
+GAP = 2  # characters between two columns
+EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
 ACCURACIES = ("Ag", "Ap", "Ag_val", "Ap_val")
 TEST_METRICS = ("Ag", "Ap")
 
@@ -64,7 +66,11 @@ def print_table(
     columns = list(dict.fromkeys(name for line in lines for name in line.cells))
     columns = [name for name in _column_order(columns, cases) if any(line.cells.get(name) for line in lines)]
     if stream.isatty():
-        Console(file=stream).print(_rich(lines, columns, metric))
+        console = Console(file=stream)
+        fitting = _fitting(lines, columns, console.width)
+        console.print(_rich(lines, fitting, metric))
+        if hidden := [name for name in columns if name not in fitting]:
+            stream.write(f"Not shown, the terminal being too narrow: {', '.join(hidden)}\n")
     else:
         stream.write("\n".join(_aligned(lines, columns)) + "\n")
     for case in cases:
@@ -163,7 +169,7 @@ def _left(name: str) -> bool:
 
 
 def _aligned(lines: Sequence[Line], columns: Sequence[str]) -> list[str]:
-    widths = {name: max(len(name), *(len(line.cells.get(name, "")) for line in lines)) for name in columns}
+    widths = _widths(lines, columns)
 
     def row(cells: Mapping[str, str]) -> str:
         texts = (cells.get(name, "") or "-" for name in columns)
@@ -171,17 +177,32 @@ def _aligned(lines: Sequence[Line], columns: Sequence[str]) -> list[str]:
             text.ljust(widths[name]) if _left(name) else text.rjust(widths[name])
             for name, text in zip(columns, texts, strict=True)
         )
-        return "  ".join(padded).rstrip()
+        return (" " * GAP).join(padded).rstrip()
 
     header = row({name: name for name in columns})
     return [header, "-" * len(header), *(row(line.cells) for line in lines)]
 
 
+def _widths(lines: Sequence[Line], columns: Sequence[str]) -> dict[str, int]:
+    return {name: max(len(name), *(len(line.cells.get(name, "")) for line in lines)) for name in columns}
+
+
+def _fitting(lines: Sequence[Line], columns: Sequence[str], width: int) -> list[str]:
+    """The columns that fit into ``width`` characters, when the least important ones are left out."""
+    fitting, widths = list(columns), _widths(lines, columns)
+    for name in EXPENDABLE:
+        if sum(widths[kept] + GAP for kept in fitting) <= width:
+            break
+        if name in fitting:
+            fitting.remove(name)
+    return fitting
+
+
 def _rich(lines: Sequence[Line], columns: Sequence[str], metric: str) -> Table:
-    table = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold underline", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name in columns:
         style = "bold" if name == metric else ""
-        table.add_column(name, justify="left" if _left(name) else "right", style=style, overflow="fold")
+        table.add_column(name, justify="left" if _left(name) else "right", style=style, no_wrap=True)
     for line in lines:
         style = "red" if line.failed else "dim" if line.baseline else ""
         table.add_row(*(Text(line.cells.get(name, "") or "-") for name in columns), style=style)

@@ -61,10 +61,16 @@ def describe(client: ClientData) -> ClientInfo:
 class LocalFleet:
     """All clients in this process, one after the other. Needs neither Ray nor a network."""
 
-    def __init__(self, experiment: Experiment, corpus: Corpus, private: Mapping[str, NDArray[np.float32]]) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        corpus: Corpus,
+        private: Mapping[str, NDArray[np.float32]],
+        device: str = "cpu",
+    ) -> None:
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
-        self.worker = Worker(experiment, corpus.classes, len(corpus.vocabulary), clients, private)
+        self.worker = Worker(experiment, corpus.classes, len(corpus.vocabulary), clients, private, device)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat

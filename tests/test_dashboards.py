@@ -86,7 +86,7 @@ def table_of(store: Store, run: str) -> pandas.DataFrame:
     """The clients' table as MLflow's own reader gives it; it looks runs up at the process-wide address."""
     mlflow.set_tracking_uri(store.uri)
     try:
-        return mlflow.load_table("clients.json", [run])
+        return store.client().load_table("1", "clients.json", [run])
     finally:
         mlflow.set_tracking_uri(None)
 
@@ -309,15 +309,24 @@ def test_a_run_that_was_deleted_in_mlflow_begins_anew_with_all_its_rows(tmp_path
 # --- a server that dies --------------------------------------------------------------------------------
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
 @contextmanager
 def server(base: Path, port: int) -> Iterator[None]:
-    """``mlflow server`` on ``base``'s database, killed by its process group at the end."""
+    """``mlflow server`` on ``base``'s database, killed with its workers at the end."""
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{base}/mlflow.db", "--artifacts-destination", str(base / "files")]
-    log = (base / "server.log").open("a")
-    process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (base / "server.log").open("a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
-        for _ in range(240):
+        for _ in range(480):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
                 break
@@ -328,16 +337,12 @@ def server(base: Path, port: int) -> Iterator[None]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        log.close()
 
 
 def test_rows_that_a_dead_server_missed_arrive_exactly_once(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    one, two, folder = kteps(1, 0.01, 6), kteps(2, 0.1, 6), tmp_path / "run"
+    one, two, folder, port = kteps(1, 0.01, 6), kteps(2, 0.1, 6), tmp_path / "run", free_port()
     remote, history = Store(f"http://127.0.0.1:{port}"), rows(6, 6)
     tracker = Tracker(remote, folder, experiment(), sweep=True, retry_seconds=0)
     with server(tmp_path, port):
@@ -345,46 +350,68 @@ def test_rows_that_a_dead_server_missed_arrive_exactly_once(
         tracker.open()
         tracker.open_trial(one)
         tracker.deliver(one.id, history[:2])
-    began = time.monotonic()
     tracker.deliver(one.id, history[2:3])
     tracker.deliver(one.id, history[3:4])
-    assert time.monotonic() - began < 15
+    tracker.open_trial(two)
+    tracker.deliver(two.id, history)
+    tracker.close_trial(two.id, "FAILED", "a cause")
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
     assert re.match(rf"MLflow at http://127.0.0.1:{port} did not take .* refused .* training goes on", said[0])
     assert json.loads((folder / one.id / "tracking.json").read_text())["last_round"] == 2
-    local = store.client()  # the database itself, also while no server stands before it
-    first = run_id(folder / one.id)
+    assert len((folder / two.id / "spool.jsonl").read_text().splitlines()) == 6
     with server(tmp_path, port):
         tracker.deliver(one.id, history[4:5])
-        assert steps(local, first, "loss") == [1, 2, 3, 4, 5]
-    tracker.deliver(one.id, history[5:])
-    tracker.close_trial(one.id, "FINISHED")
-    tracker.open_trial(two, About(dataset=Dataset("demo", "abc")))
-    tracker.deliver(two.id, history)
-    tracker.close_trial(two.id, "FAILED", "a cause")
-    tracker.close(best=(one, history))
-    spooled = [json.loads(line) for line in (folder / one.id / "spool.jsonl").read_text().splitlines()]
-    assert [each["round"] for each in spooled][-1] == 6
-    assert "lacks 7 rounds of 3 runs" in capsys.readouterr().err
-    with server(tmp_path, port):
-        later = Tracker(remote, folder, experiment(), sweep=True)
-        later.open()
-        second = run_id(folder / two.id)
+        first, second = run_id(folder / one.id), run_id(folder / two.id)
+        assert steps(store.client(), first, "loss") == [1, 2, 3, 4, 5]
+        tracker.deliver(one.id, history)
+        tracker.close_trial(one.id, "FINISHED")
+        tracker.close(best=(one, history))
         for each in (first, second):
-            assert steps(local, each, "loss") == [1, 2, 3, 4, 5, 6]
             table = table_of(remote, each)
             assert sorted(zip(table["round"], table["client"], strict=True)) == [
-                (number, name) for number in range(1, 7) for name in CLIENTS
+                (number, name) for number in range(1, 7) for name in sorted(CLIENTS)
             ]
-        later.close(best=(one, history))
-    found = [local.get_run(each) for each in (first, second)]
-    assert [each.info.status for each in found] == ["FINISHED", "FAILED"]
-    assert found[1].data.tags["error"] == "a cause"
-    assert found[1].data.params["method.lambda1"] == "0.1"
-    assert found[1].inputs.dataset_inputs[0].dataset.digest == "abc"
-    assert local.get_run(run_id(folder)).data.tags["best.case"] == one.id
-    assert len(local.search_runs(["1"])) == 3
+    client = store.client()  # the database itself: no server stands before it any more
+    for each, status in ((first, "FINISHED"), (second, "FAILED")):
+        assert client.get_run(each).info.status == status
+        for name in ("loss", "Ag"):
+            assert steps(client, each, name) == [1, 2, 3, 4, 5, 6]
+    assert len(client.search_runs(["1"])) == 3
+    assert not list(folder.glob("*/spool.jsonl"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_of_it(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    away = Tracker(Store(f"http://127.0.0.1:{free_port()}"), folder, experiment(), sweep=True)
+    began = time.monotonic()
+    away.open()
+    away.open_trial(case, About(dataset=Dataset("demo", "abc")))
+    for each in rows(3):
+        away.deliver(case.id, [each])
+    away.close_trial(case.id, "FAILED", "a cause")
+    away.close(best=(case, rows(3)))
+    assert time.monotonic() - began < 15
+    assert [json.loads(line) for line in (folder / case.id / "spool.jsonl").open()] == rows(3)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 2
+    assert "lacks 3 rounds of 2 runs" in said[1]
+    assert "--resume run" in said[1]
+
+    later = Tracker(store, folder, experiment(), sweep=True)
+    later.open()
+    found = store.client().get_run(run_id(folder / case.id))
+    assert (found.info.status, found.data.tags["error"]) == ("FAILED", "a cause")
+    assert steps(store.client(), found.info.run_id, "loss") == [1, 2, 3]
+    assert found.data.params["method.lambda1"] == "0.01"
+    assert found.data.tags["mlflow.parentRunId"] == run_id(folder)
+    assert found.inputs.dataset_inputs[0].dataset.digest == "abc"
+    assert len(table_of(store, found.info.run_id)) == 6
+    later.close(best=(case, rows(3)))
+    assert store.client().get_run(run_id(folder)).data.tags["best.case"] == case.id
     assert not list(folder.glob("*/spool.jsonl"))
     assert capsys.readouterr().err == ""
 
@@ -493,6 +520,23 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
     ]
     assert text[6].split()[0] == "-"
     assert text[7] == "03-kteps lambda1=0.1 failed: client dvd failed in round 2: its loss is not finite"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    print_table(*outcomes_of_a_sweep(), "Ap_val", "max", out)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert text[0].split() == ["#", "trial", "lambda1", "Ag", "Ap", "Ap_val", "status"]
+    assert text[2].split() == ["2", "02-kteps", "0.01", "83.0", "85.0", "83.0", "finished"]
+    assert text[6].endswith("too narrow: method, loss, bytes/client/round, s/round, rounds")
+    assert isinstance(progress([], out), LiveProgress)
 
 
 def test_sorting_by_a_test_metric_is_called_what_it_is() -> None:

@@ -16,7 +16,7 @@ from fedtext.methods.base import Batch, Model
 from fedtext.methods.kteps import gram, hsic
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Parts
-from fedtext.parameters import Layout, initial
+from fedtext.parameters import initial
 from tests import tiny
 
 STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}

@@ -1,6 +1,5 @@
 """From an experiment with a ``space:`` to the cases of a sweep: its baselines, then every point of the space."""
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from ray.tune.search.variant_generator import generate_variants
 from fedtext import config
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.seeding import generator
 
 # How a dimension of the space may be written, and the arguments each form takes, in Ray Tune's own words.
 FORMS: dict[str, tuple[Any, int]] = {
@@ -59,9 +59,9 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
         return
     # Dots would nest in Tune's configuration; its keys are flat here.
     space = {key.replace(".", "/"): dimension(key, spec) for key, spec in experiment.space.items()}
-    draws = random.Random(experiment.seed)  # only to derive Tune's own seeds
+    draws = generator(experiment.seed, "space")
     for _ in range(experiment.tune.samples):
-        for _, variant in generate_variants(space, random_state=draws.getrandbits(32)):
+        for _, variant in generate_variants(space, random_state=draws):
             yield {key.replace("/", "."): _plain(value) for key, value in variant.items()}
 
 

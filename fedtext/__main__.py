@@ -1,0 +1,57 @@
+"""``python -m fedtext FILE``: one run in this process, with the library alone: no Ray, no MLflow.
+
+For a machine that has neither; prints a line a round and, with --out, keeps the rows and the state in a folder, from
+which the same command continues.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedtext import config
+from fedtext.checkpoint import Checkpoints
+from fedtext.corpora.prepare import prepare
+from fedtext.errors import ClientError, UserError
+from fedtext.federation import Federation, fingerprint
+from fedtext.fleet import LocalFleet
+from fedtext.parameters import initial
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m fedtext", description=__doc__)
+    parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    parser.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep state and rows here, and continue from them")
+    arguments = parser.parse_intermixed_args(words)
+    try:
+        return _run(arguments)
+    except (UserError, ClientError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.experiment)
+    path = path if path.is_file() else Path("tune_spaces") / path
+    changes = dict(config.parse_override(word) for word in arguments.overrides)
+    content = config.override(config.read(path), changes | {"space": {}, "baselines": []})
+    experiment = config.validate(content, path.name, path)
+    corpus = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data)
+    shared, private = initial(experiment, corpus)
+    checkpoints = Checkpoints(arguments.out, fingerprint(experiment, corpus)) if arguments.out else None
+    fleet = LocalFleet(experiment, corpus, private, arguments.device)
+    federation = Federation(experiment, shared, fleet, checkpoints)
+    for row in federation.run():
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())
+        print(f"round {row['round']}/{experiment.training.rounds}  {shown}", flush=True)
+    if arguments.out:
+        (arguments.out / "rows.json").write_text(json.dumps(federation.history, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Experiment files: overrides, errors a person can act on, and the cases of a sweep."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtext import config
+from fedtext.errors import UserError
+from fedtext.methods import METHODS
+from tests import tiny
+from tune_spaces.cases import cases, points
+from tune_spaces.loader import SPACES, find, load
+
+GOOD = """\
+name: x
+corpus: demo
+method:
+  name: kteps
+  lambda1: 0.1
+uplink:
+  - gaussian: {sigma: 0.1}
+model:
+  embedding:
+    init: {word2vec: {epochs: 3}}
+"""
+
+
+def fault(tmp_path: Path, old: str, new: str) -> str:
+    file = tmp_path / "e.yaml"
+    assert old in GOOD
+    file.write_text(GOOD.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        config.validate(config.read(file), file.name, file)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("lambda1", "lamda1", "e.yaml, line 5: there is no key method.lamda1; did you mean lambda1?"),
+        ("demo", "dmo", "e.yaml, line 2: corpus cannot be 'dmo'; did you mean demo?"),
+        ("gaussian", "gausian", "e.yaml, line 7: uplink.0 cannot be 'gausian'; did you mean gaussian?"),
+        ("sigma", "sigm", "e.yaml, line 7: there is no key uplink.0.gaussian.sigm; did you mean sigma?"),
+        ("sigma: 0.1", "sigma: -1", "e.yaml, line 7: uplink.0.gaussian.sigma: should be greater than 0"),
+        (
+            "epochs",
+            "epoch",
+            "e.yaml, line 10: there is no key model.embedding.init.word2vec.epoch; did you mean epochs?",
+        ),
+        ("corpus: demo\n", "", "e.yaml: the key corpus is missing"),
+        ("model:", "modle:", "e.yaml, line 8: there is no key modle; did you mean model?"),
+        ("name: kteps", "name: fedavg", "e.yaml, line 5: there is no key method.lambda1; valid: name"),
+        ("name: x", "name: x/y", "e.yaml, line 1: name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
+    ],
+)
+def test_every_fault_is_one_sentence_with_place_and_nearest_key(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    assert fault(tmp_path, old, new) == sentence
+
+
+def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    assert "would never be read" in fault(
+        tmp_path, "name: x\n", "name: x\nevaluation: {personalize: {steps: 2, every: 5}}\n"
+    )
+    assert "needs wire.rows: own" in fault(tmp_path, "name: x\n", "name: x\nserver: {absent_rows: holders_only}\n")
+
+
+def test_files_that_are_not_experiments(tmp_path: Path) -> None:
+    for content, words in (
+        ("a: [1", "line 1: this is not YAML"),
+        ("- 1", "holds keys and values"),
+        ("a: b: c", "not YAML"),
+    ):
+        file = tmp_path / "bad.yaml"
+        file.write_text(content)
+        with pytest.raises(UserError, match=words):
+            config.read(file)
+    with pytest.raises(UserError, match="there is no experiment file nothing"):
+        find("nothing.yaml")
+
+
+def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
+    base = {"corpus": "demo", "uplink": [{"gaussian": {"sigma": 1}}], "method": {"name": "kteps"}}
+    changes = dict(
+        map(
+            config.parse_override,
+            ["corpus.clients=3", "uplink.0.gaussian.sigma=0.5", "training.optimizer.lr=1e-3", "method=fedavg"],
+        )
+    )
+    assert config.override(base, changes) == {
+        "corpus": {"name": "demo", "clients": 3},
+        "uplink": [{"gaussian": {"sigma": 0.5}}],
+        "method": "fedavg",
+        "training": {"optimizer": {"lr": "1e-3"}},  # YAML 1.1 reads this as a word; the schema reads it as a number
+    }
+    assert base["corpus"] == "demo"
+    for word, message in (("lr", "is not key=value"), ("uplink.3.x=1", "entries 0 to 0"), ("seed.a=1", "has no keys")):
+        with pytest.raises(UserError, match=message):
+            config.override(base | {"seed": 3}, dict([config.parse_override(word)]))
+
+
+@given(st.sampled_from(sorted(METHODS)), st.integers(0, 9), st.floats(1e-6, 1e3), st.booleans())
+def test_the_resolved_file_reads_back_to_the_same_experiment(method: str, seed: int, lr: float, noisy: bool) -> None:
+    changes: dict[str, Any] = {"seed": seed, "uplink": [{"clip": {"norm": lr}}, "gaussian"] if noisy else []}
+    experiment = tiny.experiment(method, training={"optimizer": {"lr": lr}}, **changes)
+    assert config.validate(yaml.safe_load(config.resolved(experiment))) == experiment
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
+def test_every_file_in_tune_spaces_gives_valid_cases(file: str) -> None:
+    content, experiment = load(file)
+    made = cases(content, experiment, file)
+    assert len({case.id for case in made}) == len(made) >= 4
+    assert [case.experiment.method.name for case in made if case.baseline] == [m.name for m in experiment.baselines]
+
+
+def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
+    space = {
+        "method.lambda1": {"grid": [0, 0.1]},
+        "training.optimizer.lr": {"loguniform": [0.001, 1]},
+        "seed": {"grid": [0, 1]},
+    }
+    experiment = tiny.experiment("kteps", space=space, tune={"samples": 3})
+    drawn = list(points(experiment))
+    assert len(drawn) == 2 * 2 * 3
+    assert drawn == list(points(experiment))
+    assert drawn != list(points(tiny.experiment("kteps", space=space, tune={"samples": 3}, seed=1)))
+    rates = {point["training.optimizer.lr"] for point in drawn}
+    assert len(rates) > 3
+    assert all(0.001 <= rate <= 1 for rate in rates)
+    content = experiment.model_dump(mode="json")
+    made = cases(content, experiment, "test")
+    assert made[0].experiment.space == {}
+    assert {case.experiment.method.lambda1 for case in made} == {0, 0.1}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"method.lambda1": {"gird": [1]}}, "write one of grid, choice"),
+        ({"method.lambda1": {"uniform": [1]}}, "needs 2 numbers"),
+        ({"method.lambda1": {"grid": 1}}, "needs a list"),
+        ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
+        ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),
+        ({"method.lambda1": {"grid": [-1]}}, "greater than or equal to 0"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, words: str) -> None:
+    experiment = tiny.experiment("kteps", space=space)
+    with pytest.raises(UserError, match=words):
+        cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+def test_keys_lists_what_can_be_written() -> None:
+    listed = config.keys()
+    for words in ("lambda1 = 0.01", "[gaussian]", "clients_per_actor = auto", "batch_size = 8"):
+        assert words in listed

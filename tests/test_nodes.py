@@ -1,0 +1,78 @@
+"""The user's own commands on a real Ray cluster of two nodes, with token authentication.
+
+The second node sees neither the repository nor the working copy: whatever it runs was shipped to it.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cluster.local import LocalCluster, available
+from tests.commands import EXPERIMENT, ROOT, runs, states, undisturbed, write
+
+pytestmark = [pytest.mark.ray, pytest.mark.skipif(available() is not None, reason=f"no namespaces here: {available()}")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running cluster, the copy of the repository that its head works in, and where results go."""
+
+    cluster: LocalCluster
+    copy: Path
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    copy, home = tmp_path_factory.mktemp("copy") / "fedtext", tmp_path_factory.mktemp("home")
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(ROOT / name, copy)
+    write(copy)
+    environment = {"FEDTEXT_HOME": str(home)}
+    with LocalCluster(nodes=2, cpus=2, cwd=copy, hide=[copy, ROOT], node_env=environment) as cluster:
+        yield Place(cluster, copy, home)
+
+
+def newest(home: Path) -> Path:
+    return max((home / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+
+
+def check(place: Place, output: str) -> None:
+    """The sweep is whole, used both nodes, and computed what one process computes."""
+    run = newest(place.home)
+    assert "Sorted by Ap_val" in output
+    found = states(run)
+    assert len(found) == 4
+    assert found["03-kteps"] == undisturbed(EXPERIMENT | {"method": {"name": "kteps", "lambda1": 0.1}}, run.parent)
+    shutil.rmtree(run.parent / "local")
+    tracked = [r for r in runs(place.home) if r.data.tags.get("fedtext.run") == run.name]
+    assert len(tracked) == 5
+    trials = [r for r in tracked if "mlflow.parentRunId" in r.data.tags]
+    assert all(r.info.status == "FINISHED" for r in tracked)
+    assert {r.data.metrics["nodes"] for r in trials} == {2.0}
+    assert {r.data.tags["cluster.nodes"] for r in tracked} == {"2"}
+
+
+def test_ray_job_submit_in_the_repository(place: Place) -> None:
+    argv = ["ray", "job", "submit", "--", "python", "-m", "platform.sweep", "kteps.yaml"]
+    done = place.cluster.run(argv, cwd=Path("/"), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(place, done.stdout)
+
+
+def test_ray_job_submit_with_a_working_dir_from_elsewhere(place: Place) -> None:
+    argv = ["ray", "job", "submit", "--working-dir", ".", "--", "python", "-m", "platform.sweep", "kteps.yaml"]
+    done = place.cluster.run(argv, cwd=place.copy, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(place, done.stdout)
+
+
+def test_a_driver_on_the_head_ships_the_code_itself(place: Place) -> None:
+    argv = ["python", "-m", "platform.run", "kteps.yaml", "training.rounds=1"]
+    done = place.cluster.run(argv, cwd=place.copy, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 client actors of 1 CPUs on 2 node(s)" in done.stdout

@@ -1,0 +1,187 @@
+"""The commands, run as a person runs them, on a Ray that they start themselves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.commands import EXPERIMENT, ROOT, accuracies, command, environment, runs, states, undisturbed, write
+
+pytestmark = pytest.mark.ray
+
+
+def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    done = command(tmp_path, "sweep", str(file), "--name", "first")
+    assert done.returncode == 0, done.stderr
+    for words in (
+        "first: 4 trials",
+        "02-kteps lambda1=0.01  round 3/3",
+        "Sorted by Ap_val",
+        "Compare the trials in MLflow",
+    ):
+        assert words in done.stdout
+    assert "\x1b" not in done.stdout, "no terminal, no control characters"
+
+    found = {run.info.run_name: run for run in runs(tmp_path)}
+    parent = found.pop("first")
+    assert len(found) == 4
+    assert all(run.data.tags["mlflow.parentRunId"] == parent.info.run_id for run in found.values())
+    assert all(run.info.status == "FINISHED" for run in [parent, *found.values()])
+    run = next(run for name, run in found.items() if "0.01" in name)
+    assert run.data.params["method.lambda1"] == "0.01"
+    assert run.data.params["training.optimizer.lr"] == "0.01"
+    assert run.data.tags["method"] == "kteps"
+    assert run.inputs.dataset_inputs[0].dataset.digest
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    for metric in ("Ag", "loss", "bytes_up", "bytes_down", "round_seconds"):
+        assert [point.step for point in client.get_metric_history(run.info.run_id, metric)] == [1, 2, 3]
+    assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
+    assert {"clients.json", "experiment.yaml"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
+
+    again = command(tmp_path, "sweep", str(file), "--resume", "first")
+    assert again.returncode == 0, again.stderr
+    assert len(runs(tmp_path)) == 5, "nothing was left to run"
+
+    best = states(tmp_path / "runs" / "first")["03-kteps"]
+    assert best == undisturbed(EXPERIMENT | {"method": {"name": "kteps", "lambda1": 0.1}}, tmp_path)
+
+
+def test_a_driver_killed_at_any_moment_is_resumed_to_the_same_weights(tmp_path: Path) -> None:
+    training = EXPERIMENT["training"] | {"rounds": 6}
+    file = write(tmp_path, training=training, space={"method.lambda1": {"grid": [0.0, 0.1]}})
+    whole = command(tmp_path, "sweep", str(file), "--name", "whole")
+    assert whole.returncode == 0, whole.stderr
+
+    folder = tmp_path / "runs" / "cut"
+    argv = [sys.executable, "-m", "platform.sweep", str(file), "--name", "cut"]
+    # Killed three times: before the first round, in the middle of a trial, and late.
+    moments = (
+        folder / "plan.json",
+        folder / "01-kteps" / "checkpoint" / "round-000002",
+        folder / "02-kteps" / "checkpoint",
+    )
+    ended_before: dict[str, float] = {}
+    for moment in moments:
+        driver = subprocess.Popen(argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 200
+        while not moment.exists() and not list(moment.parent.glob("round-00000[3-6]")):
+            assert time.monotonic() < deadline, f"{moment} never came"
+            assert driver.poll() is None, "the sweep ended too early"
+            time.sleep(0.02)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        for case, when in ended_before.items():
+            assert (folder / case / "outcome.json").stat().st_mtime == when, "a finished trial ran again"
+        ended_before = {path.parent.name: path.stat().st_mtime for path in folder.glob("*/outcome.json")}
+        argv = [sys.executable, "-m", "platform.sweep", str(file), "--resume", "cut"]
+    assert ended_before, "the last kill came after at least one trial had finished"
+    ids = {run.info.run_name: run.info.run_id for run in runs(tmp_path)}
+    done = subprocess.run(argv, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+    assert states(folder) == states(tmp_path / "runs" / "whole")
+    assert accuracies(folder) == accuracies(tmp_path / "runs" / "whole")
+    after = runs(tmp_path)
+    assert len(after) == 2 * 4, "the same MLflow runs were continued"
+    assert ids.items() <= {run.info.run_name: run.info.run_id for run in after}.items()
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    for run in after:
+        assert run.info.status == "FINISHED"
+        if "mlflow.parentRunId" in run.data.tags:
+            assert [p.step for p in client.get_metric_history(run.info.run_id, "Ag")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    words = [
+        "--num-gpus",
+        "2",
+        "resources.gpus_per_actor=0.5",
+        "resources.cpus_per_actor=0.25",
+        "uplink=[clip, gaussian]",
+    ]
+    done = command(tmp_path, "run", str(file), "--name", "one", "training.rounds=1", "--seed", "3", *words)
+    assert done.returncode == 0, done.stderr
+    for sentence in ("space and baselines are left aside", "4 client actors of 0.25 CPUs, 0.5 GPUs"):
+        assert sentence in done.stdout
+    (run,) = runs(tmp_path)
+    assert run.info.run_name == "one"
+    assert run.data.params["seed"] == "3"
+    assert run.data.tags["gpus_per_actor"] == "0.5"
+    content = EXPERIMENT | {"uplink": ["clip", "gaussian"], "seed": 3}
+    content = content | {"training": content["training"] | {"rounds": 1}}
+    assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path)
+
+
+def test_asha_stops_trials_but_no_baseline(tmp_path: Path) -> None:
+    tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 3, "concurrent": 1}
+    space = {"training.optimizer.lr": {"grid": [0.03, 1e-7]}}
+    training = EXPERIMENT["training"] | {"rounds": 5}
+    file = write(tmp_path, space=space, tune=tune, training=training, baselines=["local_only"])
+    done = command(tmp_path, "sweep", str(file), "--name", "asha")
+    assert done.returncode == 0, done.stderr
+    rounds = {case: len(rows) for case, rows in accuracies(tmp_path / "runs" / "asha").items()}
+    assert rounds["00-local_only"] == rounds["01-kteps"] == 5
+    assert rounds["02-kteps"] == 3
+    assert "stopped" in done.stdout
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_client_whose_loss_is_not_finite_is_named(tmp_path: Path, policy: str) -> None:
+    file = write(tmp_path, space={}, baselines=[])
+    words = ["training.optimizer={name: sgd, lr: 1e30}", f"participation.on_client_error={policy}"]
+    done = command(tmp_path, "run", str(file), "--name", "nan", *words)
+    if policy == "fail":
+        assert done.returncode == 1
+        assert "failed in round 1: its training loss is" in done.stdout
+        (run,) = runs(tmp_path)
+        assert run.info.status == "FAILED"
+    else:
+        assert done.returncode == 0, done.stderr
+        (run,) = runs(tmp_path)
+        assert run.data.metrics["clients_failed"] == 4
+
+
+BAD = [
+    (["nothing.yaml"], "there is no experiment file nothing.yaml"),
+    ([], "name an experiment file"),
+    (["FILE", "method.lamda1=3"], "there is no key method.lamda1; did you mean lambda1?"),
+    (["FILE", "corpus=fdu", "--data", "tests"], "fdu"),
+    (["FILE", "--data", "no-such-folder"], "there is no folder no-such-folder"),
+    (["FILE", "--resume", "nobody"], "there is no run nobody"),
+    (["FILE", "resources.gpus_per_actor=0.3", "--num-gpus", "1"], "cannot be shared evenly"),
+    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
+    (["FILE", "tracking.uri=http://127.0.0.1:9"], "MLflow at http://127.0.0.1:9"),
+    (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), BAD)
+def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(
+    tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    file = write(tmp_path)
+    before = set(os.listdir(tmp_path))
+    done = command(tmp_path, "sweep", *[str(file) if word == "FILE" else word for word in words])
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert set(os.listdir(tmp_path)) - before <= {"mlflow.db"}
+
+
+def test_a_run_is_not_overwritten_nor_resumed_as_another(tmp_path: Path) -> None:
+    file = write(tmp_path, space={}, baselines=[])
+    assert command(tmp_path, "run", str(file), "--name", "a", "training.rounds=1").returncode == 0
+    done = command(tmp_path, "run", str(file), "--name", "a")
+    assert done.returncode == 2
+    assert "continue it with --resume a" in done.stderr
+    done = command(tmp_path, "run", str(file), "--resume", "a", "training.rounds=2")
+    assert done.returncode == 2
+    assert "was begun with another training" in done.stderr
