@@ -24,7 +24,7 @@ from dashboards.store import Store, cause, redacted
 from dashboards.trial import About, Case, Dataset, Row, last_values, one_line, title
 from fedtext.experiment import Experiment
 
-RETRY_SECONDS = 30.0  # between two attempts: a server that does not answer costs a wait each time
+RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
 UNDELIVERED = (MlflowException, requests.RequestException)
 UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
 # How MLflow's pages present an experiment: as one that trains models, and which metric its charts begin with.

@@ -47,7 +47,6 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     mlflow_store.check(store, experiment.tracking.experiment or experiment.name)
     data = _data(words.data)
     folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
-    ended = folder.ended()
 
     corpora = _prepare(planned, data)
     cluster.connect(words.address, words.num_cpus, words.num_gpus)
@@ -72,17 +71,19 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
             about=lambda case: _about(case, corpora[_key(case.experiment)], plans[case.id]),
             on_end=folder.record,
         )
-        tracker.open()
-        _run(planned, corpora, plans, folder, ended, callback, experiment)
-    outcomes = callback.outcomes
-    winner = best(planned, outcomes, experiment.tune.metric, experiment.tune.mode)
-    whole = len(outcomes) == len(planned)
-    tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
+        try:
+            tracker.open()
+            _run(planned, corpora, plans, folder, callback, experiment)
+        finally:
+            outcomes = callback.outcomes
+            left = len(planned) - len(outcomes)
+            winner = best(planned, outcomes, experiment.tune.metric, experiment.tune.mode)
+            tracker.close("KILLED" if left else "FINISHED", (winner, outcomes[winner.id].rows) if winner else None)
     print_table(planned, outcomes, experiment.tune.metric, experiment.tune.mode)
-    print(mlflow_store.ui_hint(store, ROOT))
-    if not whole:
-        print(f"{len(planned) - len(outcomes)} trials have not ended; continue with --resume {folder.path.name}")
-    return 0 if whole and all(outcome.status != "failed" for outcome in outcomes.values()) else 1
+    print(mlflow_store.ui_hint(store, ROOT, tracker.charts_path() if sweep else None))
+    if left:
+        print(f"{left} trials have not ended: --resume {folder.path.name} continues them")
+    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:
@@ -150,11 +151,11 @@ def _run(
     corpora: dict[str, Corpus],
     plans: dict[str, placement.Plan],
     folder: RunFolder,
-    ended: dict[str, str],
     callback: TrialCallback,
     experiment: Experiment,
 ) -> None:
     """The trials that have not ended yet, through Tune."""
+    ended = folder.ended()
     order = tune_sweep.scheduler(experiment.tune, experiment.training.rounds, [c.id for c in planned if c.baseline])
     reached = {case.id: history(folder.case(case.id) / "checkpoint") for case in planned}
     if isinstance(order, tune_sweep.SparingASHA):

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import pandas
 import pytest
 import ray
 import yaml
@@ -82,7 +81,7 @@ def steps(client: MlflowClient, run_id: str, name: str) -> list[int]:
     return [point.step for point in client.get_metric_history(run_id, name)]
 
 
-def table_of(store: Store, run: str) -> pandas.DataFrame:
+def table_of(store: Store, run: str) -> Any:
     """The clients' table as MLflow's own reader gives it; it looks runs up at the process-wide address."""
     mlflow.set_tracking_uri(store.uri)
     try:
@@ -223,9 +222,10 @@ def test_large_histories_and_many_parameters_are_sent_in_batches(tmp_path: Path,
     found = client.get_run(str(mirror.run_id))
     assert len(found.data.params) == 230
     assert steps(client, found.info.run_id, "loss") == list(range(1, 401))
-    sizes = [len(points) for _, points in metric_batches([row(1, **{f"m{n}": n for n in range(2500)}), row(2)])]
+    wide = row(1) | {"metrics": {f"m{n}": float(n) for n in range(2500)}}
+    sizes = [len(points) for _, points in metric_batches([wide, row(2)])]
     assert max(sizes) <= 1000
-    assert sum(sizes) == 2500 + 6 + 6
+    assert sum(sizes) == 2500 + 6
 
 
 def test_names_and_values_are_those_of_the_yaml() -> None:
@@ -357,7 +357,9 @@ def test_rows_that_a_dead_server_missed_arrive_exactly_once(
     tracker.close_trial(two.id, "FAILED", "a cause")
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
-    assert re.match(rf"MLflow at http://127.0.0.1:{port} did not take .* refused .* training goes on", said[0])
+    assert re.match(
+        rf"MLflow at http://127.0.0.1:{port} did not take .* connection was (refused|cut).* training goes on", said[0]
+    )
     assert json.loads((folder / one.id / "tracking.json").read_text())["last_round"] == 2
     assert len((folder / two.id / "spool.jsonl").read_text().splitlines()) == 6
     with server(tmp_path, port):

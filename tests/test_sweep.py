@@ -120,15 +120,15 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
 
 
 def test_asha_stops_trials_but_no_baseline(tmp_path: Path) -> None:
-    tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 3, "concurrent": 1}
-    space = {"training.optimizer.lr": {"grid": [0.03, 1e-7]}}
-    training = EXPERIMENT["training"] | {"rounds": 5}
+    tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 4, "concurrent": 1}
+    space = {"training.optimizer.lr": {"grid": [0.01, 1e-7]}}
+    training = EXPERIMENT["training"] | {"rounds": 5, "local_epochs": 3}
     file = write(tmp_path, space=space, tune=tune, training=training, baselines=["local_only"])
     done = command(tmp_path, "sweep", str(file), "--name", "asha")
     assert done.returncode == 0, done.stderr
     rounds = {case: len(rows) for case, rows in accuracies(tmp_path / "runs" / "asha").items()}
     assert rounds["00-local_only"] == rounds["01-kteps"] == 5
-    assert rounds["02-kteps"] == 3
+    assert rounds["02-kteps"] == 4
     assert "stopped" in done.stdout
 
 
@@ -157,7 +157,7 @@ BAD = [
     (["FILE", "--resume", "nobody"], "there is no run nobody"),
     (["FILE", "resources.gpus_per_actor=0.3", "--num-gpus", "1"], "cannot be shared evenly"),
     (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
-    (["FILE", "tracking.uri=http://127.0.0.1:9"], "MLflow at http://127.0.0.1:9"),
+    (["FILE", "tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot be reached"),
     (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
 ]
 

@@ -1,0 +1,51 @@
+"""Accuracy on the built-in corpus, mean and standard deviation over seeds: the table in the README.
+
+Usage: python benchmarks/demo_table.py [SEEDS] (from the repository's folder; default 5)
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fedtext import config
+from fedtext.corpora.prepare import prepare
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.parameters import initial
+
+METHODS = {
+    "local_only": "local_only",
+    "fedavg": "fedavg",
+    "pooled": "pooled",
+    "kteps, no transfer, no diversity": {"name": "kteps", "lambda1": 0.0, "lambda2": 0.0},
+    "kteps, lambda1 = lambda2 = 0.1": {"name": "kteps", "lambda1": 0.1, "lambda2": 0.1},
+}
+
+
+def last(method: object, seed: int) -> dict[str, float]:
+    """The metrics of the last round of one run."""
+    written = config.read(Path(__file__).resolve().parent.parent / "tune_spaces" / "demo.yaml")
+    changes = {"method": method, "seed": seed, "space": {}, "baselines": [], "evaluation.every": 100}
+    experiment = config.validate(config.override(written, changes))
+    corpus = prepare(experiment.corpus, experiment.model.embedding, seed, None)
+    shared, private = initial(experiment, corpus)
+    rows = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
+    return rows[-1]["metrics"]
+
+
+def main() -> None:
+    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    print("| method | Ag | Ap |\n| --- | --- | --- |")
+    for label, method in METHODS.items():
+        found = [last(method, seed) for seed in seeds]
+        cells = []
+        for metric in ("Ag", "Ap"):
+            values = [100 * metrics[metric] for metrics in found]
+            cells.append(f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}")
+        print(f"| {label} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""``python -m platform.corpora FILE``: what an experiment's corpus holds, client by client, and its faults."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from platform._words import guarded
+
+
+def main(words: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m platform.corpora", description=__doc__)
+    parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    arguments = parser.parse_intermixed_args(words)
+    from fedtext.corpora.prepare import prepare
+    from fedtext.corpora.statistics import render
+    from tune_spaces.loader import load
+
+    _, experiment = load(arguments.experiment, arguments.overrides)
+    # The statistics are those of the texts; initial vectors, which may take minutes to train, do not change them.
+    embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
+    print(render(prepare(experiment.corpus, embedding, experiment.seed, arguments.data)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main)())
