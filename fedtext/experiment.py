@@ -45,7 +45,9 @@ class Training(Strict):
     local_epochs: int = Field(2, ge=1)
     batch_size: int = Field(8, ge=1)
     optimizer: Optimizer = Optimizer()
-    engine: Literal["auto", "reference"] = Field("auto", description="how the local loop computes; same numbers")
+    engine: Literal["auto", "reference", "cells"] = Field(
+        "auto", description="how recurrent layers compute: reference is torch's own, cells ours; auto: cells for a GRU"
+    )
 
 
 class Participation(Strict):
@@ -154,7 +156,16 @@ class Experiment(Strict):
             )
         if self.server.absent_rows == "holders_only" and not self.own_rows:
             raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
+        if self.training.engine == "cells" and not self.model.name.endswith("gru"):
+            raise ValueError(f"training.engine: cells computes gru and bigru, not {self.model.name}: leave it at auto")
         return self
+
+    @property
+    def engine(self) -> Literal["reference", "cells"]:
+        """The engine that ``training.engine`` comes down to for this model."""
+        if self.training.engine == "auto":
+            return "cells" if self.model.name.endswith("gru") else "reference"
+        return self.training.engine
 
     @property
     def own_rows(self) -> bool:

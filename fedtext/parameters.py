@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
 from fedtext.models.config import RandomInit
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.recurrent import TABLE, Encoder, Parts
 from fedtext.seeding import generator, torch_scope
 
 ALIGN = 16  # floats: every tensor starts on a cache line, wherever the ones before it end
@@ -54,7 +54,11 @@ def build_network(experiment: Experiment, classes: int) -> torch.nn.Module:
     """The method's network, drawn from the experiment's seed; its embedding table has one placeholder row."""
     parts = Parts(experiment.model, classes, experiment.corpus.max_length)
     with torch_scope(experiment.seed, "init"):
-        return experiment.method.network(parts)
+        network = experiment.method.network(parts)
+    for module in network.modules():
+        if isinstance(module, Encoder):
+            module.engine = experiment.engine
+    return network
 
 
 def initial(experiment: Experiment, corpus: Corpus) -> tuple[dict[str, NDArray[np.float32]], ...]:

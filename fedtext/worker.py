@@ -28,7 +28,7 @@ from fedtext.models.recurrent import TABLE
 from fedtext.parameters import Layout, build_network
 from fedtext.seeding import generator, torch_scope
 from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import ENGINES, Problem, build_optimizer
+from fedtext.training.local import Problem, build_optimizer, train
 
 _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
 
@@ -98,7 +98,7 @@ class Worker:
         texts = self._texts(client, "train")
         order = shuffled(len(texts), training.batch_size, training.local_epochs, self.experiment.seed, round_, client)
         with torch_scope(self.experiment.seed, "training", round_, client):
-            outcome = ENGINES[training.engine](
+            outcome = train(
                 Problem(self.method, self.network, parameters, received), map(texts.batch, order), optimizer
             )
         if not math.isfinite(outcome.loss):
@@ -139,7 +139,7 @@ class Worker:
         with torch_scope(self.experiment.seed, "personalize", round_, client):
             for _ in range(config.steps // config.every):
                 steps = map(texts.batch, itertools.islice(order, config.every))
-                ENGINES[training.engine](problem, steps, optimizer)
+                train(problem, steps, optimizer)
                 readings.append(self._read(client, parameters, config.inference, "Ap"))
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
 

@@ -9,13 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from fedtext.models import cells
 from fedtext.models.config import Head, RecurrentClassifier
 
 TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabulary
 
 
 class Encoder(nn.Module):
-    """H and SeqMean: embedded tokens to one feature vector per text (equations 2 and 3)."""
+    """E, H and SeqMean: tokens to one feature vector per text (equations 1 to 3).
+
+    ``engine`` chooses how the recurrent layers are computed, not what: ``reference`` is torch's own implementation,
+    ``cells`` ours (models/cells.py).
+    """
 
     def __init__(self, config: RecurrentClassifier, max_length: int) -> None:
         super().__init__()
@@ -30,20 +35,30 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.pooling = config.pooling
         self.max_length = max_length
+        self.engine = "reference"
 
-    def forward(self, embedded_BTD: Tensor, lengths_B: Tensor) -> Tensor:
-        embedded_BTD = self.dropout(embedded_BTD)
+    def forward(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
         if self.pooling == "mean":  # the other reading of the paper: padding is read and averaged like words
-            hidden_BTF, _ = self.rnn(embedded_BTD)
-            return self.dropout(hidden_BTF.mean(1))
+            lengths_B = torch.full_like(lengths_B, tokens_BT.shape[1])
+        pooled = self._cells if self.engine == "cells" else self._reference
+        return self.dropout(pooled(embedding, tokens_BT, lengths_B))
+
+    def _reference(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        embedded_BTD = self.dropout(embedding(tokens_BT))
         packed = pack_padded_sequence(embedded_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
-        hidden, final = self.rnn(packed)
+        hidden, last = self.rnn(packed)
         if self.pooling == "last":
-            final = final[0] if isinstance(final, tuple) else final
-            directions = 2 if self.rnn.bidirectional else 1
-            return self.dropout(torch.cat(list(final[-directions:]), dim=1))
+            last = last[0] if isinstance(last, tuple) else last
+            return torch.cat(list(last[-2 if self.rnn.bidirectional else -1 :]), dim=1)
         hidden_BTF, _ = pad_packed_sequence(hidden, batch_first=True)  # zero beyond each length
-        return self.dropout(hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1))
+        return hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
+
+    def _cells(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        assert isinstance(self.rnn, nn.GRU)
+        hidden_KSH, packing = cells.gru(self.rnn, embedding.weight, tokens_BT, lengths_B, self.dropout)
+        if self.pooling == "last":
+            return cells.final(hidden_KSH, packing)
+        return cells.summed(hidden_KSH, packing, len(lengths_B)) / lengths_B.to(hidden_KSH.dtype).unsqueeze(1)
 
 
 def mlp(features: int, classes: int, head: Head) -> nn.Sequential:
@@ -85,4 +100,4 @@ class SingleBranch(nn.Module):
         self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
 
     def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        return self.head(self.encoder(self.embedding(tokens_BT), lengths_B))
+        return self.head(self.encoder(self.embedding, tokens_BT, lengths_B))

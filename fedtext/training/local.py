@@ -1,6 +1,6 @@
-"""The one local-training loop. What differs between engines is how a step computes, never what it computes."""
+"""The one local-training loop."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,9 +35,6 @@ class Problem:
     received: Mapping[str, Tensor]  # shared parameters as the server sent them
 
 
-Engine = Callable[[Problem, Iterable[Batch], torch.optim.Optimizer], Outcome]
-
-
 def build_optimizer(config: Optimizer, parameters: Mapping[str, Tensor], lr: float) -> torch.optim.Optimizer:
     """A fresh optimizer over ``parameters``. ``lr`` stands in for the configured one (personalisation scales it, the
     embedding's own rate with it)."""
@@ -51,8 +48,8 @@ def build_optimizer(config: Optimizer, parameters: Mapping[str, Tensor], lr: flo
     return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, fused=True)
 
 
-def reference(problem: Problem, batches: Iterable[Batch], optimizer: torch.optim.Optimizer) -> Outcome:
-    """The plain engine: any network, autograd, one step after the other. The truth the others are measured against."""
+def train(problem: Problem, batches: Iterable[Batch], optimizer: torch.optim.Optimizer) -> Outcome:
+    """One step after the other over ``batches``, with whatever engine the network's layers were told to use."""
     outcome = Outcome()
     sums: dict[str, Tensor | float] = {}
     problem.network.train()
@@ -69,6 +66,3 @@ def reference(problem: Problem, batches: Iterable[Batch], optimizer: torch.optim
         outcome.steps += 1
     outcome.terms = {name: float(total) / outcome.samples for name, total in sums.items()}
     return outcome
-
-
-ENGINES: dict[str, Engine] = {"reference": reference, "auto": reference}
