@@ -116,7 +116,7 @@ class Tracking(Strict):
 class Tune(Strict):
     """How the space is searched."""
 
-    metric: str = Field("Ap_val", description="what trials are sorted by: Ag, Ap, loss, or Ag_val, Ap_val")
+    metric: Literal["Ag_val", "Ap_val", "Ag", "Ap", "loss"] = Field("Ap_val", description="what trials are sorted by")
     mode: Literal["max", "min"] = "max"
     samples: int = Field(1, ge=1, description="draws of the random dimensions for each point of the grid")
     scheduler: Literal["none", "asha"] = "none"

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from typing import Any
@@ -24,6 +25,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.fleet import participants
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
@@ -31,59 +33,62 @@ from tune_spaces.loader import find, load
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@dataclass(frozen=True)
+class Job:
+    """Everything a command has decided before its first trial starts. ``corpora`` are by what they depend on (_key),
+    ``plans`` by case, ``nodes`` are the cluster's resources."""
+
+    sweep: bool
+    experiment: Experiment
+    cases: list[Case]
+    corpora: dict[str, Corpus]
+    plans: dict[str, placement.Plan]
+    nodes: list[dict[str, float]]
+    store: mlflow_store.Store
+    folder: RunFolder
+
+
 def launch(words: argparse.Namespace, sweep: bool) -> int:
-    """Runs what the command line asks for. Exit status 0 if every trial ended well, 1 if one failed."""
+    """Runs what the command line asks for. Exit status 0 if every trial ended well, 1 if one did not."""
     if words.keys:
         print(keys())
         return 0
+    job = _decide(words, sweep)
+    _announce(job)
+    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=sweep, tags=_shape(job.nodes))
+    outcomes = _run(job, tracker)
+    tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
+    print_table(job.cases, outcomes, tune.metric, tune.mode)
+    print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if sweep else None))
+    if left:
+        print(f"{left} trials have not ended: --resume {job.folder.path.name} continues them")
+    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+
+
+def _decide(words: argparse.Namespace, sweep: bool) -> Job:
+    """Reads and checks everything that can be known to fail; only then is the run's folder made."""
     if not words.experiment:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     content, experiment = load(words.experiment, words.overrides, {} if words.seed is None else {"seed": words.seed})
     if not sweep:
         content, experiment = _single(content, experiment)
-    source = find(words.experiment).name
-    planned = make_cases(content, experiment, source)
+    cases = make_cases(content, experiment, find(words.experiment).name)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     mlflow_store.check(store, experiment.tracking.experiment or experiment.name)
     data = _data(words.data)
     folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
-
-    corpora = _prepare(planned, data)
+    corpora: dict[str, Corpus] = {}
+    for one in (case.experiment for case in cases):
+        if _key(one) not in corpora:
+            corpora[_key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     cluster.connect(words.address, words.num_cpus, words.num_gpus)
     nodes = cluster.nodes()
-    plans = {
-        case.id: placement.plan(case.experiment.resources, len(corpora[_key(case.experiment)].clients), nodes)
-        for case in planned
-    }
+    plans = {}
+    for case in cases:
+        clients = len(participants(case.experiment, corpora[_key(case.experiment)]))
+        plans[case.id] = placement.plan(case.experiment.resources, clients, nodes)
     folder.create(content, experiment)
-    _announce(planned, corpora, plans, folder, nodes)
-
-    shape = {"nodes": str(len(nodes)), "cpus": f"{sum(n.get('CPU', 0) for n in nodes):g}"}
-    shape["gpus"] = f"{sum(n.get('GPU', 0) for n in nodes):g}"
-    tags = {f"cluster.{name}": value for name, value in shape.items()}
-    tracker = Tracker(store, folder.path, experiment, sweep=sweep, tags=tags)
-    with progress(planned) as display:
-        callback = TrialCallback(
-            planned,
-            tracker,
-            display,
-            history=lambda case: history(folder.case(case) / "checkpoint"),
-            about=lambda case: _about(case, corpora[_key(case.experiment)], plans[case.id]),
-            on_end=folder.record,
-        )
-        try:
-            tracker.open()
-            _run(planned, corpora, plans, folder, callback, experiment)
-        finally:
-            outcomes = callback.outcomes
-            left = len(planned) - len(outcomes)
-            winner = best(planned, outcomes, experiment.tune.metric, experiment.tune.mode)
-            tracker.close("KILLED" if left else "FINISHED", (winner, outcomes[winner.id].rows) if winner else None)
-    print_table(planned, outcomes, experiment.tune.metric, experiment.tune.mode)
-    print(mlflow_store.ui_hint(store, ROOT, tracker.charts_path() if sweep else None))
-    if left:
-        print(f"{left} trials have not ended: --resume {folder.path.name} continues them")
-    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+    return Job(sweep, experiment, cases, corpora, plans, nodes, store, folder)
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:
@@ -105,18 +110,15 @@ def _key(experiment: Experiment) -> str:
     return f"{experiment.corpus!r} {experiment.model.embedding!r} {experiment.seed}"
 
 
-def _prepare(planned: Sequence[Case], data: Path | None) -> dict[str, Corpus]:
-    corpora: dict[str, Corpus] = {}
-    for case in planned:
-        if _key(case.experiment) not in corpora:
-            experiment = case.experiment
-            corpora[_key(experiment)] = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)
-    return corpora
+def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
+    total = {name: sum(node.get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
+    return {"cluster.nodes": str(len(nodes))} | {f"cluster.{n.lower()}s": f"{v:g}" for n, v in total.items()}
 
 
-def _about(case: Case, corpus: Corpus, plan: placement.Plan) -> About:
-    experiment = case.experiment
-    tags = {f"reveals.{n}": said for n, said in enumerate(reveals(experiment))}
+def _about(case: Case, job: Job) -> About:
+    """What MLflow is to know of a trial beyond its experiment."""
+    corpus, plan = job.corpora[_key(case.experiment)], job.plans[case.id]
+    tags = {f"reveals.{n}": said for n, said in enumerate(reveals(case.experiment))}
     tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}
     profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)}
     for split in ("train", "validation", "test"):
@@ -124,55 +126,67 @@ def _about(case: Case, corpus: Corpus, plan: placement.Plan) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
 
 
-def _announce(
-    planned: Sequence[Case],
-    corpora: dict[str, Corpus],
-    plans: dict[str, placement.Plan],
-    folder: RunFolder,
-    nodes: Sequence[dict[str, Any]],
-) -> None:
+def _announce(job: Job) -> None:
     """What is about to run, on what, and what it gives away."""
-    print(f"{folder.path.name}: {len(planned)} trials, state in {folder.path}")
-    for corpus in corpora.values():
-        texts = sum(len(client.train) for client in corpus.clients)
-        words = len(corpus.vocabulary)
+    print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
+    for corpus in job.corpora.values():
+        texts, words = sum(len(client.train) for client in corpus.clients), len(corpus.vocabulary)
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {words:,} words")
-    for plan in sorted(set(plans.values()), key=lambda plan: plan.actors):
+    for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")
-        print(f"  {plan.actors} client actors of {share} on {len(nodes)} node(s), {plan.trials} trial(s) at a time")
-    swept = [case for case in planned if not case.baseline]
-    for sentence in reveals(swept[0].experiment):
+        print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")
+    print(f"  engine {job.experiment.engine}")
+    for sentence in reveals(next(case for case in job.cases if not case.baseline).experiment):
         print(f"  {sentence}")
     sys.stdout.flush()
 
 
-def _run(
-    planned: Sequence[Case],
-    corpora: dict[str, Corpus],
-    plans: dict[str, placement.Plan],
-    folder: RunFolder,
-    callback: TrialCallback,
-    experiment: Experiment,
-) -> None:
+def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
+    """Runs the trials under a live display and in MLflow; how each of them ended."""
+    tune = job.experiment.tune
+    with progress(job.cases) as display:
+        callback = TrialCallback(
+            job.cases,
+            tracker,
+            display,
+            history=lambda case: history(job.folder.case(case) / "checkpoint"),
+            about=lambda case: _about(case, job),
+            on_end=job.folder.record,
+        )
+        try:
+            tracker.open()
+            _train(job, callback)
+        finally:
+            outcomes = callback.outcomes
+            winner = best(job.cases, outcomes, tune.metric, tune.mode)
+            whole = len(outcomes) == len(job.cases)
+            tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
+    return outcomes
+
+
+def _train(job: Job, callback: TrialCallback) -> None:
     """The trials that have not ended yet, through Tune."""
-    ended = folder.ended()
-    order = tune_sweep.scheduler(experiment.tune, experiment.training.rounds, [c.id for c in planned if c.baseline])
-    reached = {case.id: history(folder.case(case.id) / "checkpoint") for case in planned}
+    experiment, ended = job.experiment, job.folder.ended()
+    reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
+    baselines = [case.id for case in job.cases if case.baseline]
+    order = tune_sweep.scheduler(experiment.tune, experiment.training.rounds, baselines)
     if isinstance(order, tune_sweep.SparingASHA):
         order.remember({case: rows for case, rows in reached.items() if rows})
-    for case, status in ended.items():
-        callback.restore(case, Outcome(status, tuple(reached[case])))
-    left = [case for case in planned if case.id not in ended]
-    if not left:
-        return
+    for case_id, status in ended.items():
+        callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
     shipments: dict[tuple[str, bool], Shipment] = {}
     assignments = {}
-    for case in left:
+    for case in job.cases:
+        if case.id in ended:
+            continue
         key = (_key(case.experiment), case.experiment.method.pooled)
         if key not in shipments:
-            shipments[key] = ship(case.experiment, corpora[key[0]])
-        assignments[case.id] = Assignment(case.experiment, shipments[key], plans[case.id], folder.case(case.id))
+            shipments[key] = ship(case.experiment, job.corpora[key[0]])
+        folder = job.folder.case(case.id)
+        assignments[case.id] = Assignment(case.experiment, shipments[key], job.plans[case.id], folder)
+    if not assignments:
+        return
     concurrent = experiment.tune.concurrent
     if concurrent == "auto":
-        concurrent = min(plan.trials for plan in plans.values())
-    tune_sweep.run(assignments, folder.path, [callback], order, concurrent, experiment.resources.max_restarts)
+        concurrent = min(plan.trials for plan in job.plans.values())
+    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, experiment.resources.max_restarts)

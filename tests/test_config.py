@@ -125,7 +125,7 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         "training.optimizer.lr": {"loguniform": [0.001, 1]},
         "seed": {"grid": [0, 1]},
     }
-    experiment = tiny.experiment("kteps", space=space, tune={"samples": 3})
+    experiment = tiny.experiment("kteps", space=space, tune={"samples": 3, "metric": "Ag"})
     drawn = list(points(experiment))
     assert len(drawn) == 2 * 2 * 3
     assert drawn == list(points(experiment))
@@ -148,10 +148,25 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
         ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),
         ({"method.lambda1": {"grid": [-1]}}, "greater than or equal to 0"),
+        ({"training": {"grid": [1]}}, "training"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, words: str) -> None:
-    experiment = tiny.experiment("kteps", space=space)
+    experiment = tiny.experiment("kteps", space=space, tune={"metric": "Ag"})
+    with pytest.raises(UserError, match=words):
+        cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tune": {"metric": "Ap_val"}}, "set it, to 0.1 for example, or sort by Ap"),
+        ({"tune": {"metric": "Ap", "scheduler": "asha"}}, "set tune.metric to Ag or loss"),
+        ({"tune": {"metric": "Ap"}, "evaluation": {"personalize": None}}, "needs evaluation.personalize"),
+    ],
+)
+def test_a_metric_that_no_trial_would_have_is_refused(changes: Any, words: str) -> None:
+    experiment = tiny.experiment("kteps", space={"seed": {"grid": [0, 1]}}, **changes)
     with pytest.raises(UserError, match=words):
         cases(experiment.model_dump(mode="json"), experiment, "test")
 

@@ -7,25 +7,18 @@ import numpy as np
 import pytest
 import ray
 
-from actors.cluster import connect
+from actors.cluster import connect, nodes
 from actors.fleet import RayFleet, ship
-from actors.placement import Plan
+from actors.placement import Plan, plan
 from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.types import Corpus
-from fedtext.experiment import Experiment
+from fedtext.experiment import Experiment, Resources
 from fedtext.federation import Federation, fingerprint
 from fedtext.fleet import Fleet, LocalFleet
 from fedtext.parameters import initial
 from tests import tiny
 
 CORPUS = tiny.corpus(clients=16)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Any:
-    connect(None, num_cpus=4)
-    yield
-    ray.shutdown()
 
 
 def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
@@ -40,16 +33,24 @@ def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("cluster")
-def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
+@pytest.mark.parametrize(("gpus", "actors"), [(4, [1, 2, 4, 16]), (2, [8])])
+def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors: list[int]) -> None:
+    """Sixteen clients, the last time each on a quarter of a logical GPU as far as there are quarters."""
     experiment = tiny.experiment("kteps", uplink=[{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 0.01}}])
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
-    for actors in (1, 2, 4):
-        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 0, 1), None)
-        assert len(fleet.actors) == actors
-        assert final(experiment, fleet) == expected
-        fleet.close()
+    connect(None, num_cpus=4, num_gpus=gpus)
+    try:
+        shipment = ship(experiment, CORPUS)
+        by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
+        assert by_quarters.actors == actors[-1]
+        for made in (*(Plan(count, 1, 0, 0, 1) for count in actors[:-1]), by_quarters):
+            fleet = RayFleet(experiment, shipment, private, made, None)
+            assert len(fleet.actors) == made.actors
+            assert final(experiment, fleet) == expected
+            fleet.close()
+    finally:
+        ray.shutdown()
 
 
 @pytest.mark.parametrize("method", ["fedavg", "kteps", "local_only", "pooled"])

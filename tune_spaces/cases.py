@@ -70,6 +70,7 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
 
     Raises UserError if a point of the space is not a valid experiment.
     """
+    check_metric(experiment)
     base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune")}
     made: list[tuple[str, bool, dict[str, Any], Experiment]] = []
     for method in experiment.baselines:
@@ -84,6 +85,25 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         Case(f"{number:0{width}d}-{variant.method.name}", label, baseline, point, variant)
         for number, (label, baseline, point, variant) in enumerate(made)
     ]
+
+
+def check_metric(experiment: Experiment) -> None:
+    """Raises UserError if a sweep would compare its trials by a metric that none of them has when it is needed."""
+    metric, tune = experiment.tune.metric, experiment.tune
+    if not (experiment.space or experiment.baselines):
+        return
+    if metric.endswith("_val") and not experiment.corpus.validation:
+        raise UserError(
+            f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
+            f"or sort by {metric.removesuffix('_val')}, which reads the test split"
+        )
+    if metric.startswith("Ap") and experiment.evaluation.personalize is None:
+        raise UserError(f"tune.metric: {metric} needs evaluation.personalize")
+    if metric.startswith("Ap") and tune.scheduler == "asha":
+        raise UserError(
+            f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "
+            f"tune.metric to {metric.replace('Ap', 'Ag')} or loss"
+        )
 
 
 def _plain(value: Any) -> Any:
