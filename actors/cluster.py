@@ -41,6 +41,11 @@ def connect(address: str | None, num_cpus: float | None = None, num_gpus: float 
         os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
         ray.init(num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
         return
+    if address.startswith("ray://"):
+        raise UserError(
+            f"{address} is a Ray client address, and the server of a trial lives beside this command: run it on a node "
+            "of the cluster, or submit it there with ray job submit"
+        )
     if num_cpus is not None or num_gpus is not None:
         raise UserError(f"--num-cpus and --num-gpus are for a Ray started here; the cluster at {address} has its own")
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -65,9 +65,12 @@ class RayFleet:
             )
             self.actors.append(actor)
             self.home |= dict.fromkeys(hosted, actor)
-        self.nodes = self._get(
-            [actor.where.remote() for actor in self.actors], START_TIMEOUT_S, "start the client actors"
-        )
+        try:
+            ready = [actor.where.remote() for actor in self.actors]
+            self.nodes = self._get(ready, START_TIMEOUT_S, "start the client actors")
+        except BaseException:  # those that did start would hold their share of the cluster
+            self.close()
+            raise
 
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
         return ray.put(flat)
@@ -107,6 +110,8 @@ class RayFleet:
     def _get(self, calls: list[Any], timeout: float, what: str) -> list[Any]:
         try:
             return ray.get(calls, timeout=timeout)
+        except RayTaskError as error:
+            raise error.cause from None  # what the client's code raised, in its own words
         except GetTimeoutError as error:
             raise TimeoutError(
                 f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free"

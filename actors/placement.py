@@ -21,13 +21,12 @@ class Plan:
     actors: int
     cpus: float
     gpus: float
-    server_cpus: float
     trials: int
 
     def bundles(self, server_node: str) -> PlacementGroupFactory:
         """The trial's placement group: the server's bundle on the driver's node, where checkpoints are written, then
         one bundle for each client actor, spread over the nodes."""
-        server = {f"node:{server_node}": 0.001} | ({"CPU": self.server_cpus} if self.server_cpus else {})
+        server = {f"node:{server_node}": 0.001}  # no CPU: it works while its clients wait
         client = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
         return PlacementGroupFactory([server, *[dict(client) for _ in range(self.actors)]], strategy="SPREAD")
 
@@ -36,15 +35,22 @@ def gpu_fraction(asked: float | str, clients: int, gpus: float) -> float:
     """GPUs per actor. Raises UserError unless it is 0, a whole number, or 1/n: other fractions leave a rest of every
     GPU that nobody can use."""
     if asked == "auto":
-        return 1 / math.ceil(clients / gpus) if gpus else 0.0
+        return share(math.ceil(clients / gpus)) if gpus else 0.0
     fraction = float(asked)
-    if fraction < 0 or (fraction % 1 and (fraction > 1 or abs(1 / fraction - round(1 / fraction)) > 1e-3)):
+    if 0 < fraction < 1 and abs(fraction - 1 / round(1 / fraction)) <= 1e-4:
+        return share(round(1 / fraction))
+    if fraction < 0 or fraction % 1:
         close = 1 / max(1, round(1 / fraction)) if fraction > 0 else 0
         raise UserError(
             f"resources.gpus_per_actor: {asked} of a GPU cannot be shared evenly; write 1/n or a whole number, such as "
             f"{close:.4g}"
         )
     return fraction
+
+
+def share(count: int) -> float:
+    """1/count, down to the ten-thousandths that Ray counts in: ``count`` such shares fit on one GPU."""
+    return math.floor(1e4 / count) / 1e4
 
 
 def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]]) -> Plan:
@@ -71,14 +77,14 @@ def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]]) ->
             f"resources.clients_per_actor: {clients} clients need {actors} actors of {each}, but the cluster has room "
             f"for {slots} ({there}); raise clients_per_actor to {math.ceil(clients / slots)}, or leave it at auto"
         )
-    return Plan(actors, cpus, gpus, resources.server_cpus, max(1, slots // actors))
+    return Plan(actors, cpus, gpus, max(1, slots // actors))
 
 
 def _slots(node: dict[str, Any], cpus: float, gpus: float) -> int:
     by_cpu = node.get("CPU", 0) / cpus + EPSILON if cpus else math.inf
     if not gpus:
         return int(by_cpu)
-    on_gpus = int(node.get("GPU", 0)) * round(1 / gpus) if gpus < 1 else node.get("GPU", 0) / gpus + EPSILON
+    on_gpus = int(node.get("GPU", 0)) * int(1 / gpus + EPSILON) if gpus < 1 else node.get("GPU", 0) / gpus + EPSILON
     return int(min(by_cpu, on_gpus))
 
 

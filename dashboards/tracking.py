@@ -4,7 +4,6 @@ A tracking server that is away never stops training. What it misses is kept, sen
 the end, and spooled in the run folder (``spool.jsonl``) for a later Tracker if it does not come back.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -133,23 +132,16 @@ class Tracker:
                 f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
             )
 
-    def compare_path(self) -> str | None:
-        """The path of MLflow's page that compares the trials, to go behind a server's address; None without runs."""
-        runs = [mirror.run_id for mirror in self._trials.values() if mirror.run_id]
-        if not runs or not self._experiment_id:
-            return None
-        query = {"runs": json.dumps(runs), "experiments": json.dumps([self._experiment_id])}
-        return f"/#/compare-runs?{urlencode(query, quote_via=quote)}&workflowType=machine_learning"
-
     def charts_path(self) -> str | None:
-        """Likewise for the page with the curves of this run's trials, the best by the metric first."""
+        """The path of MLflow's page with the curves of this run's trials, the best by the metric first, to go behind a
+        server's address; None before there are runs."""
         if not self._experiment_id:
             return None
-        metric, mode = self.experiment.tune.metric, self.experiment.tune.mode
+        metric, direction = self.experiment.tune.metric, self.experiment.tune.direction
         query = {
             "searchFilter": f"tags.`fedtext.run` = '{self.folder.name}' AND tags.`fedtext.case` != ''",
             "orderByKey": f"metrics.`{metric}`",
-            "orderByAsc": str(mode == "min").lower(),
+            "orderByAsc": str(direction == "min").lower(),
             "compareRunsMode": "CHART",
             "workflowType": "machine_learning",
         }

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from fedtext import config
 from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.prepare import prepare
@@ -40,6 +42,10 @@ def _run(arguments: argparse.Namespace) -> int:
     changes = dict(config.parse_override(word) for word in arguments.overrides)
     content = config.override(config.read(path), changes | {"space": {}, "baselines": []})
     experiment = config.validate(content, path.name, path)
+    try:
+        torch.zeros(1, device=arguments.device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device: {arguments.device} is not there ({str(error).splitlines()[0]})") from error
     corpus = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data)
     shared, private = initial(experiment, corpus)
     checkpoints = Checkpoints(arguments.out, fingerprint(experiment, corpus)) if arguments.out else None

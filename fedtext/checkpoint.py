@@ -51,11 +51,13 @@ class Checkpoints:
         shutil.rmtree(target, ignore_errors=True)
         os.replace(draft, target)
         for older in _found(self.folder):
-            if older != target:
+            if older < target:
                 shutil.rmtree(older)
 
     def load(self) -> Snapshot | None:
         """The latest state, or None. Raises UserError if it belongs to another experiment or other data."""
+        for draft in self.folder.glob(".draft-*"):  # of a writer that died
+            shutil.rmtree(draft, ignore_errors=True)
         found = _found(self.folder)
         if not found:
             return None

@@ -22,12 +22,16 @@ def read(path: Path) -> Content:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8: give the path of an experiment file") from error
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: this is not YAML ({getattr(error, 'problem', error)})") from error
+    except ValueError as error:  # a date that does not exist, say
+        raise UserError(f"{path}: a value cannot be read ({error}); put it in quotes") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment file holds keys and values, such as `name: my-experiment`")
     return content
@@ -40,7 +44,7 @@ def parse_override(word: str) -> tuple[str, Any]:
         raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
     try:
         return key, yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"the value of {key} is not YAML: {value!r}") from error
 
 
@@ -55,7 +59,7 @@ def override(content: Content, changes: Mapping[str, Any]) -> Content:
             where = ".".join(parents[: place + 1])
             child = _entry(node, key, where) if isinstance(node, list) else node.get(key)
             if isinstance(child, str):
-                child = {"name": child}
+                child = {child: {}} if isinstance(node, list) else {"name": child}
             elif child is None:
                 child = {}
             elif not isinstance(child, dict | list):
@@ -69,7 +73,7 @@ def override(content: Content, changes: Mapping[str, Any]) -> Content:
 
 
 def _entry(node: list[Any], key: str, where: str) -> Any:
-    if not key.isdigit() or int(key) >= len(node):
+    if not key.isdecimal() or int(key) >= len(node):
         raise UserError(f"{where} is not there: that list has entries 0 to {len(node) - 1}")
     return node[int(key)]
 
@@ -89,7 +93,10 @@ def validate(content: Content, source: str = "the experiment", path: Path | None
     except ValidationError as error:
         faults = error.errors(include_url=False)
     lines = _lines(path) if path else {}
-    raise UserError("\n".join(_sentence(fault, content, source, lines) for fault in faults))
+    sentences: dict[tuple[str, ...], str] = {}
+    for fault in faults:  # one for each place: a value that fits none of several types is one fault
+        sentences.setdefault(_user_path(fault["loc"], content), _sentence(fault, content, source, lines))
+    raise UserError("\n".join(sentences.values()))
 
 
 def _sentence(fault: Any, content: Content, source: str, lines: Mapping[tuple[str, ...], int]) -> str:
@@ -109,6 +116,8 @@ def _sentence(fault: Any, content: Content, source: str, lines: Mapping[tuple[st
         return f"{where}: {key} cannot be {tag!r}{_nearest(tag, expected)}"
     if kind == "union_tag_not_found":
         return f"{where}: {key} needs a name"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{where}: {key} holds keys and values, and here it is {fault['input']!r}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{where}: {key}: {message}" if key else f"{where}: {message}"
 

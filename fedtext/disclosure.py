@@ -3,13 +3,16 @@
 from fedtext.experiment import Experiment
 
 
-def reveals(experiment: Experiment, shared: bool = True) -> list[str]:
-    """Sentences about what the server learns under this experiment; ``shared``: whether anything is shared at all."""
+def reveals(experiment: Experiment) -> list[str]:
+    """Sentences about what the server learns under this experiment."""
     if experiment.method.pooled:
         return ["pooled: all training texts lie in one place; there is no privacy to speak of"]
-    if not shared:
-        return ["nothing leaves a client after the vocabulary is built"]
-    said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
+    if not experiment.method.shares:
+        return ["nothing leaves a client but its word counts, for the vocabulary, and the figures that are reported"]
+    said = [
+        "the vocabulary is built from every client's word counts, which are summed without protection",
+        "the server learns each client's number of train texts, its training losses and its accuracies",
+    ]
     names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.own_rows:

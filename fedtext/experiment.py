@@ -4,9 +4,9 @@ Corpora, models, methods and mechanisms bring their own keys (fedtext/corpora, m
 else a person can write stands here. Every key is read somewhere, and an unknown one is refused.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
@@ -15,8 +15,6 @@ from fedtext.models.config import RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
-    from typing import TypeAlias
-
     CorpusField: TypeAlias = CorpusConfig
     ModelField: TypeAlias = RecurrentClassifier
     MethodField: TypeAlias = Method
@@ -28,14 +26,30 @@ else:
     MechanismField = entry(*MECHANISMS.values())
 
 
-class Optimizer(Strict):
-    """The clients' optimizer; its state is rebuilt each round unless it persists with the client's private state."""
+class SGD(Strict):
+    """Stochastic gradient descent, the papers' choice. Its state is rebuilt each round unless it persists with the
+    client's private state."""
 
-    name: Literal["sgd", "adam"] = "sgd"
+    name: Literal["sgd"] = "sgd"
     lr: float = Field(0.01, gt=0)
     embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
-    momentum: float = Field(0.9, ge=0, lt=1, description="sgd only")
+    momentum: float = Field(0.9, ge=0, lt=1)
     persist: bool = False
+
+
+class Adam(Strict):
+    """Adam with torch's betas; its state likewise."""
+
+    name: Literal["adam"] = "adam"
+    lr: float = Field(0.001, gt=0)
+    embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
+    persist: bool = False
+
+
+if TYPE_CHECKING:
+    OptimizerField: TypeAlias = SGD | Adam
+else:
+    OptimizerField = choice(SGD, Adam, default="sgd")
 
 
 class Training(Strict):
@@ -44,9 +58,11 @@ class Training(Strict):
     rounds: int = Field(50, ge=1)
     local_epochs: int = Field(2, ge=1)
     batch_size: int = Field(8, ge=1)
-    optimizer: Optimizer = Optimizer()
+    optimizer: OptimizerField = SGD()
     engine: Literal["auto", "reference", "cells"] = Field(
-        "auto", description="how recurrent layers compute: reference is torch's own, cells ours; auto: cells for a GRU"
+        "auto",
+        description="how recurrent layers compute: reference is torch's own, cells ours (the same sums in another "
+        "order; model.dropout draws other masks); auto: cells",
     )
 
 
@@ -92,10 +108,9 @@ class Evaluation(Strict):
 class Resources(Strict):
     """What a trial takes from the cluster. The result does not depend on it."""
 
-    clients_per_actor: int | Literal["auto"] = "auto"
+    clients_per_actor: PositiveInt | Literal["auto"] = "auto"
     cpus_per_actor: float = Field(1.0, ge=0)
     gpus_per_actor: float | Literal["auto"] = Field("auto", description="1/n or whole; auto: a share for each client")
-    server_cpus: float = Field(0.0, ge=0, description="the server works while its clients wait, so it needs none")
     round_timeout_s: float = Field(3600.0, gt=0, description="a round that takes longer fails with a message")
     max_restarts: int = Field(3, ge=0, description="times a trial is restored after a process of it died")
 
@@ -117,11 +132,16 @@ class Tune(Strict):
     """How the space is searched."""
 
     metric: Literal["Ag_val", "Ap_val", "Ag", "Ap", "loss"] = Field("Ap_val", description="what trials are sorted by")
-    mode: Literal["max", "min"] = "max"
-    samples: int = Field(1, ge=1, description="draws of the random dimensions for each point of the grid")
+    mode: Literal["auto", "max", "min"] = Field("auto", description="auto: the smallest loss, the largest accuracy")
+    samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
     scheduler: Literal["none", "asha"] = "none"
     grace_rounds: int = Field(1, ge=1, description="asha: rounds before a trial may be stopped")
-    concurrent: int | Literal["auto"] = Field("auto", description="trials at a time; auto: as many as fit")
+    concurrent: PositiveInt | Literal["auto"] = Field("auto", description="trials at a time; auto: as many as fit")
+
+    @property
+    def direction(self) -> Literal["max", "min"]:
+        """What is better: more or less of the metric."""
+        return self.mode if self.mode != "auto" else "min" if self.metric == "loss" else "max"
 
 
 class Experiment(Strict):
@@ -149,23 +169,25 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         personalize = self.evaluation.personalize
-        if personalize and personalize.every > personalize.steps:
+        if personalize and personalize.steps % personalize.every:
             raise ValueError(
-                f"evaluation.personalize.every ({personalize.every}) is larger than steps ({personalize.steps}), so Ap "
-                "would never be read: lower every"
+                f"evaluation.personalize.steps ({personalize.steps}) is no multiple of every ({personalize.every}): Ap "
+                "is read after every so many steps, the last time after all of them"
+            )
+        apart = self.participation.fraction < 1 or self.participation.dropout > 0
+        if self.method.pooled and (self.uplink or apart):
+            raise ValueError(
+                f"method {self.method.name} has all data in one place, so nothing is sent and nobody is away: leave "
+                "out uplink and participation"
             )
         if self.server.absent_rows == "holders_only" and not self.own_rows:
             raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
-        if self.training.engine == "cells" and not self.model.name.endswith("gru"):
-            raise ValueError(f"training.engine: cells computes gru and bigru, not {self.model.name}: leave it at auto")
         return self
 
     @property
     def engine(self) -> Literal["reference", "cells"]:
-        """The engine that ``training.engine`` comes down to for this model."""
-        if self.training.engine == "auto":
-            return "cells" if self.model.name.endswith("gru") else "reference"
-        return self.training.engine
+        """The engine that ``training.engine`` comes down to."""
+        return "reference" if self.training.engine == "reference" else "cells"
 
     @property
     def own_rows(self) -> bool:

@@ -29,7 +29,9 @@ SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "p
 
 def fingerprint(experiment: Experiment, corpus: Corpus) -> str:
     """Names what is computed: equal for two runs that must give equal numbers, whatever cluster they run on."""
-    content = json.dumps([experiment.model_dump(mode="json", include=SCIENCE), corpus.digest], sort_keys=True)
+    parts = experiment.model_dump(mode="json", include=SCIENCE)
+    parts["training"]["engine"] = experiment.engine
+    content = json.dumps([parts, corpus.digest], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -159,10 +161,12 @@ class Federation:
             values = [client[name] for client in scores.values() if name in client]
             metrics[name] = sum(values) / len(values)
         trained = len(cohort) - len(traffic.errors)
-        down = sum(self._down(client) for client in self.trainees if client.id in set(cohort))
-        metrics |= {"bytes_up": traffic.bytes_up, "bytes_down": down, "clients_trained": trained}
+        up, down = traffic.bytes_up, sum(self._down(client) for client in self.trainees if client.id in set(cohort))
+        if self.experiment.method.pooled:  # the one trainee stands beside the server
+            up = down = 0
+        metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
         if trained:
-            metrics["bytes_per_client"] = (traffic.bytes_up + down) / trained
+            metrics["bytes_per_client"] = (up + down) / trained
         if traffic.errors:
             metrics["clients_failed"] = len(traffic.errors)
         return {name: float(value) for name, value in metrics.items()}

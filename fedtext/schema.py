@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 class Strict(BaseModel):
     """Immutable, and a key that is not known is an error: what is configured takes effect or is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 def _named(value: Any) -> Any:
@@ -20,6 +20,8 @@ def _tagged(value: Any) -> Any:
     """``clip`` and ``{clip: {norm: 1}}`` -> ``{name: clip, norm: 1}``."""
     if isinstance(value, dict) and len(value) == 1 and "name" not in value:
         ((name, options),) = value.items()
+        if options is None:  # `- clip:` with nothing behind it
+            return {"name": name}
         return {"name": name, **options} if isinstance(options, dict) else {"name": name, "value": options}
     return _named(value)
 
@@ -30,14 +32,17 @@ def _untagged(value: Any) -> Any:
     return {name: options} if options else name
 
 
-def choice(*classes: Any) -> Any:
-    """A field that holds one of ``classes``, chosen by ``name``; the name alone stands for its defaults."""
-    union: Any = classes[0]
-    for other in classes[1:]:
-        union = union | other
+def choice(*classes: Any, default: str | None = None) -> Any:
+    """A field that holds one of ``classes``, chosen by ``name``; the name alone stands for its defaults. A mapping
+    without a name means ``default``, if there is one."""
+
+    def named(value: Any) -> Any:
+        value = _named(value)
+        return {"name": default, **value} if default and isinstance(value, dict) else value
+
     if len(classes) == 1:
-        return Annotated[union, BeforeValidator(_named)]
-    return Annotated[Annotated[union, Field(discriminator="name")], BeforeValidator(_named)]
+        return Annotated[classes[0], BeforeValidator(named)]
+    return Annotated[Annotated[union_of(classes), Field(discriminator="name")], BeforeValidator(named)]
 
 
 def entry(*classes: Any) -> Any:

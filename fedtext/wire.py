@@ -31,7 +31,7 @@ def decode(data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tu
     """The update in ``data``, checked against the shared tensors the server expects.
 
     Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, or with
-    rows that are not ascending rows of the table.
+    rows that are not distinct rows of the table.
     """
     try:
         content = load(bytes(data))

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.corpora.types import ClientData
+from fedtext.errors import ClientError
 from fedtext.evaluation import accuracy
 from fedtext.experiment import Experiment, Personalize
 from fedtext.methods.base import Inference, Model
@@ -103,6 +104,8 @@ class Worker:
             )
         if not math.isfinite(outcome.loss):
             return Reply(client, error=f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help")
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters.values()):
+            return Reply(client, error="its parameters are not finite; a lower training.optimizer.lr may help")
         payload = self._payload(flat, parameters, round_, data)
         self._keep(client, parameters, optimizer)
         metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
@@ -111,15 +114,23 @@ class Worker:
 
     def evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
         """``Ag`` (and ``Ag_val``) of the shared branch; with ``personalize`` also ``Ap``: the mean of the readings
-        while the client fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept."""
-        with one_thread():
-            parameters, received = self._parameters(flat, client)
-            scores, config = self._read(client, parameters, "shared", "Ag"), self.experiment.evaluation.personalize
-            if not personalize or config is None:
-                return scores
-            if not self.method.personalizes:
-                return scores | {name.replace("Ag", "Ap"): value for name, value in scores.items()}
-            return scores | self._personalize(config, parameters, received, round_, client)
+        while the client fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
+
+        Raises ClientError if the client's computation fails."""
+        try:
+            with one_thread():
+                return self._evaluate(flat, round_, client, personalize)
+        except Exception as error:  # as in train: whatever a client's code raises is reported with its name
+            raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
+
+    def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
+        parameters, received = self._parameters(flat, client)
+        scores, config = self._read(client, parameters, "shared", "Ag"), self.experiment.evaluation.personalize
+        if not personalize or config is None:
+            return scores
+        if not self.method.personalizes:
+            return scores | {name.replace("Ag", "Ap"): value for name, value in scores.items()}
+        return scores | self._personalize(config, parameters, received, round_, client)
 
     def _personalize(
         self,

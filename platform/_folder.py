@@ -1,7 +1,9 @@
 """The folder of a run: what was asked for, how each case ended, and where its state lies."""
 
+import fcntl
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as an experiment's own
 
 
 def home() -> Path:
@@ -36,8 +39,10 @@ class RunFolder:
     def choose(storage: Path, name: str | None, resume: str | None, experiment: Experiment) -> "RunFolder":
         """The folder to run in. Raises UserError if a new one would overwrite a run, if there is none to resume, or if
         the experiment to resume is another than the one that was begun."""
-        if resume:
-            path = Path(resume) if (Path(resume) / PLAN).is_file() else storage / resume
+        if resume is not None and name is not None:
+            raise UserError("--resume continues a run under the name it has: leave out --name")
+        if resume is not None:
+            path = Path(resume) if resume and (Path(resume) / PLAN).is_file() else storage / resume
             if not (path / PLAN).is_file():
                 there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
                 known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
@@ -45,8 +50,10 @@ class RunFolder:
             begun = validate(json.loads((path / PLAN).read_text())["content"], str(path / PLAN))
             _same(begun, experiment, path)
             return RunFolder(path.resolve(), True)
+        if name is not None and not re.fullmatch(NAME, name):
+            raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
         path = storage / (name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}")
-        if path.exists():
+        if (path / PLAN).exists():
             raise UserError(
                 f"the run {path.name} exists: continue it with --resume {path.name}, or choose another --name"
             )
@@ -55,6 +62,11 @@ class RunFolder:
     def create(self, content: dict[str, Any], experiment: Experiment) -> None:
         """Writes down what is about to run; from here on it can be resumed."""
         self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)  # open, and so locked, until this process ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"the run {self.path.name} is being worked on by another command: wait for it") from error
         _write(self.path / "experiment.yaml", resolved(experiment))
         _write(self.path / PLAN, json.dumps({"content": content}, indent=2))
 

@@ -58,7 +58,7 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=sweep, tags=_shape(job.nodes))
     outcomes = _run(job, tracker)
     tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
-    print_table(job.cases, outcomes, tune.metric, tune.mode)
+    print_table(job.cases, outcomes, tune.metric, tune.direction)
     print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if sweep else None))
     if left:
         print(f"{left} trials have not ended: --resume {job.folder.path.name} continues them")
@@ -158,7 +158,7 @@ def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
             _train(job, callback)
         finally:
             outcomes = callback.outcomes
-            winner = best(job.cases, outcomes, tune.metric, tune.mode)
+            winner = best(job.cases, outcomes, tune.metric, tune.direction)
             whole = len(outcomes) == len(job.cases)
             tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
     return outcomes
@@ -169,7 +169,7 @@ def _train(job: Job, callback: TrialCallback) -> None:
     experiment, ended = job.experiment, job.folder.ended()
     reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
     baselines = [case.id for case in job.cases if case.baseline]
-    order = tune_sweep.scheduler(experiment.tune, experiment.training.rounds, baselines)
+    order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
     if isinstance(order, tune_sweep.SparingASHA):
         order.remember({case: rows for case, rows in reached.items() if rows})
     for case_id, status in ended.items():

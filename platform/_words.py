@@ -18,6 +18,13 @@ runs/, and --resume RUN continues it after anything that stopped it.
 """
 
 
+def _count(word: str) -> int:
+    count = int(word)
+    if count < 0:
+        raise argparse.ArgumentTypeError("a number of CPUs or GPUs is not negative")
+    return count
+
+
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     """The words that run and sweep share."""
     made = argparse.ArgumentParser(
@@ -33,8 +40,8 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
     made.add_argument("--seed", type=int, help="the same as seed=N")
     made.add_argument("--resume", metavar="RUN", help="continue this run, from its last completed rounds")
     made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
-    made.add_argument("--num-cpus", type=int, metavar="N", help="logical CPUs of a Ray started here")
-    made.add_argument("--num-gpus", type=int, metavar="N", help="logical GPUs of a Ray started here")
+    made.add_argument("--num-cpus", type=_count, metavar="N", help="logical CPUs of a Ray started here")
+    made.add_argument("--num-gpus", type=_count, metavar="N", help="logical GPUs of a Ray started here")
     made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
     return made
 

@@ -63,11 +63,19 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
     assert fault(tmp_path, old, new) == sentence
 
 
-def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    assert "would never be read" in fault(
-        tmp_path, "name: x\n", "name: x\nevaluation: {personalize: {steps: 2, every: 5}}\n"
-    )
-    assert "needs wire.rows: own" in fault(tmp_path, "name: x\n", "name: x\nserver: {absent_rows: holders_only}\n")
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ("evaluation: {personalize: {steps: 12, every: 5}}", "is no multiple of every"),
+        ("server: {absent_rows: holders_only}", "needs wire.rows: own"),
+        ("training: {optimizer: {name: adam, momentum: 0.5}}", "there is no key training.optimizer.momentum"),
+        ("training:", "training holds keys and values, and here it is None"),
+        ("tune: {concurrent: 0}", "tune.concurrent"),
+        ("evaluation: {personalize: {lr_multiplier: .inf}}", "should be a finite number"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, added: str, words: str) -> None:
+    assert words in fault(tmp_path, "name: x\n", f"name: x\n{added}\n")
 
 
 def test_files_that_are_not_experiments(tmp_path: Path) -> None:
@@ -99,6 +107,8 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
         "training": {"optimizer": {"lr": "1e-3"}},  # YAML 1.1 reads this as a word; the schema reads it as a number
     }
     assert base["corpus"] == "demo"
+    by_name = config.override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
+    assert by_name == {"uplink": [{"gaussian": {"sigma": 2}}]}
     for word, message in (("lr", "is not key=value"), ("uplink.3.x=1", "entries 0 to 0"), ("seed.a=1", "has no keys")):
         with pytest.raises(UserError, match=message):
             config.override(base | {"seed": 3}, dict([config.parse_override(word)]))
@@ -106,7 +116,10 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
 
 @given(st.sampled_from(sorted(METHODS)), st.integers(0, 9), st.floats(1e-6, 1e3), st.booleans())
 def test_the_resolved_file_reads_back_to_the_same_experiment(method: str, seed: int, lr: float, noisy: bool) -> None:
-    changes: dict[str, Any] = {"seed": seed, "uplink": [{"clip": {"norm": lr}}, "gaussian"] if noisy else []}
+    changes: dict[str, Any] = {
+        "seed": seed,
+        "uplink": [{"clip": {"norm": lr}}, "gaussian"] if noisy and method != "pooled" else [],
+    }
     experiment = tiny.experiment(method, training={"optimizer": {"lr": lr}}, **changes)
     assert config.validate(yaml.safe_load(config.resolved(experiment))) == experiment
 
@@ -148,7 +161,10 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
         ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),
         ({"method.lambda1": {"grid": [-1]}}, "greater than or equal to 0"),
-        ({"training": {"grid": [1]}}, "training"),
+        ({"training": {"grid": [1]}}, "training holds keys and values, and here it is 1"),
+        ({"storage": {"grid": ["a", "b"]}}, "only what is computed can be swept"),
+        ({"method.lambda1": {"randint": [8, 2]}}, "cannot be drawn from"),
+        ({"method.lambda1": {"quniform": [0, 1, 0]}}, "cannot be drawn from"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, words: str) -> None:
@@ -162,6 +178,9 @@ def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, word
     [
         ({"tune": {"metric": "Ap_val"}}, "set it, to 0.1 for example, or sort by Ap"),
         ({"tune": {"metric": "Ap", "scheduler": "asha"}}, "set tune.metric to Ag or loss"),
+        ({"tune": {"metric": "Ag", "samples": 3}}, "this space is all grid"),
+        ({"tune": {"metric": "Ag", "scheduler": "asha", "grace_rounds": 9}}, "nothing to stop"),
+        ({"tune": {"metric": "Ag", "scheduler": "asha"}, "evaluation": {"every": 2}}, "set evaluation.every to 1"),
         ({"tune": {"metric": "Ap"}, "evaluation": {"personalize": None}}, "needs evaluation.personalize"),
     ],
 )
@@ -169,6 +188,23 @@ def test_a_metric_that_no_trial_would_have_is_refused(changes: Any, words: str) 
     experiment = tiny.experiment("kteps", space={"seed": {"grid": [0, 1]}}, **changes)
     with pytest.raises(UserError, match=words):
         cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+def test_the_pooled_baseline_of_a_noisy_sweep_is_neither_noised_nor_thinned_out() -> None:
+    noisy = {"uplink": [{"gaussian": {"sigma": 1.0}}], "participation": {"fraction": 0.5}}
+    experiment = tiny.experiment("kteps", baselines=["fedavg", "pooled"], tune={"metric": "Ag"}, **noisy)
+    fedavg, pooled, kteps = (case.experiment for case in cases(experiment.model_dump(mode="json"), experiment, "test"))
+    assert pooled.uplink == ()
+    assert pooled.participation.fraction == 1
+    assert fedavg.uplink == kteps.uplink == experiment.uplink
+    with pytest.raises(ValueError, match="leave out uplink and participation"):
+        tiny.experiment("pooled", **noisy)
+
+
+def test_a_loss_is_better_when_smaller() -> None:
+    assert tiny.experiment(tune={"metric": "loss"}).tune.direction == "min"
+    assert tiny.experiment(tune={"metric": "Ag"}).tune.direction == "max"
+    assert tiny.experiment(tune={"metric": "loss", "mode": "max"}).tune.direction == "max"
 
 
 def test_keys_lists_what_can_be_written() -> None:

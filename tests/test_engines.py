@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtext.experiment import Optimizer
+from fedtext.experiment import SGD, Adam
 from fedtext.methods import METHODS
 from fedtext.methods.base import Model
+from fedtext.models.cells import GRULayer, LSTMLayer, Packing
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Encoder, Parts
 from fedtext.training.batches import Texts, shuffled
@@ -36,7 +37,7 @@ def epoch(
     parameters = {name: tensor.requires_grad_() for name, tensor in parameters.items()}
     tokens = tiny.token_set(tiny.np.random.default_rng(1), 50, 1, ROWS, LONGEST)
     texts = Texts(tokens, torch.device("cpu"), LONGEST if config.pooling == "mean" else None)
-    made = build_optimizer(Optimizer(name=optimizer, lr=0.05), parameters, 0.05)  # type: ignore[arg-type]
+    made = build_optimizer({"sgd": SGD, "adam": Adam}[optimizer](lr=0.05), parameters, 0.05)
     batches = map(texts.batch, shuffled(len(texts), 8, 1, 0, 1, 0))
     outcome = train(Problem(chosen, network, parameters, {}), batches, made)
     with torch.no_grad():
@@ -53,6 +54,9 @@ MODELS = [
     {"name": "bigru", "pooling": "last"},
     {"name": "gru", "pooling": "last", "layers": 2},
     {"name": "bigru", "pooling": "mean"},
+    {"name": "bilstm"},
+    {"name": "lstm", "layers": 2},
+    {"name": "bilstm", "pooling": "last", "layers": 2},
 ]
 
 
@@ -78,19 +82,23 @@ def test_cells_in_float32_differ_by_rounding_only(optimizer: str) -> None:
             )
 
 
-def test_the_gradient_passes_torchs_own_check() -> None:
-    from fedtext.models.cells import GRULayer, Packing
-
+@pytest.mark.parametrize(("layer", "gates"), [(GRULayer, 3), (LSTMLayer, 4)])
+def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int) -> None:
     packing = Packing.of(torch.tensor([2, 4, 1, 4]))
     generator = torch.Generator().manual_seed(0)
-    shapes = ((2, sum(packing.sizes), 9), (2, 9, 3), (2, 9))
+    shapes = ((2, sum(packing.sizes), 3 * gates), (2, 3 * gates, 3), (2, 3 * gates))
     inputs = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
-    assert torch.autograd.gradcheck(lambda *tensors: GRULayer.apply(*tensors, packing), inputs)
+    assert torch.autograd.gradcheck(lambda *tensors: layer.apply(*tensors, packing), inputs)
 
 
-def test_auto_takes_cells_where_they_are() -> None:
+def test_dropout_strikes_in_training_only_and_follows_the_seed() -> None:
+    whole, thinned = epoch("cells", "fedavg", {}), epoch("cells", "fedavg", {"dropout": 0.5})
+    assert whole[0].loss != thinned[0].loss
+    assert thinned[0].loss == epoch("cells", "fedavg", {"dropout": 0.5})[0].loss
+    nearly = epoch("cells", "fedavg", {"dropout": 1e-12})  # every word by itself, and none struck out
+    assert nearly[0].loss == pytest.approx(whole[0].loss, rel=1e-9)
+
+
+def test_auto_takes_cells() -> None:
     assert tiny.experiment().engine == "cells"
     assert tiny.experiment(training={"engine": "reference"}).engine == "reference"
-    assert tiny.experiment(model={"name": "bilstm"}).engine == "reference"
-    with pytest.raises(ValueError, match="leave it at auto"):
-        tiny.experiment(model={"name": "lstm"}, training={"engine": "cells"})

@@ -15,6 +15,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment, Resources
 from fedtext.federation import Federation, fingerprint
 from fedtext.fleet import Fleet, LocalFleet
+from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from tests import tiny
 
@@ -44,7 +45,7 @@ def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors
         shipment = ship(experiment, CORPUS)
         by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
         assert by_quarters.actors == actors[-1]
-        for made in (*(Plan(count, 1, 0, 0, 1) for count in actors[:-1]), by_quarters):
+        for made in (*(Plan(count, 1, 0, 1) for count in actors[:-1]), by_quarters):
             fleet = RayFleet(experiment, shipment, private, made, None)
             assert len(fleet.actors) == made.actors
             assert final(experiment, fleet) == expected
@@ -53,12 +54,13 @@ def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors
         ray.shutdown()
 
 
-@pytest.mark.parametrize("method", ["fedavg", "kteps", "local_only", "pooled"])
+@pytest.mark.parametrize("method", METHODS)
 def test_an_interrupted_run_continues_to_the_same_weights(method: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
         "training": {"rounds": 3, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.01, "persist": True}},
-        "participation": {"fraction": 0.5, "dropout": 0.2},
     }
+    if not METHODS[method].pooled:
+        changes["participation"] = {"fraction": 0.5, "dropout": 0.2}
     experiment = tiny.experiment(method, **changes)
     shared = initial(experiment, CORPUS)[0]
     whole = Federation(experiment, shared, local(experiment), None)
@@ -75,7 +77,7 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, tmp_path:
     assert [row["clients"] for row in continued.history] == [row["clients"] for row in rows]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "kteps", "pooled"])
+@pytest.mark.parametrize("method", METHODS)
 def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
     own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
     assert final(own, local(own)) == final(everything, local(everything))

@@ -103,11 +103,21 @@ def test_hsic_equals_its_definition_and_by_hand() -> None:
     assert hsic(o_s, constant, bandwidth=1.0).item() == pytest.approx(0, abs=1e-15)
 
 
-def test_gram_with_a_median_bandwidth_is_never_saturated() -> None:
-    for scale in (1e-3, 1.0, 1e3):
-        kernel = gram(scale * torch.randn(8, 128, dtype=torch.float64), "median")
-        off = kernel[~torch.eye(8, dtype=torch.bool)]
-        assert 0.1 < off.median() < 0.6
+def test_diversity_has_a_gradient_at_any_scale_and_offset_with_a_median_bandwidth_and_not_with_a_small_one() -> None:
+    base = torch.randn(8, 128)
+    values = []
+    for scale, offset in ((1.0, 0.0), (1e-3, 5.0), (1e3, 0.0)):
+        o_s = (scale * base + offset).requires_grad_()
+        value = hsic(o_s, base.flip(1))
+        value.backward()
+        values.append(value.item())
+        assert o_s.grad is not None
+        assert scale * o_s.grad.norm() > 1e-3
+    assert values == pytest.approx([values[0]] * 3, rel=1e-2)
+    saturated = (10 * base).requires_grad_()
+    hsic(saturated, base, bandwidth=2.0).backward()
+    assert saturated.grad is not None
+    assert saturated.grad.norm() < 1e-12
 
 
 def test_one_sample_has_no_diversity_term() -> None:

@@ -30,6 +30,12 @@ def test_sixteen_clients_on_quarters_of_gpus() -> None:
     assert plan(quarter, 16, TWO_GPUS).actors == 8
     assert plan(Resources(), 16, FOUR_GPUS).gpus == 0.25, "auto shares the GPUs evenly"
     assert plan(Resources(gpus_per_actor=1), 2, TWO_GPUS).actors == 2
+    for count in range(1, 100):  # Ray counts in ten-thousandths: the shares must fit on the GPU that was divided
+        for asked in (1 / count, round(1 / count, 4)):
+            shares = plan(Resources(gpus_per_actor=asked, cpus_per_actor=0), count, [{"CPU": 1.0, "GPU": 1.0}])
+            assert shares.actors == count
+            assert round(shares.gpus * 10_000) * count <= 10_000
+    assert plan(Resources(), 16, [{"CPU": 64.0, "GPU": 3.0}]).actors == 16
     assert plan(quarter, 16, FOUR_GPUS).bundles("10.0.0.1").bundles == [
         {"node:10.0.0.1": 0.001},
         *[{"CPU": 1.0, "GPU": 0.25}] * 16,

@@ -119,13 +119,14 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path)
 
 
-def test_asha_stops_trials_but_no_baseline(tmp_path: Path) -> None:
+def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path: Path) -> None:
     tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 4, "concurrent": 1}
-    space = {"training.optimizer.lr": {"grid": [0.01, 1e-7]}}
+    space = {"training.optimizer.lr": {"grid": [0.01, 1e-7, 1e30]}}
     training = EXPERIMENT["training"] | {"rounds": 5, "local_epochs": 3}
     file = write(tmp_path, space=space, tune=tune, training=training, baselines=["local_only"])
     done = command(tmp_path, "sweep", str(file), "--name", "asha")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "03-kteps: client" in done.stdout
     rounds = {case: len(rows) for case, rows in accuracies(tmp_path / "runs" / "asha").items()}
     assert rounds["00-local_only"] == rounds["01-kteps"] == 5
     assert rounds["02-kteps"] == 4
@@ -154,6 +155,9 @@ BAD = [
     (["FILE", "method.lamda1=3"], "there is no key method.lamda1; did you mean lambda1?"),
     (["FILE", "corpus=fdu", "--data", "tests"], "fdu"),
     (["FILE", "--data", "no-such-folder"], "there is no folder no-such-folder"),
+    (["FILE", "--resume", ""], "there is no run"),
+    (["FILE", "--name", "../elsewhere"], "cannot be a folder's name"),
+    (["FILE", "--address", "ray://127.0.0.1:10001"], "is a Ray client address"),
     (["FILE", "--resume", "nobody"], "there is no run nobody"),
     (["FILE", "resources.gpus_per_actor=0.3", "--num-gpus", "1"], "cannot be shared evenly"),
     (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),

@@ -10,6 +10,7 @@ from ray.tune.search.variant_generator import generate_variants
 from fedtext import config
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.federation import SCIENCE
 from fedtext.seeding import generator
 
 # How a dimension of the space may be written, and the arguments each form takes, in Ray Tune's own words.
@@ -47,9 +48,11 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
     if len(values) != arguments or not all(isinstance(value, int | float) for value in values):
         raise UserError(f"space.{key}.{form} needs {arguments} numbers, not {values!r}")
     try:
-        return make(*values)
-    except ValueError as error:
-        raise UserError(f"space.{key}.{form}: {error}") from error
+        made = make(*values)
+        made.sample()  # some bounds are found wrong only when something is drawn
+    except (ValueError, TypeError, AssertionError, OverflowError, ZeroDivisionError) as error:
+        raise UserError(f"space.{key}.{form}: {values!r} cannot be drawn from ({error})") from error
+    return made
 
 
 def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
@@ -59,6 +62,14 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
         return
     # Dots would nest in Tune's configuration; its keys are flat here.
     space = {key.replace(".", "/"): dimension(key, spec) for key, spec in experiment.space.items()}
+    for key in experiment.space:
+        if key.partition(".")[0] not in SCIENCE:
+            raise UserError(f"space.{key}: only what is computed can be swept: {', '.join(sorted(SCIENCE))}")
+    if experiment.tune.samples > 1 and all("grid" in spec for spec in experiment.space.values()):
+        raise UserError(
+            "tune.samples repeats the draws of random dimensions, and this space is all grid: leave it at 1 (several "
+            "seeds: space.seed: {grid: [0, 1, 2]})"
+        )
     draws = generator(experiment.seed, "space")
     for _ in range(experiment.tune.samples):
         for _, variant in generate_variants(space, random_state=draws):
@@ -70,16 +81,21 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
 
     Raises UserError if a point of the space is not a valid experiment.
     """
-    check_metric(experiment)
     base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune")}
     made: list[tuple[str, bool, dict[str, Any], Experiment]] = []
     for method in experiment.baselines:
         chosen = method.model_dump(mode="json")
-        made.append((method.name, True, {}, config.validate(base | {"method": chosen}, source)))
+        content = base | {"method": chosen}
+        if method.pooled:  # the row without privacy: nothing is sent, so nothing is done to it, and nobody is away
+            content = {key: value for key, value in content.items() if key not in ("uplink", "participation")}
+        made.append((method.name, True, {}, config.validate(content, source)))
     for point in points(experiment):
         variant = config.validate(config.override(base, point), f"{source}, space {point}")
         label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())
         made.append((label or experiment.method.name, False, point, variant))
+    if len(made) > 1:
+        for _, _, _, variant in made:
+            check_metric(variant.model_copy(update={"tune": experiment.tune}))
     width = max(2, len(str(len(made) - 1)))
     return [
         Case(f"{number:0{width}d}-{variant.method.name}", label, baseline, point, variant)
@@ -90,8 +106,6 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
 def check_metric(experiment: Experiment) -> None:
     """Raises UserError if a sweep would compare its trials by a metric that none of them has when it is needed."""
     metric, tune = experiment.tune.metric, experiment.tune
-    if not (experiment.space or experiment.baselines):
-        return
     if metric.endswith("_val") and not experiment.corpus.validation:
         raise UserError(
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
@@ -99,6 +113,13 @@ def check_metric(experiment: Experiment) -> None:
         )
     if metric.startswith("Ap") and experiment.evaluation.personalize is None:
         raise UserError(f"tune.metric: {metric} needs evaluation.personalize")
+    if tune.scheduler == "asha" and tune.grace_rounds > experiment.training.rounds:
+        raise UserError(
+            f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
+            "asha would have nothing to stop"
+        )
+    if tune.scheduler == "asha" and metric.startswith("Ag") and experiment.evaluation.every > 1:
+        raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
     if metric.startswith("Ap") and tune.scheduler == "asha":
         raise UserError(
             f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "

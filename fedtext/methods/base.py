@@ -47,6 +47,7 @@ class Method(Strict, ABC):
 
     name: str
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
+    shares: ClassVar[bool] = True  # False: nothing leaves a client
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
 
     @abstractmethod

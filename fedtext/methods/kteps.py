@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -43,7 +43,7 @@ class KTEPS(Method):
         description="printed: equation 8 as it stands, linear in the private branch; standard: the teacher's softened "
         "probabilities against the student's log-probabilities",
     )
-    bandwidth: float | Literal["median"] = Field(
+    bandwidth: PositiveFloat | Literal["median"] = Field(
         "median", description="b of exp(-d^2 / b) in equation 7; median: of the batch's squared distances"
     )
 
@@ -84,6 +84,7 @@ def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
     """Gaussian kernel exp(-d^2 / b) of all pairs, BxB. With ``median``, b is the median squared distance between two
     different samples of the batch, detached: a fixed b far below it would make the Gram matrix the identity and its
     gradient zero."""
+    features_BF = features_BF - features_BF.mean(0)  # distances stay; differences of large squares would not
     squares_B = (features_BF * features_BF).sum(1)
     distances_BB = (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
     if bandwidth == "median":

@@ -9,6 +9,7 @@ class LocalOnly(FedAvg):
     """Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper."""
 
     name: Literal["local_only"] = "local_only"  # type: ignore[assignment]
+    shares = False
     personalizes = False
 
     def private(self, parameter: str) -> bool:

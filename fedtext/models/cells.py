@@ -1,18 +1,19 @@
-"""Recurrent layers with a backward pass of our own: the same sums as nn.GRU, with far fewer and larger operations.
+"""Recurrent layers with a backward pass of our own: the sums of nn.GRU and nn.LSTM in fewer and larger operations.
 
 Texts are packed: sorted by length, step by step, so that step t holds only the texts that have a t-th token. The
 reverse direction reads every text from its own end, so both directions are active on the same texts at every step and
 share one batched product. What does not depend on the step before is computed for all steps at once: input
 projections before the loop, weight gradients after it. One word is projected once, however often it occurs.
 
-Legend: B texts, S packed rows (tokens of all texts), K directions, H hidden, G = 3H gates (r, z, n as in nn.GRU), D
-inputs.
+Legend: B texts, S packed rows (tokens of all texts), K directions, H hidden, G gates (3H of a
+GRU, 4H of an LSTM), D inputs.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 
@@ -49,7 +50,8 @@ class Packing:
 
 
 class GRULayer(torch.autograd.Function):
-    """All steps of one GRU layer, K directions together: hidden_KSH from the input projections gates_KSG."""
+    """All steps of one GRU layer, K directions together: hidden_KSH from the input projections gates_KSG (G = 3H, in
+    nn.GRU's order r, z, n)."""
 
     @staticmethod
     def forward(ctx, gates_KSG: Tensor, weight_KGH: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:  # type: ignore[no-untyped-def]
@@ -75,14 +77,13 @@ class GRULayer(torch.autograd.Function):
         return hidden_KSH
 
     @staticmethod
+    @once_differentiable  # the reference engine is there for second derivatives
     def backward(ctx, grad_KSH: Tensor):  # type: ignore[no-untyped-def]
         weight_KGH, hidden_KSH, resetting_KS2H, n, recurrent = ctx.saved_tensors
         packing: Packing = ctx.packing
         _, rows, width = hidden_KSH.shape
-        first = packing.sizes[0]
         r, z = resetting_KS2H[..., :width], resetting_KS2H[..., width:]
-        before_KSH = torch.zeros_like(hidden_KSH)
-        torch.index_select(hidden_KSH, 1, packing.before, out=before_KSH[:, first:])
+        before_KSH = _before(hidden_KSH, packing)
         # d(gate input) = d(hidden) * a factor known beforehand, gate by gate; for n: by way of r, then directly
         slope_n = (1 - z) * (1 - n * n)
         factor_KS3H = torch.stack(
@@ -109,13 +110,81 @@ class GRULayer(torch.autograd.Function):
         return grad_gates_KSG, grad_weight_KGH, grad_bias_KG, None
 
 
-def gru(
-    rnn: nn.GRU, table_RD: Tensor, tokens_BT: Tensor, lengths_B: Tensor, dropout: nn.Dropout
+class LSTMLayer(torch.autograd.Function):
+    """All steps of one LSTM layer, K directions together: hidden_KSH from the input projections gates_KSG (G = 4H, in
+    nn.LSTM's order i, f, g, o)."""
+
+    @staticmethod
+    def forward(ctx, gates_KSG: Tensor, weight_KGH: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:  # type: ignore[no-untyped-def]
+        directions, rows, gates = gates_KSG.shape
+        width = gates // 4
+        gates_KS4H = gates_KSG.clone().unflatten(2, (4, width))  # computed in place
+        hidden_KSH = gates_KSG.new_empty(directions, rows, width)
+        cell_KSH, squashed_KSH = torch.empty_like(hidden_KSH), torch.empty_like(hidden_KSH)  # c and tanh(c)
+        weight_KHG, bias_K1G = weight_KGH.transpose(1, 2).contiguous(), bias_KG[:, None]
+        before = gates_KSG.new_zeros(directions, packing.sizes[0], width)
+        cell, start = before, 0
+        for size in packing.sizes:
+            end = start + size
+            step_KB4H = gates_KS4H[:, start:end]
+            step_KB4H += torch.baddbmm(bias_K1G, before[:, :size], weight_KHG).unflatten(2, (4, width))
+            step_KB4H[:, :, :2].sigmoid_()
+            step_KB4H[:, :, 2].tanh_()
+            step_KB4H[:, :, 3].sigmoid_()
+            i, f, g, o = step_KB4H.unbind(2)
+            cell = torch.mul(f, cell[:, :size], out=cell_KSH[:, start:end]).addcmul_(i, g)
+            squashed = torch.tanh(cell, out=squashed_KSH[:, start:end])
+            before = torch.mul(o, squashed, out=hidden_KSH[:, start:end])
+            start = end
+        ctx.packing = packing
+        ctx.save_for_backward(weight_KGH, hidden_KSH, gates_KS4H, cell_KSH, squashed_KSH)
+        return hidden_KSH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_KSH: Tensor):  # type: ignore[no-untyped-def]
+        weight_KGH, hidden_KSH, gates_KS4H, cell_KSH, squashed = ctx.saved_tensors
+        packing: Packing = ctx.packing
+        i, f, g, o = gates_KS4H.unbind(2)
+        before_KSH, cell_before = _before(hidden_KSH, packing), _before(cell_KSH, packing)
+        # d(gate input) = d(cell) * a factor known beforehand for i, f and g, and d(hidden) * one for o
+        factor_KS3H = torch.stack([g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)], dim=2)
+        factor_o, slope = squashed * o * (1 - o), o * (1 - squashed * squashed)
+        grad, grad_cell = grad_KSH.clone(), torch.zeros_like(hidden_KSH)
+        grad_gates_KS4H = torch.empty_like(gates_KS4H)
+        end = hidden_KSH.shape[1]
+        for step in range(len(packing.sizes) - 1, -1, -1):
+            size = packing.sizes[step]
+            start = end - size
+            dh = grad[:, start:end]
+            dc = grad_cell[:, start:end].addcmul_(dh, slope[:, start:end])
+            dg = grad_gates_KS4H[:, start:end]
+            torch.mul(dc[:, :, None], factor_KS3H[:, start:end], out=dg[:, :, :3])
+            torch.mul(dh, factor_o[:, start:end], out=dg[:, :, 3])
+            if step:
+                earlier = start - packing.sizes[step - 1]
+                torch.mul(dc, f[:, start:end], out=grad_cell[:, earlier : earlier + size])
+                grad[:, earlier : earlier + size].baddbmm_(dg.flatten(2), weight_KGH)
+            end = start
+        grad_gates_KSG = grad_gates_KS4H.flatten(2)
+        return grad_gates_KSG, torch.bmm(grad_gates_KSG.transpose(1, 2), before_KSH), grad_gates_KSG.sum(1), None
+
+
+def _before(state_KSH: Tensor, packing: Packing) -> Tensor:
+    """The state one step earlier, row by row; zero before the first step."""
+    before_KSH = torch.zeros_like(state_KSH)
+    torch.index_select(state_KSH, 1, packing.before, out=before_KSH[:, packing.sizes[0] :])
+    return before_KSH
+
+
+def recurrent(
+    rnn: nn.GRU | nn.LSTM, table_RD: Tensor, tokens_BT: Tensor, lengths_B: Tensor, dropout: nn.Dropout
 ) -> tuple[Tensor, Packing]:
     """The outputs hidden_KSH of ``rnn``'s last layer over the embedded tokens, each direction in its own row order."""
     packing = Packing.of(lengths_B.to(tokens_BT.device))
     tokens_S = tokens_BT[packing.text_S, packing.step_S]
     directions = 2 if rnn.bidirectional else 1
+    layer_of = GRULayer if isinstance(rnn, nn.GRU) else LSTMLayer
     hidden_KSH = table_RD
     for layer in range(rnn.num_layers):
         names = [f"l{layer}" + suffix for suffix in ("", "_reverse")[:directions]]
@@ -128,13 +197,13 @@ def gru(
             words_U, word_S = torch.unique(tokens_S, return_inverse=True)
             projected = functional.linear(functional.embedding(words_U, table_RD), weight_KGxI, bias_KG)
             projected_SKG = functional.embedding(word_S, projected)
-        else:
-            inputs_SD = functional.embedding(tokens_S, table_RD) if layer == 0 else aligned(hidden_KSH, packing)
-            projected_SKG = functional.linear(dropout(inputs_SD) if layer == 0 else inputs_SD, weight_KGxI, bias_KG)
+        else:  # dropout strikes every occurrence of a word by itself
+            inputs_SD = dropout(functional.embedding(tokens_S, table_RD)) if not layer else aligned(hidden_KSH, packing)
+            projected_SKG = functional.linear(inputs_SD, weight_KGxI, bias_KG)
         gates = list(projected_SKG.unflatten(1, (directions, -1)).unbind(1))
         if directions == 2:
             gates[1] = gates[1].index_select(0, packing.reversed_S)
-        hidden_KSH = GRULayer.apply(torch.stack(gates), torch.stack(weight_hh), torch.stack(bias_hh), packing)
+        hidden_KSH = layer_of.apply(torch.stack(gates), torch.stack(weight_hh), torch.stack(bias_hh), packing)
     return hidden_KSH, packing
 
 

@@ -54,8 +54,7 @@ class Encoder(nn.Module):
         return hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
 
     def _cells(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        assert isinstance(self.rnn, nn.GRU)
-        hidden_KSH, packing = cells.gru(self.rnn, embedding.weight, tokens_BT, lengths_B, self.dropout)
+        hidden_KSH, packing = cells.recurrent(self.rnn, embedding.weight, tokens_BT, lengths_B, self.dropout)
         if self.pooling == "last":
             return cells.final(hidden_KSH, packing)
         return cells.summed(hidden_KSH, packing, len(lengths_B)) / lengths_B.to(hidden_KSH.dtype).unsqueeze(1)

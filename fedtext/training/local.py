@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedtext.experiment import Optimizer
+from fedtext.experiment import SGD, Adam
 from fedtext.methods.base import Batch, Method, Model
 from fedtext.models.recurrent import TABLE
 
@@ -35,7 +35,7 @@ class Problem:
     received: Mapping[str, Tensor]  # shared parameters as the server sent them
 
 
-def build_optimizer(config: Optimizer, parameters: Mapping[str, Tensor], lr: float) -> torch.optim.Optimizer:
+def build_optimizer(config: SGD | Adam, parameters: Mapping[str, Tensor], lr: float) -> torch.optim.Optimizer:
     """A fresh optimizer over ``parameters``. ``lr`` stands in for the configured one (personalisation scales it, the
     embedding's own rate with it)."""
     embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
@@ -43,7 +43,7 @@ def build_optimizer(config: Optimizer, parameters: Mapping[str, Tensor], lr: flo
         {"params": [tensor for name, tensor in parameters.items() if name != TABLE], "lr": lr},
         {"params": [tensor for name, tensor in parameters.items() if name == TABLE], "lr": embedding_lr},
     ]
-    if config.name == "adam":
+    if isinstance(config, Adam):
         return torch.optim.Adam(groups, lr=lr, fused=True)
     return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, fused=True)
 
