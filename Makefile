@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install sweep run test check format ui clean
+.PHONY: help install sweep run test check format ui bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ format: $(READY)  ## lay the code out
 
 ui: $(READY)  ## the MLflow pages of the runs made here
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000
+
+bench: $(READY)  ## the local loop against the plain one, in CPU time
+	$(BIN)/python benchmarks/local_loop.py
 
 clean:  ## remove the environment (runs and mlflow.db stay)
 	rm -rf $(VENV)

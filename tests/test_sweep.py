@@ -126,7 +126,7 @@ def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path:
     file = write(tmp_path, space=space, tune=tune, training=training, baselines=["local_only"])
     done = command(tmp_path, "sweep", str(file), "--name", "asha")
     assert done.returncode == 1, done.stderr
-    assert "03-kteps: client" in done.stdout
+    assert "failed in round 1" in done.stdout
     rounds = {case: len(rows) for case, rows in accuracies(tmp_path / "runs" / "asha").items()}
     assert rounds["00-local_only"] == rounds["01-kteps"] == 5
     assert rounds["02-kteps"] == 4
@@ -153,7 +153,7 @@ BAD = [
     (["nothing.yaml"], "there is no experiment file nothing.yaml"),
     ([], "name an experiment file"),
     (["FILE", "method.lamda1=3"], "there is no key method.lamda1; did you mean lambda1?"),
-    (["FILE", "corpus=fdu", "--data", "tests"], "fdu"),
+    (["FILE", "corpus={name: fdu, validation: 0.1}", "--data", "tests"], "fdu_mtl.parquet"),
     (["FILE", "--data", "no-such-folder"], "there is no folder no-such-folder"),
     (["FILE", "--resume", ""], "there is no run"),
     (["FILE", "--name", "../elsewhere"], "cannot be a folder's name"),
