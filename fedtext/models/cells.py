@@ -56,53 +56,65 @@ class GRULayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, gates_KSG: Tensor, weight_KGH: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:  # type: ignore[no-untyped-def]
         directions, rows, gates = gates_KSG.shape
-        width = gates // 3
-        hidden_KSH = gates_KSG.new_empty(directions, rows, width)
-        resetting_KS2H = gates_KSG[..., : 2 * width].clone()  # r and z, computed in place
-        candidate_KSH = gates_KSG[..., 2 * width :].clone()  # n
-        recurrent_KSH = torch.empty_like(hidden_KSH)  # what r multiplies
+        width, sizes = gates // 3, packing.sizes
+        gates_KSG = gates_KSG.clone()  # r, z and n, computed in place
+        product_KSG, hidden_KSH = torch.empty_like(gates_KSG), gates_KSG.new_empty(directions, rows, width)
         weight_KHG, bias_K1G = weight_KGH.transpose(1, 2).contiguous(), bias_KG[:, None]
-        before, start = gates_KSG.new_zeros(directions, packing.sizes[0], width), 0
-        for size in packing.sizes:
-            end = start + size
-            before = before[:, :size]
-            product = torch.baddbmm(bias_K1G, before, weight_KHG)
-            rz = resetting_KS2H[:, start:end].add_(product[..., : 2 * width]).sigmoid_()
-            recurrent_KSH[:, start:end] = product[..., 2 * width :]
-            n = candidate_KSH[:, start:end].addcmul_(rz[..., :width], product[..., 2 * width :]).tanh_()
-            before = torch.lerp(n, before, rz[..., width:], out=hidden_KSH[:, start:end])
-            start = end
+        before = gates_KSG.new_zeros(directions, sizes[0], width)
+        # All steps' views are cut at once: one by one, cutting them would cost as much as computing on them.
+        for size, product, recurrent, rz, add, r, z, n, hidden in zip(
+            sizes,
+            product_KSG.split(sizes, 1),
+            product_KSG[..., 2 * width :].split(sizes, 1),
+            gates_KSG[..., : 2 * width].split(sizes, 1),
+            product_KSG[..., : 2 * width].split(sizes, 1),
+            gates_KSG[..., :width].split(sizes, 1),
+            gates_KSG[..., width : 2 * width].split(sizes, 1),
+            gates_KSG[..., 2 * width :].split(sizes, 1),
+            hidden_KSH.split(sizes, 1),
+            strict=True,
+        ):
+            torch.baddbmm(bias_K1G, before[:, :size], weight_KHG, out=product)
+            rz.add_(add).sigmoid_()
+            n.addcmul_(r, recurrent).tanh_()
+            before = torch.lerp(n, before[:, :size], z, out=hidden)
         ctx.packing = packing
-        ctx.save_for_backward(weight_KGH, hidden_KSH, resetting_KS2H, candidate_KSH, recurrent_KSH)
+        ctx.save_for_backward(weight_KGH, hidden_KSH, gates_KSG, product_KSG)
         return hidden_KSH
 
     @staticmethod
     @once_differentiable  # the reference engine is there for second derivatives
     def backward(ctx, grad_KSH: Tensor):  # type: ignore[no-untyped-def]
-        weight_KGH, hidden_KSH, resetting_KS2H, n, recurrent = ctx.saved_tensors
+        weight_KGH, hidden_KSH, gates_KSG, product_KSG = ctx.saved_tensors
         packing: Packing = ctx.packing
-        _, rows, width = hidden_KSH.shape
-        r, z = resetting_KS2H[..., :width], resetting_KS2H[..., width:]
+        sizes, width = packing.sizes, hidden_KSH.shape[2]
+        r, z, n = gates_KSG.split(width, 2)
         before_KSH = _before(hidden_KSH, packing)
-        # d(gate input) = d(hidden) * a factor known beforehand, gate by gate; for n: by way of r, then directly
+        # d(gate input) = d(hidden) * a factor known beforehand, gate by gate; for n by way of r, which is how the
+        # recurrent product reaches it
         slope_n = (1 - z) * (1 - n * n)
+        recurrent = product_KSG[..., 2 * width :]
         factor_KS3H = torch.stack(
             [slope_n * recurrent * r * (1 - r), (before_KSH - n) * z * (1 - z), slope_n * r], dim=2
         )
         grad = grad_KSH.clone()
         grad_gates_KS3H = torch.empty_like(factor_KS3H)
-        end = rows
-        for step in range(len(packing.sizes) - 1, -1, -1):
-            size = packing.sizes[step]
-            start = end - size
-            dh = grad[:, start:end]
-            dg = torch.mul(dh[:, :, None], factor_KS3H[:, start:end], out=grad_gates_KS3H[:, start:end])
-            if step:
-                earlier = start - packing.sizes[step - 1]
-                carried = grad[:, earlier : earlier + size]
-                carried.addcmul_(dh, z[:, start:end])
-                carried.baddbmm_(dg.flatten(2), weight_KGH)
-            end = start
+        steps = zip(
+            grad.split(sizes, 1),
+            grad[:, :, None].split(sizes, 1),
+            factor_KS3H.split(sizes, 1),
+            grad_gates_KS3H.split(sizes, 1),
+            grad_gates_KS3H.flatten(2).split(sizes, 1),
+            z.split(sizes, 1),
+            strict=True,
+        )
+        later = None
+        for dh, dh_K1H, factor, dg, dg_flat, kept in reversed(list(steps)):
+            if later is not None:
+                carried = dh[:, : later[0].shape[1]]
+                carried.addcmul_(later[0], later[1]).baddbmm_(later[2], weight_KGH)
+            torch.mul(dh_K1H, factor, out=dg)
+            later = dh, kept, dg_flat
         grad_gates_KSG = grad_gates_KS3H.flatten(2)
         grad_weight_KGH = torch.bmm(grad_gates_KSG.transpose(1, 2), before_KSH)
         grad_bias_KG = grad_gates_KSG.sum(1)
