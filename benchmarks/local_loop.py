@@ -35,7 +35,8 @@ from fedtext.methods.base import Batch, Model
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Encoder, Parts
 from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import Problem, build_optimizer, train
+from fedtext.training.local import Problem, train
+from fedtext.training.optimizer import LocalOptimizer
 
 VOCABULARY, TEXTS = 50_000, 1_600
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -78,8 +79,8 @@ def engine(work: dict[str, Any], name: str) -> Callable[[int], None]:
     parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
     parameters[TABLE] = torch.randn(len(rows), work["dim"]).requires_grad_()
     data = Texts(tokens, torch.device("cpu"))
-    optimizer = build_optimizer(work["optimizer"], parameters, work["optimizer"].lr)
-    problem = Problem(work["method"], network, parameters, {})
+    optimizer = LocalOptimizer(work["optimizer"], parameters, work["optimizer"].lr, name == "cells")
+    problem = Problem(work["method"], network, {})
     order = shuffled(len(data), work["batch"], 10_000, 0, 1, 0)
 
     def run(steps: int) -> None:

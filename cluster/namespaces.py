@@ -125,6 +125,8 @@ def hiding(folders: Sequence[Path], keep: Path) -> list[str]:
     is a folder for the detour. The machine on the other side would have Python, too.
     """
     lines: list[str] = []
+    # A folder inside another hidden one is gone with it; there would be nothing left to mount on.
+    folders = [one for one in dict.fromkeys(folders) if not any(one.is_relative_to(o) for o in folders if o != one)]
     pythons = sorted({Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
     for number, python in enumerate(pythons):
         if any(python.is_relative_to(folder) for folder in folders):

@@ -29,7 +29,8 @@ from fedtext.models.recurrent import TABLE
 from fedtext.parameters import Layout, build_network
 from fedtext.seeding import generator, torch_scope
 from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import Problem, build_optimizer, train
+from fedtext.training.local import Problem, train
+from fedtext.training.optimizer import LocalOptimizer
 
 _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
 
@@ -94,14 +95,12 @@ class Worker:
     def _train(self, flat: NDArray[np.float32], round_: int, client: int) -> Reply:
         start, data, training = time.perf_counter(), self.clients[client], self.experiment.training
         parameters, received = self._parameters(flat, client)
-        optimizer = build_optimizer(training.optimizer, parameters, training.optimizer.lr)
-        self._recall_optimizer(optimizer, parameters, client)
+        optimizer = self._optimizer(parameters, training.optimizer.lr)
+        optimizer.recall(self._remembered(client))
         texts = self._texts(client, "train")
         order = shuffled(len(texts), training.batch_size, training.local_epochs, self.experiment.seed, round_, client)
         with torch_scope(self.experiment.seed, "training", round_, client):
-            outcome = train(
-                Problem(self.method, self.network, parameters, received), map(texts.batch, order), optimizer
-            )
+            outcome = train(Problem(self.method, self.network, received), map(texts.batch, order), optimizer)
         if not math.isfinite(outcome.loss):
             return Reply(client, error=f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help")
         if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters.values()):
@@ -142,8 +141,8 @@ class Worker:
     ) -> dict[str, float]:
         training = self.experiment.training
         lr = training.optimizer.lr * config.lr_multiplier
-        optimizer = build_optimizer(training.optimizer, parameters, lr)
-        problem = Problem(self.method, self.network, parameters, received)
+        optimizer = self._optimizer(parameters, lr)
+        problem = Problem(self.method, self.network, received)
         texts, readings = self._texts(client, "train"), []
         epochs = -(-config.steps * training.batch_size // len(texts)) + 1
         order = shuffled(len(texts), training.batch_size, epochs, self.experiment.seed, round_ + 1, client)
@@ -214,21 +213,23 @@ class Worker:
             delta = mechanism.apply(delta, received, rng)
         return wire.encode(Update(data.id, len(data.train), delta, rows if own and TABLE in received else None))
 
-    def _keep(self, client: int, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def _optimizer(self, parameters: Mapping[str, Tensor], lr: float) -> LocalOptimizer:
+        touched_rows = self.experiment.engine == "cells" and not self.method.reads_table
+        return LocalOptimizer(self.experiment.training.optimizer, parameters, lr, touched_rows)
+
+    def _keep(self, client: int, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer) -> None:
         kept = {n: p.detach().cpu().numpy().copy() for n, p in parameters.items() if self.method.private(n)}
         if self.experiment.training.optimizer.persist:
-            for name, parameter in parameters.items():
-                for key, value in optimizer.state[parameter].items():
-                    kept[f"{_OPTIMIZER}{name}/{key}"] = value.cpu().numpy()
+            kept |= {_OPTIMIZER + name: value.cpu().numpy() for name, value in optimizer.state().items()}
         self.private[client] = kept
 
-    def _recall_optimizer(
-        self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor], client: int
-    ) -> None:
-        for full, value in self.private.get(client, {}).items():
-            if full.startswith(_OPTIMIZER):
-                name, _, key = full.removeprefix(_OPTIMIZER).rpartition("/")
-                optimizer.state[parameters[name]][key] = torch.from_numpy(value.copy()).to(self.device)
+    def _remembered(self, client: int) -> dict[str, Tensor]:
+        """The optimizer's state after the client's last turn, where it persists."""
+        return {
+            name.removeprefix(_OPTIMIZER): torch.from_numpy(value.copy()).to(self.device)
+            for name, value in self.private.get(client, {}).items()
+            if name.startswith(_OPTIMIZER)
+        }
 
     def private_state(self, client: int) -> bytes:
         """A client's private tensors, encoded; empty before its first turn."""

@@ -54,10 +54,11 @@ def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors
         ray.shutdown()
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("method", METHODS)
-def test_an_interrupted_run_continues_to_the_same_weights(method: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
-        "training": {"rounds": 3, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.01, "persist": True}},
+        "training": {"rounds": 3, "batch_size": 4, "optimizer": {"name": optimizer, "lr": 0.01, "persist": True}},
     }
     if not METHODS[method].pooled:
         changes["participation"] = {"fraction": 0.5, "dropout": 0.2}
@@ -81,6 +82,15 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, tmp_path:
 def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
     own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
     assert final(own, local(own)) == final(everything, local(everything))
+
+
+def test_an_optimizer_that_persists_remembers_across_rounds() -> None:
+    finals = [
+        final(experiment, local(experiment))[0]
+        for persist in (False, True)
+        for experiment in [tiny.experiment("fedavg", training={"rounds": 2, "optimizer": {"persist": persist}})]
+    ]
+    assert finals[0] != finals[1]
 
 
 def test_rows_no_client_trains_on_stay_as_they_were_unless_noise_covers_them() -> None:

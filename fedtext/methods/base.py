@@ -48,6 +48,7 @@ class Method(Strict, ABC):
     name: str
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
+    reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
 
     @abstractmethod
