@@ -58,8 +58,9 @@ class GRULayer(torch.autograd.Function):
         directions, rows, gates = gates_KSG.shape
         width, sizes = gates // 3, packing.sizes
         gates_KSG = gates_KSG.clone()  # r, z and n, computed in place
-        product_KSG, hidden_KSH = torch.empty_like(gates_KSG), gates_KSG.new_empty(directions, rows, width)
-        weight_KHG, bias_K1G = weight_KGH.transpose(1, 2).contiguous(), bias_KG[:, None]
+        product_KSG = bias_KG[:, None].expand_as(gates_KSG).contiguous()
+        hidden_KSH = gates_KSG.new_empty(directions, rows, width)
+        weight_KHG = weight_KGH.transpose(1, 2).contiguous()
         before = gates_KSG.new_zeros(directions, sizes[0], width)
         # All steps' views are cut at once: one by one, cutting them would cost as much as computing on them.
         for size, product, recurrent, rz, add, r, z, n, hidden in zip(
@@ -74,7 +75,7 @@ class GRULayer(torch.autograd.Function):
             hidden_KSH.split(sizes, 1),
             strict=True,
         ):
-            torch.baddbmm(bias_K1G, before[:, :size], weight_KHG, out=product)
+            product.baddbmm_(before[:, :size], weight_KHG)
             rz.add_(add).sigmoid_()
             n.addcmul_(r, recurrent).tanh_()
             before = torch.lerp(n, before[:, :size], z, out=hidden)
@@ -94,9 +95,10 @@ class GRULayer(torch.autograd.Function):
         # recurrent product reaches it
         slope_n = (1 - z) * (1 - n * n)
         recurrent = product_KSG[..., 2 * width :]
-        factor_KS3H = torch.stack(
-            [slope_n * recurrent * r * (1 - r), (before_KSH - n) * z * (1 - z), slope_n * r], dim=2
-        )
+        factor_KS3H = torch.empty_like(gates_KSG).unflatten(2, (3, width))
+        torch.mul(slope_n, r, out=factor_KS3H[:, :, 2])
+        torch.mul(factor_KS3H[:, :, 2], recurrent, out=factor_KS3H[:, :, 0]).mul_(1 - r)
+        torch.sub(before_KSH, n, out=factor_KS3H[:, :, 1]).mul_(z).mul_(1 - z)
         grad = grad_KSH.clone()
         grad_gates_KS3H = torch.empty_like(factor_KS3H)
         steps = zip(
@@ -208,14 +210,16 @@ def recurrent(
         if layer == 0 and not (dropout.training and dropout.p):
             words_U, word_S = torch.unique(tokens_S, return_inverse=True)
             projected = functional.linear(functional.embedding(words_U, table_RD), weight_KGxI, bias_KG)
-            projected_SKG = functional.embedding(word_S, projected)
+            place_S = word_S
         else:  # dropout strikes every occurrence of a word by itself
             inputs_SD = dropout(functional.embedding(tokens_S, table_RD)) if not layer else aligned(hidden_KSH, packing)
-            projected_SKG = functional.linear(inputs_SD, weight_KGxI, bias_KG)
-        gates = list(projected_SKG.unflatten(1, (directions, -1)).unbind(1))
-        if directions == 2:
-            gates[1] = gates[1].index_select(0, packing.reversed_S)
-        hidden_KSH = layer_of.apply(torch.stack(gates), torch.stack(weight_hh), torch.stack(bias_hh), packing)
+            projected = functional.linear(inputs_SD, weight_KGxI, bias_KG)
+            place_S = torch.arange(len(tokens_S), device=tokens_S.device)
+        # Each row's projection, the reverse direction's in its own order, in one gather.
+        places_S = [place_S, place_S.index_select(0, packing.reversed_S)][:directions]
+        index_KS = torch.stack([directions * place_S + k for k, place_S in enumerate(places_S)])
+        gates_KSG = functional.embedding(index_KS, projected.reshape(directions * len(projected), -1))
+        hidden_KSH = layer_of.apply(gates_KSG, torch.stack(weight_hh), torch.stack(bias_hh), packing)
     return hidden_KSH, packing
 
 

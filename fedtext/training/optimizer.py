@@ -47,7 +47,8 @@ class LocalOptimizer:
         self.torch.zero_grad(set_to_none=True)
         if self.rows is None:
             return self.parameters, batch
-        self.words_U, tokens_BT = torch.unique(batch.tokens_BT, return_inverse=True)
+        words_U, tokens_BT = torch.unique(batch.tokens_BT, return_inverse=True)
+        self.words_U = words_U.long()
         self.table_UD = self.rows.fetch(self.words_U).requires_grad_()
         return self.parameters | {TABLE: self.table_UD}, replace(batch, tokens_BT=tokens_BT)
 
@@ -93,24 +94,24 @@ class TouchedRows:
 
     def fetch(self, rows_U: Tensor) -> Tensor:
         """A copy of these rows as they stand after all steps so far; their velocities are brought up to date too."""
-        missed_U = (self.steps - self.made_R[rows_U]).to(self.table_RD.dtype)
+        missed_U = (self.steps - self.made_R.index_select(0, rows_U)).to(self.table_RD.dtype)
         decay_U1 = (self.momentum**missed_U)[:, None]
-        velocity_UD = self.velocity_RD[rows_U]
+        velocity_UD = self.velocity_RD.index_select(0, rows_U)
         moved = self.lr * self.momentum / (1 - self.momentum) * (1 - decay_U1)
-        rows_UD = self.table_RD[rows_U].addcmul_(velocity_UD, moved, value=-1)
-        self.velocity_RD[rows_U] = velocity_UD.mul_(decay_U1)
+        rows_UD = self.table_RD.index_select(0, rows_U).addcmul_(velocity_UD, moved, value=-1)
+        self.velocity_RD.index_copy_(0, rows_U, velocity_UD.mul_(decay_U1))
         self.made_R[rows_U] = self.steps
         return rows_UD
 
     def update(self, rows_U: Tensor, fetched_UD: Tensor, grad_UD: Tensor) -> None:
         """The step in which these rows had a gradient."""
-        velocity_UD = self.velocity_RD[rows_U].mul_(self.momentum).add_(grad_UD)
-        self.velocity_RD[rows_U] = velocity_UD
-        self.table_RD[rows_U] = fetched_UD.add_(velocity_UD, alpha=-self.lr)
+        velocity_UD = self.velocity_RD.index_select(0, rows_U).mul_(self.momentum).add_(grad_UD)
+        self.velocity_RD.index_copy_(0, rows_U, velocity_UD)
+        self.table_RD.index_copy_(0, rows_U, fetched_UD.add_(velocity_UD, alpha=-self.lr))
         self.steps += 1
         self.made_R[rows_U] = self.steps
 
     def catch_up(self) -> None:
         """Makes the steps that rows have missed."""
         behind_U = torch.nonzero(self.made_R < self.steps).squeeze(1)
-        self.table_RD[behind_U] = self.fetch(behind_U)
+        self.table_RD.index_copy_(0, behind_U, self.fetch(behind_U))
