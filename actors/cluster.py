@@ -39,7 +39,8 @@ def connect(address: str | None, num_cpus: float | None = None, num_gpus: float 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:
         os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
-        ray.init(num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
+        # "local": without it Ray would join a cluster that happens to run on this machine, and our code is not there.
+        ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
         return
     if address.startswith("ray://"):
         raise UserError(
