@@ -1,9 +1,37 @@
-"""Settings every test shares."""
+"""Settings and fixtures that tests share."""
 
 import os
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from dashboards.store import Store
 
 # A test's Ray must not attach to a cluster that happens to run on this machine, nor report anywhere.
 os.environ.pop("RAY_ADDRESS", None)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.pop("MLFLOW_TRACKING_URI", None)
+
+
+@pytest.fixture(scope="session")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow database, copied by each test: creating one takes seconds."""
+    from dashboards import store  # here, since MLflow reads the settings above when it is imported
+
+    base = tmp_path_factory.mktemp("mlflow")
+    store.check(store.resolve(None, base))
+    return base / "mlflow.db"
+
+
+@pytest.fixture
+def store(tmp_path: Path, ready: Path) -> "Store":
+    """An MLflow store of the test's own."""
+    from dashboards.store import resolve
+
+    with sqlite3.connect(ready) as source, sqlite3.connect(tmp_path / "mlflow.db") as copy:
+        source.backup(copy)
+    return resolve(None, tmp_path)

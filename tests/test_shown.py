@@ -1,0 +1,139 @@
+"""The progress display and the final table."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from dashboards.progress import LiveProgress, PlainProgress, progress
+from dashboards.table import best, notes, print_table, rank
+from dashboards.trial import Outcome, data_size, duration
+from tests.planned import Planned, experiment, kteps, row, rows
+
+
+def test_plain_progress_is_single_lines_with_what_matters() -> None:
+    out, now = io.StringIO(), [0.0]
+    case = kteps(3, 0.01, 10)
+    with PlainProgress([case, kteps(4, 0.1, 10)], out, clock=lambda: now[0]) as display:
+        display.start(case)
+        for number in range(1, 11):
+            now[0] += 0.4 if number < 10 else 0.01
+            display.row(case.id, row(number, last=number == 10))
+            display.row(case.id, row(number, last=number == 10))
+        display.finish(case.id, "finished")
+        display.start(kteps(4, 0.1, 10), rows(4, 10))
+        display.finish("04-kteps", "failed", "client dvd failed:\x1b[31m\n its loss is not finite")
+    text = out.getvalue()
+    assert re.search(r"^03-kteps lambda1=0.01  started  10 rounds$", text, re.M)
+    assert re.search(
+        r"^03-kteps lambda1=0.01  round 4/10  loss 0.125  Ag 74.0  up 16.0 MB down 24 MB  4.1 s/round  ETA 25 s$",
+        text,
+        re.M,
+    )
+    assert re.findall(r"round (\d+)/10  loss", text) == ["1", "4", "7", "10"]  # one a second, and the last
+    assert re.search(r"^03-kteps lambda1=0.01  round 10/10 .*Ag 80.0  Ap 82.0", text, re.M)
+    assert "04-kteps lambda1=0.1  goes on after round 4/10" in text
+    assert "04-kteps lambda1=0.1  failed after round 4/10: client dvd failed:[31m its loss is not finite" in text
+    assert "2 of 2 trials done, 1 failed, " in text
+    assert all(character.isprintable() for character in text.replace("\n", ""))
+
+
+def test_live_progress_shows_every_trial_and_counts_those_without_room() -> None:
+    cases = [kteps(number, 0.01, 10) for number in range(40)]
+    display = LiveProgress(cases, Console(file=io.StringIO(), force_terminal=True, width=120, height=20, record=True))
+    for number in range(1, 4):
+        display.start(cases[30]) if number == 1 else None
+        display.row("30-kteps", row(number))
+    display.start(cases[39])
+    display.finish("39-kteps", "failed", "a cause")
+    display.restore(cases[0], rows(10, 10), "finished")
+    display.console.print(display.render())
+    text = display.console.export_text()
+    assert re.search(r"30-kteps lambda1=0.01 +running +3/10 +0.167 +73.0 +30 MB +4.1 +29 s", text)
+    assert re.search(r"39-kteps lambda1=0.01 +failed +0/10", text)
+    assert "39-kteps lambda1=0.01: a cause" in text
+    assert re.search(r"00-kteps lambda1=0.01 +finished +10/10", text)
+    assert "... and 26 more trials" in text
+    assert "2 of 40 trials done, 1 running, 1 failed" in text
+    assert isinstance(progress(cases, io.StringIO()), PlainProgress)
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [data_size(n) for n in (0, 532, 12_100_000, 80_000_000, 2.4e12)] == [
+        "0 B",
+        "532 B",
+        "12.1 MB",
+        "80 MB",
+        "2.4 TB",
+    ]
+    assert [duration(s) for s in (4.1, 28.4, 185, 7800)] == ["4.1 s", "28 s", "3 min 05 s", "2 h 10 min"]
+
+
+def outcomes_of_a_sweep() -> tuple[list[Planned], dict[str, Outcome]]:
+    cases = [
+        Planned("00-fedavg", "fedavg", True, experiment("fedavg")),
+        kteps(1, 0.0),
+        kteps(2, 0.01),
+        kteps(3, 0.1),
+        kteps(4, 1.0),
+    ]
+    return cases, {
+        "00-fedavg": Outcome("finished", tuple(rows(3, level=0.9))),
+        "01-kteps": Outcome("finished", tuple(rows(3, level=0.6))),
+        "02-kteps": Outcome("finished", tuple(rows(3, level=0.8))),
+        "03-kteps": Outcome("failed", tuple(rows(1)), "client dvd failed in round 2: its loss is not finite"),
+        "04-kteps": Outcome("stopped", (row(1, loss=float("nan")),)),
+    }
+
+
+def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
+    cases, outcomes = outcomes_of_a_sweep()
+    order = [case.id for case in rank(cases, outcomes, "Ap_val", "max")]
+    assert order == ["00-fedavg", "02-kteps", "01-kteps", "04-kteps", "03-kteps"]
+    assert [case.id for case in rank(cases, outcomes, "loss", "min")][-2:] == ["04-kteps", "03-kteps"]
+    winner = best(cases, outcomes, "Ap_val", "max")
+    assert winner is not None
+    assert winner.id == "02-kteps"  # a baseline is no candidate
+    assert best(cases[3:], outcomes, "Ap_val", "max") is None
+    out = io.StringIO()
+    print_table(cases, outcomes, "Ap_val", "max", out)
+    text = out.getvalue().splitlines()
+    assert text[0].split() == [
+        *("#", "trial", "method", "lambda1", "Ag", "Ap", "Ap_val", "loss"),
+        *("bytes/client/round", "s/round", "rounds", "status"),
+    ]
+    assert text[2].split()[:8] == ["1", "00-fedavg", "(baseline)", "fedavg", "-", "93.0", "95.0", "93.0"]
+    assert text[3].split() == [
+        *("2", "02-kteps", "kteps", "0.01", "83.0", "85.0", "83.0", "0.167"),
+        *("5.0", "MB", "4.10", "3/3", "finished"),
+    ]
+    assert text[6].split()[0] == "-"
+    assert text[7] == "03-kteps lambda1=0.1 failed: client dvd failed in round 2: its loss is not finite"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    print_table(*outcomes_of_a_sweep(), "Ap_val", "max", out)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert text[0].split() == ["#", "trial", "lambda1", "Ag", "Ap", "Ap_val", "status"]
+    assert text[2].split() == ["2", "02-kteps", "0.01", "83.0", "85.0", "83.0", "finished"]
+    assert text[6].endswith("too narrow: method, loss, bytes/client/round, s/round, rounds")
+    assert isinstance(progress([], out), LiveProgress)
+
+
+def test_sorting_by_a_test_metric_is_called_what_it_is() -> None:
+    _, outcomes = outcomes_of_a_sweep()
+    assert len(notes(outcomes, "Ap_val", "max")) == 1
+    said = notes(outcomes, "Ap", "max")[1]
+    assert "selection on the test split" in said
+    assert "tune.metric=Ap_val" in said
+    assert "corpus.validation" in notes(outcomes, "Ag", "max")[1]
+    assert "not sorted" in notes(outcomes, "AUC", "max")[0]

@@ -1,0 +1,203 @@
+"""Tracking on real MLflow stores."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboards import store as stores
+from dashboards.mirror import Description, Mirror
+from dashboards.records import flatten, metric_batches
+from dashboards.store import Store
+from dashboards.tracking import Tracker
+from dashboards.trial import About, Dataset
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of
+
+
+def test_the_store_is_the_files_own_then_the_environments_then_a_database_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = stores.resolve(None, tmp_path)
+    assert default == Store(f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "mlartifacts").as_uri())
+    assert stores.ui_hint(default, tmp_path).endswith("make ui")
+    assert f"--backend-store-uri 'sqlite:///{tmp_path}/mlflow.db'" in stores.ui_hint(default, tmp_path / "elsewhere")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
+    assert stores.resolve(None, tmp_path) == Store("http://tracker:5000", None)
+    assert "http://tracker:5000" in stores.ui_hint(stores.resolve(None, tmp_path), tmp_path)
+    relative = stores.resolve("sqlite:///other/x.db", tmp_path)
+    assert relative == Store(f"sqlite:///{tmp_path}/other/x.db", (tmp_path / "other/mlartifacts").as_uri())
+    assert "secret" not in Store("https://me:secret@tracker/mlflow").shown
+
+
+def test_a_store_that_cannot_be_used_is_one_sentence_within_seconds(tmp_path: Path, store: Store) -> None:
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"MLflow server at http://127.0.0.1:9 cannot be reached.*start it"):
+        stores.check("http://127.0.0.1:9")
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be looked at as one" * 50)
+    with pytest.raises(UserError, match=r"text\.db cannot be written.*not a database"):
+        stores.check(stores.resolve("sqlite:///text.db", tmp_path))
+    assert time.monotonic() - began < 10
+    client = store.client()
+    client.delete_experiment(client.create_experiment("gone"))
+    with pytest.raises(UserError, match="'gone' was deleted"):
+        stores.check(store, "gone")
+    stores.check(store, "another")
+
+
+def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, store: Store) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "runs/first"
+    swept = experiment(space={"method.lambda1": {"grid": [0.0, 0.01]}})
+    about = About({"reveals.0": "the words a client uses"}, Dataset("demo", "abc123", "generated", {"num_rows": 7}))
+    tracker = Tracker(store, folder, swept, sweep=True, tags={"cluster.nodes": "2"})
+    tracker.open()
+    tracker.open_trial(case, about)
+    for each in rows(3):
+        tracker.deliver(case.id, [each])
+    tracker.close_trial(case.id, "FINISHED")
+    tracker.close(best=(case, rows(3)))
+
+    client = store.client()
+    parent, child = client.get_run(run_id(folder)), client.get_run(run_id(folder / case.id))
+    assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert (parent.info.status, child.info.status) == ("FINISHED", "FINISHED")
+    assert (parent.info.run_name, child.info.run_name) == ("first", "01-kteps lambda1=0.01")
+    assert parent.data.tags["best.case"] == case.id
+    assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.73)
+    assert parent.data.params["space.method.lambda1.grid.1"] == "0.01"
+
+    path = client.download_artifacts(child.info.run_id, "experiment.yaml", str(tmp_path))
+    written = yaml.safe_load(Path(path).read_text())
+    left = {key: value for key, value in written.items() if key not in ("space", "tune", "baselines")}
+    assert child.data.params == flatten(left)
+    assert child.data.params["uplink.0.gaussian.sigma"] == "0.01"
+    assert child.data.params["training.optimizer.persist"] == "false"
+    assert Experiment.model_validate(written) == case.experiment
+
+    tags = child.data.tags
+    expected = {"method": "kteps", "corpus": "demo", "seed": "0", "baseline": "false", "cluster.nodes": "2"}
+    expected |= {"fedtext.run": "first", "fedtext.case": case.id, "reveals.0": "the words a client uses"}
+    assert expected.items() <= tags.items()
+    assert {"version.python", "version.torch", "version.ray", "version.mlflow"} <= tags.keys()
+    assert [(each.step, each.timestamp) for each in client.get_metric_history(child.info.run_id, "Ag")] == [
+        (1, 1_700_000_005_000),
+        (2, 1_700_000_010_000),
+        (3, 1_700_000_015_000),
+    ]
+    (used,) = child.inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == ("demo", "abc123")
+    assert (used.tags[0].key, used.tags[0].value) == ("mlflow.data.context", "training")
+
+    table = table_of(store, child.info.run_id)
+    assert list(table.columns) == ["client", "round", "Ag"]
+    assert len(table) == 6
+    assert json.loads(tags["mlflow.loggedArtifacts"]) == [{"path": "clients.json", "type": "table"}]
+    assert child.info.artifact_uri.startswith((tmp_path / "mlartifacts").as_uri())
+
+
+def test_a_single_run_has_no_parent_and_carries_the_name_of_the_run(tmp_path: Path, store: Store) -> None:
+    case, folder = Planned("00-kteps", "kteps", False, experiment()), tmp_path / "runs/once"
+    tracker = Tracker(store, folder, case.experiment, sweep=False)
+    tracker.open()
+    tracker.open_trial(case)
+    tracker.deliver(case.id, [row(1)])
+    tracker.close_trial(case.id, "FAILED", "client dvd failed in round 2:\n its loss is not finite")
+    tracker.close("FAILED")
+    (found,) = store.client().search_runs(["1"])
+    assert (found.info.run_name, found.info.status) == ("once", "FAILED")
+    assert found.data.tags["error"] == "client dvd failed in round 2: its loss is not finite"
+    assert "mlflow.parentRunId" not in found.data.tags
+    assert not (folder / "tracking.json").exists()
+
+
+def test_large_histories_and_many_parameters_are_sent_in_batches(tmp_path: Path, store: Store) -> None:
+    client = store.client()
+    mirror = Mirror(tmp_path / "case", store.shown)
+    mirror.open(Description("large", START, params={f"key.{n}": "x" * 500 for n in range(230)}))
+    mirror.offer([row(n) for n in range(1, 401)])
+    mirror.deliver_records(client, client.create_experiment("large"), None)
+    found = client.get_run(str(mirror.run_id))
+    assert len(found.data.params) == 230
+    assert steps(client, found.info.run_id, "loss") == list(range(1, 401))
+    wide = row(1) | {"metrics": {f"m{n}": float(n) for n in range(2500)}}
+    sizes = [len(points) for _, points in metric_batches([wide, row(2)])]
+    assert max(sizes) <= 1000
+    assert sum(sizes) == 2500 + 6
+
+
+def test_names_and_values_are_those_of_the_yaml() -> None:
+    flat = flatten({"a": {"b": [1, {"c": None}], "d": True}, "e": [], "url": "http://me:secret@host/x", "lr": 1e-05})
+    assert flat == {"a.b.0": "1", "a.b.1.c": "null", "a.d": "true", "url": "http://me:***@host/x", "lr": "1e-05"}
+    assert flatten({"long": "x" * 9000, "odd#name": 1}) == {"long": "x" * 500, "odd_name": "1"}
+
+
+def test_a_resumed_sweep_continues_its_runs_and_rows_offered_again_stand_once(tmp_path: Path, store: Store) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    first = Tracker(store, folder, experiment(), sweep=True)
+    first.open()
+    first.open_trial(case)
+    first.deliver(case.id, rows(2))
+    first.close_trial(case.id, "FAILED", "a cause")
+    first.close("KILLED")
+    ids = run_id(folder), run_id(folder / case.id)
+
+    second = Tracker(store, folder, experiment(), sweep=True)
+    second.open()
+    second.open_trial(case)
+    client = store.client()
+    assert [client.get_run(each).info.status for each in ids] == ["RUNNING", "RUNNING"]
+    replayed = row(2) | {"time": START + 99}  # computed again after the process died, at another time
+    for offered in (rows(1), [replayed], rows(3), rows(3)):
+        second.deliver(case.id, offered)
+    second.close_trial(case.id, "FINISHED")
+    second.close()
+    assert (run_id(folder), run_id(folder / case.id)) == ids
+    assert len(client.search_runs(["1"])) == 2
+    found = client.get_run(ids[1])
+    assert found.info.status == "FINISHED"
+    assert "error" not in found.data.tags
+    for name in ("Ag", "loss", "round_seconds"):
+        assert steps(client, ids[1], name) == [1, 2, 3]
+    assert len(table_of(store, ids[1])) == 6
+
+    third = Tracker(store, folder, experiment(), sweep=True)
+    third.open()
+    third.settle(case, rows(3), "FINISHED")
+    third.close()
+    assert client.get_run(ids[1]).info.end_time == found.info.end_time
+
+
+def test_a_process_that_dies_while_a_run_is_created_does_not_create_it_twice(tmp_path: Path, store: Store) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    first = Tracker(store, folder, experiment(), sweep=True)
+    first.open()
+    first.open_trial(case)
+    state = json.loads((folder / case.id / "tracking.json").read_text())
+    (folder / case.id / "tracking.json").write_text(json.dumps(state | {"run_id": None}))  # as it was just before
+    second = Tracker(store, folder, experiment(), sweep=True)
+    second.open()
+    second.open_trial(case)
+    second.deliver(case.id, rows(1))
+    assert run_id(folder / case.id) == state["run_id"]
+    assert len(store.client().search_runs(["1"])) == 2
+
+
+def test_a_run_that_was_deleted_in_mlflow_begins_anew_with_all_its_rows(tmp_path: Path, store: Store) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    first = Tracker(store, folder, case.experiment, sweep=False)
+    first.open_trial(case)
+    first.deliver(case.id, rows(2))
+    old, client = run_id(folder / case.id), store.client()
+    client.delete_run(old)
+    second = Tracker(store, folder, case.experiment, sweep=False)
+    second.open_trial(case)
+    second.deliver(case.id, rows(3))
+    second.close_trial(case.id, "FINISHED")
+    new = run_id(folder / case.id)
+    assert new != old
+    assert steps(client, new, "loss") == [1, 2, 3]
+    assert client.get_run(new).data.params["method.name"] == "kteps"
+    assert len(table_of(store, new)) == 6

@@ -1,0 +1,202 @@
+"""A real MLflow server that dies and returns, and Tune driving tracking and progress."""
+
+import io
+import json
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import tune
+
+from dashboards import store as stores
+from dashboards.callback import TrialCallback
+from dashboards.progress import PlainProgress
+from dashboards.store import Store
+from dashboards.tracking import Tracker
+from dashboards.trial import About, Dataset, Outcome, Row
+from fedtext.errors import ClientError
+from tests.planned import CLIENTS, experiment, kteps, row, rows, run_id, steps, table_of
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+@contextmanager
+def server(base: Path, port: int) -> Iterator[None]:
+    """``mlflow server`` on ``base``'s database, killed with its workers at the end."""
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{base}/mlflow.db", "--artifacts-destination", str(base / "files")]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (base / "server.log").open("a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+    try:
+        for _ in range(480):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, (base / "server.log").read_text()
+                time.sleep(0.25)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_rows_that_a_dead_server_missed_arrive_exactly_once(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two, folder, port = kteps(1, 0.01, 6), kteps(2, 0.1, 6), tmp_path / "run", free_port()
+    remote, history = Store(f"http://127.0.0.1:{port}"), rows(6, 6)
+    tracker = Tracker(remote, folder, experiment(), sweep=True, retry_seconds=0)
+    with server(tmp_path, port):
+        stores.check(remote)
+        tracker.open()
+        tracker.open_trial(one)
+        tracker.deliver(one.id, history[:2])
+    tracker.deliver(one.id, history[2:3])
+    tracker.deliver(one.id, history[3:4])
+    tracker.open_trial(two)
+    tracker.deliver(two.id, history)
+    tracker.close_trial(two.id, "FAILED", "a cause")
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert re.match(
+        rf"MLflow at http://127.0.0.1:{port} did not take .* connection was (refused|cut).* training goes on", said[0]
+    )
+    assert json.loads((folder / one.id / "tracking.json").read_text())["last_round"] == 2
+    assert len((folder / two.id / "spool.jsonl").read_text().splitlines()) == 6
+    with server(tmp_path, port):
+        tracker.deliver(one.id, history[4:5])
+        first, second = run_id(folder / one.id), run_id(folder / two.id)
+        assert steps(store.client(), first, "loss") == [1, 2, 3, 4, 5]
+        tracker.deliver(one.id, history)
+        tracker.close_trial(one.id, "FINISHED")
+        tracker.close(best=(one, history))
+        for each in (first, second):
+            table = table_of(remote, each)
+            assert sorted(zip(table["round"], table["client"], strict=True)) == [
+                (number, name) for number in range(1, 7) for name in sorted(CLIENTS)
+            ]
+    client = store.client()  # the database itself: no server stands before it any more
+    for each, status in ((first, "FINISHED"), (second, "FAILED")):
+        assert client.get_run(each).info.status == status
+        for name in ("loss", "Ag"):
+            assert steps(client, each, name) == [1, 2, 3, 4, 5, 6]
+    assert len(client.search_runs(["1"])) == 3
+    assert not list(folder.glob("*/spool.jsonl"))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_of_it(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    away = Tracker(Store(f"http://127.0.0.1:{free_port()}"), folder, experiment(), sweep=True)
+    began = time.monotonic()
+    away.open()
+    away.open_trial(case, About(dataset=Dataset("demo", "abc")))
+    for each in rows(3):
+        away.deliver(case.id, [each])
+    away.close_trial(case.id, "FAILED", "a cause")
+    away.close(best=(case, rows(3)))
+    assert time.monotonic() - began < 15
+    assert [json.loads(line) for line in (folder / case.id / "spool.jsonl").open()] == rows(3)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 2
+    assert "lacks 3 rounds of 2 runs" in said[1]
+    assert "--resume run" in said[1]
+
+    later = Tracker(store, folder, experiment(), sweep=True)
+    later.open()
+    found = store.client().get_run(run_id(folder / case.id))
+    assert (found.info.status, found.data.tags["error"]) == ("FAILED", "a cause")
+    assert steps(store.client(), found.info.run_id, "loss") == [1, 2, 3]
+    assert found.data.params["method.lambda1"] == "0.01"
+    assert found.data.tags["mlflow.parentRunId"] == run_id(folder)
+    assert found.inputs.dataset_inputs[0].dataset.digest == "abc"
+    assert len(table_of(store, found.info.run_id)) == 6
+    later.close(best=(case, rows(3)))
+    assert store.client().get_run(run_id(folder)).data.tags["best.case"] == case.id
+    assert not list(folder.glob("*/spool.jsonl"))
+    assert capsys.readouterr().err == ""
+
+
+def trainable(config: dict[str, Any]) -> None:
+    """Reports rounds as trials do; some cases end early in their own ways."""
+    case = config["case"]
+    for number in range(1, 4):
+        if case == "02-kteps" and number == 2:
+            tune.report({"error": "client dvd failed in round 2: its loss is not finite"})
+            return
+        if case == "03-kteps" and number == 2:
+            raise ClientError("books", 2, "out of memory")
+        tune.report({"round": number, "row": row(number, last=number == 3)})
+
+
+@pytest.mark.ray
+def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [kteps(number, 0.01 * number) for number in (0, 1, 2, 3, 4)]
+    before, ended, out = {"01-kteps": rows(1)}, [], io.StringIO()
+
+    def history(case_id: str) -> list[Row]:
+        if case_id == "04-kteps":
+            raise KeyError("a fault in recording")
+        return before.get(case_id, [])
+
+    tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress(cases, out, every=0)
+    tracker.open()
+    callback = TrialCallback(cases, tracker, display, history, on_end=lambda case_id, outcome: ended.append(case_id))
+    callback.restore("00-kteps", Outcome("finished", tuple(rows(3))))
+    assert pickle.loads(pickle.dumps(callback)).__dict__ == {}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        tune.Tuner(
+            tune.with_resources(trainable, {"cpu": 1}),
+            param_space={"case": tune.grid_search([case.id for case in cases[1:]])},
+            run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), callbacks=[callback], verbose=0),
+        ).fit()
+    finally:
+        ray.shutdown()
+    tracker.close()
+
+    ends = {case_id: (outcome.status, len(outcome.rows)) for case_id, outcome in callback.outcomes.items()}
+    assert ends.pop("04-kteps")[0] in ("finished", "stopped")
+    assert ends == {
+        "00-kteps": ("finished", 3),
+        "01-kteps": ("finished", 3),
+        "02-kteps": ("failed", 1),
+        "03-kteps": ("failed", 1),
+    }
+    assert callback.outcomes["02-kteps"].error == "client dvd failed in round 2: its loss is not finite"
+    assert callback.outcomes["03-kteps"].error == "client books failed in round 2: out of memory"
+    assert sorted(ended) == ["01-kteps", "02-kteps", "03-kteps", "04-kteps"]
+    client = store.client()
+    states = {case.id: client.get_run(run_id(tmp_path / "run" / case.id)).info.status for case in cases[:4]}
+    assert states == {"00-kteps": "FINISHED", "01-kteps": "FINISHED", "02-kteps": "FAILED", "03-kteps": "FAILED"}
+    for case_id in ("00-kteps", "01-kteps"):
+        assert steps(client, run_id(tmp_path / "run" / case_id), "Ag") == [1, 2, 3]
+    assert "00-kteps lambda1=0  finished earlier  round 3/3" in out.getvalue()
+    assert "01-kteps lambda1=0.01  goes on after round 1/3" in out.getvalue()
+    assert "03-kteps lambda1=0.03  failed after round 1/3: client books failed in round 2" in out.getvalue()
+    said = capsys.readouterr().err
+    assert said.count("recording a trial failed in on_trial_start (KeyError: 'a fault in recording')") == 1
