@@ -84,12 +84,17 @@ def test_cells_in_float32_differ_by_rounding_only(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize(("layer", "gates"), [(GRULayer, 3), (LSTMLayer, 4)])
-def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int) -> None:
-    packing = Packing.of(torch.tensor([2, 4, 1, 4]))
+@pytest.mark.parametrize("lengths", [[2, 4, 1, 4], [1, 1], [3], [1]])
+def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int, lengths: list[int]) -> None:
+    packing = Packing.of(torch.tensor(lengths))
     generator = torch.Generator().manual_seed(0)
     shapes = ((2, sum(packing.sizes), 3 * gates), (2, 3 * gates, 3), (2, 3 * gates))
     inputs = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
+    before = [tensor.detach().clone() for tensor in inputs]
     assert torch.autograd.gradcheck(lambda *tensors: layer.apply(*tensors, packing), inputs)
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(inputs, before, strict=True)), (
+        "inputs stay as they were"
+    )
 
 
 def test_dropout_strikes_in_training_only_and_follows_the_seed() -> None:

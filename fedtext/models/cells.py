@@ -58,7 +58,7 @@ class GRULayer(torch.autograd.Function):
         directions, rows, gates = gates_KSG.shape
         width, sizes = gates // 3, packing.sizes
         gates_KSG = gates_KSG.clone()  # r, z and n, computed in place
-        product_KSG = bias_KG[:, None].expand_as(gates_KSG).contiguous()
+        product_KSG = bias_KG[:, None].expand_as(gates_KSG).clone(memory_format=torch.contiguous_format)
         hidden_KSH = gates_KSG.new_empty(directions, rows, width)
         weight_KHG = weight_KGH.transpose(1, 2).contiguous()
         before = gates_KSG.new_zeros(directions, sizes[0], width)
