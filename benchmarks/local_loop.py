@@ -66,7 +66,7 @@ def texts(longest: int = 200) -> tuple[TokenSet, np.ndarray]:
 def network_of(work: dict[str, Any]) -> nn.Module:
     config = RecurrentClassifier.model_validate(work["model"] | {"embedding": {"dim": work["dim"]}})
     torch.manual_seed(0)
-    return work["method"].network(Parts(config, 2, 200))
+    return work["method"].network(Parts(config, 2))
 
 
 def engine(work: dict[str, Any], name: str) -> Callable[[int], None]:

@@ -52,7 +52,7 @@ class Layout:
 
 def build_network(experiment: Experiment, classes: int) -> torch.nn.Module:
     """The method's network, drawn from the experiment's seed; its embedding table has one placeholder row."""
-    parts = Parts(experiment.model, classes, experiment.corpus.max_length)
+    parts = Parts(experiment.model, classes)
     with torch_scope(experiment.seed, "init"):
         network = experiment.method.network(parts)
     for module in network.modules():

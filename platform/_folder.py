@@ -33,7 +33,6 @@ class RunFolder:
     """``<storage>/<run>``: plan.json, and a folder for each case with its checkpoint and, once ended, its outcome."""
 
     path: Path
-    resumed: bool
 
     @staticmethod
     def choose(storage: Path, name: str | None, resume: str | None, experiment: Experiment) -> "RunFolder":
@@ -49,7 +48,7 @@ class RunFolder:
                 raise UserError(f"--resume: there is no run {resume} in {storage}{known}")
             begun = validate(json.loads((path / PLAN).read_text())["content"], str(path / PLAN))
             _same(begun, experiment, path)
-            return RunFolder(path.resolve(), True)
+            return RunFolder(path.resolve())
         if name is not None and not re.fullmatch(NAME, name):
             raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
         path = storage / (name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -57,7 +56,7 @@ class RunFolder:
             raise UserError(
                 f"the run {path.name} exists: continue it with --resume {path.name}, or choose another --name"
             )
-        return RunFolder(path.resolve(), False)
+        return RunFolder(path.resolve())
 
     def create(self, content: dict[str, Any], experiment: Experiment) -> None:
         """Writes down what is about to run; from here on it can be resumed."""

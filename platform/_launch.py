@@ -132,6 +132,9 @@ def _announce(job: Job) -> None:
     for corpus in job.corpora.values():
         texts, words = sum(len(client.train) for client in corpus.clients), len(corpus.vocabulary)
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {words:,} words")
+        if corpus.coverage:
+            shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
+            print(f"  vectors for {shares}; the other words start at random")
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")
         print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")

@@ -27,7 +27,7 @@ def epoch(
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 6}, "hidden": 5, "head": {"hidden": 4}} | model)
     chosen = METHODS[method]()
     torch.manual_seed(3)
-    network = chosen.network(Parts(config, classes=3, max_length=LONGEST))
+    network = chosen.network(Parts(config, classes=3))
     parameters = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     parameters[TABLE] = torch.randn(ROWS, 6)
     if double:

@@ -53,7 +53,7 @@ def test_a_round_without_participants_changes_nothing() -> None:
 def model_and_batch(method: Any, texts: int = 5) -> tuple[Model, Batch]:
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
     torch.manual_seed(1)
-    network = method.network(Parts(config, classes=3, max_length=6)).double()
+    network = method.network(Parts(config, classes=3)).double()
     parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
     parameters[TABLE] = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
     lengths_B = torch.tensor([6, 2, 4, 1, 3])[:texts]
@@ -139,7 +139,7 @@ def test_what_is_private() -> None:
         (KTEPS(), {"projection_private", "head_private"}),
         (LocalOnly(), {"embedding", "encoder", "head"}),
     ):
-        names = [name for name, _ in method.network(Parts(RecurrentClassifier(), 2, 9)).named_parameters()]
+        names = [name for name, _ in method.network(Parts(RecurrentClassifier(), 2)).named_parameters()]
         assert {name.partition(".")[0] for name in names if method.private(name)} == expected
 
 

@@ -22,7 +22,7 @@ class Encoder(nn.Module):
     ``cells`` ours (models/cells.py).
     """
 
-    def __init__(self, config: RecurrentClassifier, max_length: int) -> None:
+    def __init__(self, config: RecurrentClassifier) -> None:
         super().__init__()
         cell = nn.LSTM if config.name.endswith("lstm") else nn.GRU
         self.rnn = cell(
@@ -34,7 +34,6 @@ class Encoder(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
         self.pooling = config.pooling
-        self.max_length = max_length
         self.engine = "reference"
 
     def forward(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
@@ -72,8 +71,8 @@ def mlp(features: int, classes: int, head: Head) -> nn.Sequential:
 class Parts:
     """The components a method builds its network from. ``features`` is F, the width of the encoder's output."""
 
-    def __init__(self, config: RecurrentClassifier, classes: int, max_length: int) -> None:
-        self.config, self.classes, self.max_length = config, classes, max_length
+    def __init__(self, config: RecurrentClassifier, classes: int) -> None:
+        self.config, self.classes = config, classes
         self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
 
     def embedding(self) -> nn.Embedding:
@@ -81,7 +80,7 @@ class Parts:
         return nn.Embedding(1, self.config.embedding.dim)
 
     def encoder(self) -> Encoder:
-        return Encoder(self.config, self.max_length)
+        return Encoder(self.config)
 
     def head(self) -> nn.Sequential:
         return mlp(self.features, self.classes, self.config.head)
