@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install sweep run test check format ui bench clean
+.PHONY: help install sweep run test check format ui bench bench-peers clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; fedtext needs Python 3.11 or newer: install it, or name one with make PYTHON=..."; exit 2; }
@@ -39,8 +39,11 @@ format: $(READY)  ## lay the code out
 ui: $(READY)  ## the MLflow pages of the runs made here
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000
 
-bench: $(READY)  ## the local loop against the plain one, in CPU time
-	$(BIN)/python benchmarks/local_loop.py
+bench: $(READY)  ## all benchmarks: local loop, platform, start-up, instruction counts
+	$(BIN)/python -m benchmarks
+
+bench-peers: $(READY)  ## the same maths in Flower and pfl-research, each in its own environment
+	$(BIN)/python -m benchmarks.peers
 
 clean:  ## remove the environment (runs and mlflow.db stay)
 	rm -rf $(VENV)

@@ -1,20 +1,24 @@
 """The Ray actor that hosts clients."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
 
+from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
+from fedtext.intake import Intake
 from fedtext.worker import Reply, Worker
 
 
 @ray.remote
 class ClientActor:
-    """One or more clients with their private state, on one share of one node's CPUs and GPUs."""
+    """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``weights`` are the
+    sample counts of all clients there are, hosted here or not."""
 
     def __init__(
         self,
@@ -22,6 +26,7 @@ class ClientActor:
         classes: int,
         vocabulary: int,
         private: Mapping[str, NDArray[np.float32]],
+        weights: Sequence[int],
         *clients: ClientData,
     ) -> None:
         # A logical GPU (ray start --num-gpus on a machine without one) gives a share of nothing: the CPU computes.
@@ -29,19 +34,44 @@ class ClientActor:
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
         self.worker = Worker(experiment, classes, vocabulary, clients, private, device)
+        self.intake = Intake(experiment, self.worker.shared, weights)
+        self.sum: tuple[int, WeightedSum] | None = None  # of a round
 
     def where(self) -> str:
         """The node this actor lives on; answering it means it is ready."""
         return ray.get_runtime_context().get_node_id()
 
-    def train(self, flat: NDArray[np.float32], round_: int, client: int) -> Reply:
-        return self.worker.train(flat, round_, client)
+    def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int], fold: bool) -> list[Reply]:
+        """The turn of one stack. With ``fold`` its updates are kept here, added up, until ``partial`` asks for them."""
+        replies = self.worker.train(flat, round_, members)
+        return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
 
-    def evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
-        return self.worker.evaluate(flat, round_, client, personalize)
+    def _folded(self, reply: Reply, flat: NDArray[np.float32], round_: int) -> Reply:
+        if not reply.payload.size:
+            return reply
+        if self.sum is None or self.sum[0] != round_:
+            self.sum = round_, self.intake.empty_sum()
+        self.sum[1].add(self.intake.update(reply.payload, reply.client, flat))
+        return replace(reply, payload=reply.payload[:0].copy())
 
-    def private_state(self, client: int) -> bytes:
-        return self.worker.private_state(client)
+    def partial(self, round_: int) -> WeightedSum | None:
+        """The sum of this round's folded updates, handed over; None if there are none."""
+        kept, self.sum = self.sum, None
+        return kept[1] if kept and kept[0] == round_ else None
 
-    def restore(self, client: int, state: bytes) -> None:
-        self.worker.restore(client, state)
+    def evaluate(
+        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
+    ) -> dict[int, dict[str, float]]:
+        return self.worker.evaluate(flat, round_, members, personalize)
+
+    def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
+        return self.worker.private_states(members)
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        self.worker.restore(states)
+
+    def adopt(self, states: Mapping[int, bytes], *clients: ClientData) -> None:
+        self.worker.adopt(clients, states)
+
+    def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        return self.worker.release(members)

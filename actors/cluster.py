@@ -21,6 +21,10 @@ ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
 }
+# For a Ray started here. It starts a worker for each CPU ahead of any trial: they import what takes longest while the
+# driver is still busy with other things, and wait for the first trial although Tune reserves the CPUs, upon which Ray
+# would end them after a second. A Ray that does not know these names ignores them.
+AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
 
 
 def job_ships_code() -> bool:
@@ -29,16 +33,20 @@ def job_ships_code() -> bool:
     return "working_dir" in (job.get("runtime_env") or {})
 
 
-def connect(address: str | None, num_cpus: float | None = None, num_gpus: float | None = None) -> None:
+def connect(
+    address: str | None, num_cpus: float | None = None, num_gpus: float | None = None, processes: int = 0
+) -> None:
     """Connects this driver to the cluster at ``address`` or $RAY_ADDRESS, and ships the library to it unless a job has
-    done so; without an address, starts Ray on this machine (with so many logical CPUs and GPUs, if given).
+    done so; without an address, starts Ray on this machine (with so many logical CPUs and GPUs, if given), its first
+    workers prepared for a trial unless there would be more of them than ``processes``.
 
     Raises UserError if the cluster does not answer.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:
-        os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+        ahead = AHEAD if (num_cpus or os.cpu_count() or 1) <= processes else {}
+        os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | ahead).items()})
         # "local": without it Ray would join a cluster that happens to run on this machine, and our code is not there.
         ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
         return

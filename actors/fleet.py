@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.client import ClientActor
 from actors.placement import Plan, assign
+from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
-from fedtext.fleet import ClientInfo, describe, participants
+from fedtext.fleet import ClientInfo, describe, participants, stacks
+from fedtext.training.choice import stack_size
 from fedtext.worker import Reply
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
+WORTH_MOVING = 0.85  # of the longest actor's time: clients move if it comes down to this
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,26 @@ class RayFleet:
         group: PlacementGroup | None,
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
+        self.data, self.linear = shipment.clients, experiment.method.linear
         self.timeout = experiment.resources.round_timeout_s
-        self.home: dict[int, Any] = {}
+        self.stack, _ = stack_size(experiment, len(self.clients))
+        self.seconds: dict[int, float] = {}  # what each client's last turn took
+        self.bytes_up: dict[int, int] = {}  # and what it sent
         header, initial = shipment.header, ray.put(dict(private))
-        self.actors = []
-        for place, hosted in enumerate(assign(shipment.infos, plan.actors)):
+        weights = [client.samples for client in self.clients]
+        hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
+        self.actors: list[Any] = []
+        for place, members in enumerate(hosted):
             strategy: Any = "SPREAD"
             if group is not None:
                 strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=place + 1)
             actor = ClientActor.options(  # type: ignore[attr-defined]  # ray.remote's own
                 num_cpus=plan.cpus, num_gpus=plan.gpus, scheduling_strategy=strategy
             ).remote(
-                experiment, header.classes, len(header.vocabulary), initial, *[shipment.clients[i] for i in hosted]
+                experiment, header.classes, len(header.vocabulary), initial, weights, *[self.data[i] for i in members]
             )
             self.actors.append(actor)
-            self.home |= dict.fromkeys(hosted, actor)
+        self.home = _homes(hosted)
         try:
             ready = [actor.where.remote() for actor in self.actors]
             self.nodes = self._get(ready, START_TIMEOUT_S, "start the client actors")
@@ -76,31 +85,91 @@ class RayFleet:
         return ray.put(flat)
 
     def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        waiting = {self.home[client].train.remote(handle, round_, client): client for client in cohort}
+        self.balance()
+        size = ray.get(handle).nbytes
+        sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
+        fold = [self.linear and up > 2 * size for up in sent]  # a sum takes twice the bytes of the parameters
+        waiting = {}
+        for members in stacks(cohort, self.stack):
+            place = self.home[members[0]]
+            waiting[self.actors[place].train.remote(handle, round_, members, fold[place])] = members
+        self.folding = [place for place, folds in enumerate(fold) if folds]
         deadline = time.monotonic() + self.timeout
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not done:
-                late = ", ".join(self.clients[client].name for client in sorted(waiting.values()))
+                late = ", ".join(self.clients[client].name for client in sorted(chain(*waiting.values())))
                 raise TimeoutError(
                     f"round {round_} took over resources.round_timeout_s = {self.timeout:g} s, waiting for {late}"
                 )
             del waiting[done[0]]
-            yield ray.get(done[0])
+            for reply in self._get(done, self.timeout, "receive replies")[0]:
+                if not reply.error:
+                    self.bytes_up[reply.client] = reply.bytes_up
+                    self.seconds[reply.client] = reply.metrics["seconds"]
+                yield reply
+
+    def partials(self, round_: int) -> Iterator[WeightedSum]:
+        waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
+        deadline = time.monotonic() + self.timeout
+        while waiting:
+            done, late = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            (part,) = self._get(done or late[:1], 1.0, "collect the actors' sums")
+            waiting = late
+            if part is not None:
+                yield part
 
     def evaluate(self, handle: ray.ObjectRef, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
-        chosen = [client.id for client in self.clients if client.evaluates]
-        calls = [self.home[client].evaluate.remote(handle, round_, client, personalize) for client in chosen]
-        return dict(zip(chosen, self._get(calls, self.timeout, f"evaluate round {round_}"), strict=True))
+        members = self._by_actor([client.id for client in self.clients if client.evaluates])
+        calls = [
+            actor.evaluate.remote(handle, round_, chosen, personalize)
+            for actor, chosen in zip(self.actors, members, strict=True)
+            if chosen
+        ]
+        found = self._get(calls, self.timeout, f"evaluate round {round_}")
+        return {client: read for scores in found for client, read in scores.items()}
 
     def private_states(self) -> dict[int, bytes]:
-        calls = [self.home[client.id].private_state.remote(client.id) for client in self.clients]
-        states = self._get(calls, self.timeout, "collect the clients' state for a checkpoint")
-        return dict(zip([client.id for client in self.clients], states, strict=True))
+        members = self._by_actor(range(len(self.clients)))
+        calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True)]
+        found = self._get(calls, self.timeout, "collect the clients' state for a checkpoint")
+        return {client: state for states in found for client, state in states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
-        calls = [self.home[client].restore.remote(client, state) for client, state in states.items()]
+        members = self._by_actor(list(states))
+        calls = [
+            actor.restore.remote({client: states[client] for client in hosted})
+            for actor, hosted in zip(self.actors, members, strict=True)
+        ]
         self._get(calls, self.timeout, "restore the clients' state")
+
+    def _by_actor(self, clients: Sequence[int]) -> list[list[int]]:
+        hosted: list[list[int]] = [[] for _ in self.actors]
+        for client in clients:
+            hosted[self.home[client]].append(client)
+        return hosted
+
+    def balance(self) -> None:
+        """Moves clients, with their private state, to where their last turns would have come out even, if that is worth
+        it: every round begins with it."""
+        if len(self.seconds) < len(self.clients):
+            return
+        new = assign(self.seconds, len(self.actors), self.stack)
+        old = self._by_actor(range(len(self.clients)))
+        longest_new, longest_old = (max(sum(self.seconds[c] for c in m) for m in hosted) for hosted in (new, old))
+        if longest_new > WORTH_MOVING * longest_old:
+            return
+        there = _homes(new)
+        leaving = [[client for client in members if there[client] != self.home[client]] for members in old]
+        calls = [actor.release.remote(members) for actor, members in zip(self.actors, leaving, strict=True)]
+        states = {k: v for part in self._get(calls, self.timeout, "move clients") for k, v in part.items()}
+        self.home = there
+        arriving = self._by_actor(list(states))
+        calls = [
+            actor.adopt.remote({client: states[client] for client in members}, *[self.data[c] for c in members])
+            for actor, members in zip(self.actors, arriving, strict=True)
+        ]
+        self._get(calls, self.timeout, "move clients")
 
     def close(self) -> None:
         """Ends the actors."""
@@ -116,3 +185,8 @@ class RayFleet:
             raise TimeoutError(
                 f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free"
             ) from error
+
+
+def _homes(hosted: Sequence[Sequence[int]]) -> dict[int, int]:
+    """For each client the number of its actor."""
+    return {client: place for place, members in enumerate(hosted) for client in members}

@@ -1,7 +1,7 @@
 """How many actors a trial gets and what each takes, decided and refused before anything starts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from ray.tune import PlacementGroupFactory
 
 from fedtext.errors import UserError
 from fedtext.experiment import Resources
-from fedtext.fleet import ClientInfo
+from fedtext.fleet import stacks
 
 EPSILON = 1e-6  # resources are counted in ten-thousandths; 0.1 + 0.2 must fit in 0.3
 
@@ -53,13 +53,14 @@ def share(count: int) -> float:
     return math.floor(1e4 / count) / 1e4
 
 
-def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]]) -> Plan:
-    """Places ``clients`` on ``nodes`` (Ray's resource dictionaries). The numbers a trial computes do not depend on it.
+def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]], stack: int = 1) -> Plan:
+    """Places ``clients``, stacks of them undivided, on ``nodes`` (Ray's resource dictionaries). The numbers a trial
+    computes do not depend on it.
 
     Raises UserError, before anything starts, if it does not fit or if a fraction is not 1/n.
     """
     gpus_there = sum(node.get("GPU", 0) for node in nodes)
-    gpus = gpu_fraction(resources.gpus_per_actor, clients, gpus_there)
+    gpus = gpu_fraction(resources.gpus_per_actor, math.ceil(clients / stack), gpus_there)
     cpus = resources.cpus_per_actor
     if not cpus and not gpus:
         raise UserError("resources: an actor needs a share of a CPU or a GPU; set cpus_per_actor or gpus_per_actor")
@@ -69,13 +70,19 @@ def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]]) ->
     if slots < 1:
         raise UserError(f"resources: no node has {each} for a client actor; the cluster has {there}")
     if resources.clients_per_actor == "auto":
-        actors = min(clients, slots)
+        actors = min(math.ceil(clients / stack), slots)
     else:
+        if resources.clients_per_actor % stack and resources.clients_per_actor < clients:
+            raise UserError(
+                f"resources.clients_per_actor: {resources.clients_per_actor} would divide stacks of {stack} clients "
+                f"(training.stack); write a multiple of {stack}, or leave it at auto"
+            )
         actors = math.ceil(clients / resources.clients_per_actor)
     if actors > slots:
+        enough = stack * math.ceil(clients / stack / slots)
         raise UserError(
             f"resources.clients_per_actor: {clients} clients need {actors} actors of {each}, but the cluster has room "
-            f"for {slots} ({there}); raise clients_per_actor to {math.ceil(clients / slots)}, or leave it at auto"
+            f"for {slots} ({there}); raise clients_per_actor to {enough}, or leave it at auto"
         )
     return Plan(actors, cpus, gpus, max(1, slots // actors))
 
@@ -88,11 +95,12 @@ def _slots(node: dict[str, Any], cpus: float, gpus: float) -> int:
     return int(min(by_cpu, on_gpus))
 
 
-def assign(clients: Sequence[ClientInfo], actors: int) -> list[list[int]]:
-    """Client ids for each actor: the largest first, each to the actor that has least to do so far."""
-    loads, hosted = [0] * actors, [[] for _ in range(actors)]  # type: ignore[var-annotated]
-    for client in sorted(clients, key=lambda client: (-client.samples, client.id)):
+def assign(costs: Mapping[int, float], actors: int, stack: int = 1) -> list[list[int]]:
+    """Client ids for each actor: the costliest stack first, each to the actor that has least to do so far."""
+    loads, hosted = [0.0] * actors, [[] for _ in range(actors)]  # type: ignore[var-annotated]
+    blocks = stacks(list(costs), stack)
+    for members in sorted(blocks, key=lambda members: (-sum(costs[client] for client in members), members)):
         place = min(range(actors), key=lambda actor: (loads[actor], len(hosted[actor]), actor))
-        loads[place] += client.samples
-        hosted[place].append(client.id)
+        loads[place] += sum(costs[client] for client in members)
+        hosted[place] += members
     return hosted

@@ -1,5 +1,6 @@
 """All trials of a sweep, scheduled by Ray Tune."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,13 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # A trial that failed reports its error and no metric; Tune would end the whole sweep over that.
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banners; the progress display is ours
+
+# Tune gives every trial an environment of its own for the sake of PyTorch Lightning, which is not used here. Ray's
+# workers started ahead do not have it, and stand idle while new ones are started. Where it is gone, nothing is lost.
+with contextlib.suppress(ImportError, AttributeError):
+    from ray.tune.execution import class_cache
+
+    class_cache.DEFAULT_ENV_VARS.pop("PL_DISABLE_FORK", None)
 
 
 class SparingASHA(ASHAScheduler):

@@ -1,107 +1,121 @@
-"""The local loop against the plain one, as paired CPU time per batch: `make bench`.
+"""The local loop against the plain one, as paired CPU time: W1 to W4, one thread.
 
-Workloads, on synthetic tokens (Zipf over the vocabulary, mean length 120, clipped at 200), one thread:
+  W1  KTEPS: embedding 50,000 x 200, BiGRU 64, masked mean, MLP; SGD with momentum; batch 8; also with clients stacked
+  W2  RR-LDP: bag of 5,000 buckets, dense 100-50-25, Adam, 250 texts in batches of 32, then one-bit randomised response
+  W3  FedAtt: tied GRU language model, 300 units, vocabulary 10,000, 20 sentences of 35 words; SGD with momentum
+  W4  FedeVocab: embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
 
-  W1  KTEPS: embedding 50,000 x 200, BiGRU 64, masked mean, MLP; SGD with momentum; batch 8
-  W4  embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
-
-``naive`` is what one would write first: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
-gradient, a default optimizer. The engines train the same client with its own rows of the table. Variants take turns of
-``--steps`` batches, ``--turns`` times; figures are medians over the turns, ratios are paired turn by turn.
+W1 and W4 run on made-up texts (Zipf's law over the vocabulary, about 120 words, at most 200), or with --data on the
+first clients of FDU-MTL. ``naive`` is what one would write first: a DataLoader, packed nn.GRU or nn.LSTM, the whole
+embedding table with a dense gradient, a default optimizer. ``floor`` is the time of the products alone, each as one
+large product (W1 and W4). CPU ms are per client and batch, of W2 per client: a local epoch and its randomised
+response. Variants take turns of ``--steps`` batches (W2: clients); ratios are paired turn by turn.
 """
 
 import argparse
-import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.measure import ENVIRONMENT, paired, spread, table, write
+
+if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
+    os.execve(sys.executable, [sys.executable, "-m", "benchmarks.local_loop", *sys.argv[1:]], os.environ | ENVIRONMENT)
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from fedtext.corpora.types import TokenSet
+from benchmarks import synthetic, w2, w3
+from fedtext.corpora.types import ClientData
 from fedtext.experiment import SGD, Adam
+from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
-from fedtext.methods.base import Batch, Model
+from fedtext.methods.base import Method, Model
+from fedtext.models.batch import Batch
 from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Encoder, Parts
-from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import Problem, train
+from fedtext.models.recurrent import TABLE, Parts
+from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
 
-VOCABULARY, TEXTS = 50_000, 1_600
-WORKLOADS: dict[str, dict[str, Any]] = {
-    "W1": {"method": KTEPS(), "model": {"name": "bigru"}, "dim": 200, "optimizer": SGD(), "batch": 8},
-    "W4": {
-        "method": FedAvg(),
-        "model": {"name": "bilstm", "hidden": 300},
-        "dim": 300,
-        "optimizer": Adam(),
-        "batch": 32,
-    },
+VOCABULARY, TEXTS, CPU = 50_000, 1_600, torch.device("cpu")
+Run = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What W1 and W4 differ in."""
+
+    method: Method
+    model: RecurrentClassifier
+    optimizer: SGD | Adam
+    batch: int
+    stacks: tuple[int, ...]
+
+    def network(self) -> nn.Module:
+        torch.manual_seed(0)
+        return self.method.network(Parts(self.model, 2))
+
+
+def model(name: str, dim: int, hidden: int) -> RecurrentClassifier:
+    return RecurrentClassifier.model_validate({"name": name, "hidden": hidden, "embedding": {"dim": dim}})
+
+
+TASKS = {
+    "W1": Task(KTEPS(), model("bigru", 200, 64), SGD(), 8, (2, 4, 8, 16)),
+    "W4": Task(FedAvg(), model("bilstm", 300, 300), Adam(), 32, (4,)),
 }
 
 
-def texts(longest: int = 200) -> tuple[TokenSet, np.ndarray]:
-    """A client's texts in its own row numbers, and the global rows these are."""
-    rng = np.random.default_rng(0)
-    lengths = np.clip(rng.lognormal(np.log(100), 0.6, TEXTS).astype(int), 5, longest)
-    share = 1 / np.arange(2, VOCABULARY)
-    words = rng.choice(np.arange(2, VOCABULARY), lengths.sum(), p=share / share.sum())
-    rows, tokens = np.unique(words, return_inverse=True)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    labels = rng.integers(0, 2, TEXTS)
-    return TokenSet((tokens + 1).astype(np.int32), offsets, labels), np.concatenate([[0], rows])
-
-
-def network_of(work: dict[str, Any]) -> nn.Module:
-    config = RecurrentClassifier.model_validate(work["model"] | {"embedding": {"dim": work["dim"]}})
-    torch.manual_seed(0)
-    return work["method"].network(Parts(config, 2))
-
-
-def engine(work: dict[str, Any], name: str) -> Callable[[int], None]:
-    """Trains so many batches, as a worker does."""
-    tokens, rows = texts()
-    network = network_of(work)
-    for module in network.modules():
-        if isinstance(module, Encoder):
-            module.engine = name
-    parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
-    parameters[TABLE] = torch.randn(len(rows), work["dim"]).requires_grad_()
-    data = Texts(tokens, torch.device("cpu"))
-    optimizer = LocalOptimizer(work["optimizer"], parameters, work["optimizer"].lr, name == "cells")
-    problem = Problem(work["method"], network, {})
-    order = shuffled(len(data), work["batch"], 10_000, 0, 1, 0)
+def engine(task: Task, name: str, clients: list[ClientData]) -> Run:
+    """Trains so many batches of each client, as a worker does."""
+    network = task.network()
+    rows = [len(client.rows_R) for client in clients]
+    drawn = dict(network.named_parameters())
+    layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
+    stack = Stack(layout, rows, Workspace(CPU))
+    for place in range(len(clients)):
+        for key, tensor in stack.tensors(place).items():
+            tensor.copy_(torch.randn(tensor.shape) if key == TABLE else drawn[key].detach())
+    cells = name == "cells"
+    optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells)
+    texts = [Texts(client.train, len(client.rows_R)) for client in clients]
+    assembler = Assembler(2 if cells else None, cells, CPU)
+    problem = Problem(task.method, network, {})
+    orders = [full_batches(len(each), task.batch, number) for number, each in enumerate(texts)]
 
     def run(steps: int) -> None:
-        train(problem, (data.batch(next(order)) for _ in range(steps)), optimizer)
+        work = [Work(t, [next(order) for _ in range(steps)]) for t, order in zip(texts, orders, strict=True)]
+        train(problem, assembler, optimizer, work)
 
     return run
 
 
-def naive(work: dict[str, Any]) -> Callable[[int], None]:
+def full_batches(texts: int, size: int, client: int) -> Iterator[np.ndarray]:
+    return (chosen for chosen in shuffled(texts, size, 10_000, 0, 1, client) if len(chosen) == size)
+
+
+def naive(task: Task, client: ClientData) -> Run:
     """The plain torch loop on the whole table."""
-    tokens, rows = texts()
-    ids = rows[tokens.tokens_T]
+    network = task.network()
+    network.embedding = nn.Embedding(VOCABULARY, task.model.embedding.dim)  # type: ignore[assignment]
+    ids, offsets = client.rows_R[client.train.tokens_T], client.train.offsets
     samples = [
-        (torch.from_numpy(ids[tokens.offsets[i] : tokens.offsets[i + 1]]), int(tokens.labels_N[i]))
-        for i in range(len(tokens))
+        (torch.from_numpy(ids[offsets[i] : offsets[i + 1]]), int(client.train.labels_N[i]))
+        for i in range(len(client.train))
     ]
-    network = network_of(work)
-    network.embedding = nn.Embedding(VOCABULARY, work["dim"])  # type: ignore[assignment]
-    chosen = torch.optim.SGD if isinstance(work["optimizer"], SGD) else torch.optim.Adam
-    extra = {"momentum": work["optimizer"].momentum} if chosen is torch.optim.SGD else {}
-    optimizer = chosen(network.parameters(), lr=work["optimizer"].lr, **extra)
+    if isinstance(task.optimizer, SGD):
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            network.parameters(), lr=task.optimizer.lr, momentum=task.optimizer.momentum
+        )
+    else:
+        optimizer = torch.optim.Adam(network.parameters(), lr=task.optimizer.lr)
 
     def collate(chosen: list[tuple[Tensor, int]]) -> Batch:
         padded = nn.utils.rnn.pad_sequence([sample[0] for sample in chosen], batch_first=True)
@@ -110,54 +124,101 @@ def naive(work: dict[str, Any]) -> Callable[[int], None]:
 
     def forever() -> Iterator[Batch]:
         while True:
-            yield from DataLoader(samples, work["batch"], shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
+            yield from DataLoader(samples, task.batch, shuffle=True, collate_fn=collate, drop_last=True)  # type: ignore
 
     batches = forever()
 
     def run(steps: int) -> None:
+        network.train()
         for _ in range(steps):
             batch = next(batches)
             optimizer.zero_grad()
-            model = Model(network, dict(network.named_parameters()))
-            sum(work["method"].loss(model, {}, batch).values()).backward()
+            loss = task.method.loss(Model(network, dict(network.named_parameters())), {}, batch)
+            torch.stack(list(loss.values())).sum().backward()
             optimizer.step()
 
     return run
 
 
-def measure(work: dict[str, Any], steps: int, turns: int) -> dict[str, list[float]]:
-    """CPU milliseconds per batch of each variant in each turn."""
-    variants = {"naive": naive(work), "reference": engine(work, "reference"), "cells": engine(work, "cells")}
-    for run in variants.values():
+def floor(task: Task, client: ClientData) -> Run:
+    """The products of one batch and nothing else: projections of its distinct words, recurrent steps as one product;
+    forward, and backward towards inputs and weights."""
+    texts = Texts(client.train, len(client.rows_R))
+    order = full_batches(len(texts), task.batch, 0)
+    packed = [Assembler(2, True, CPU).packed([(texts, next(order))]) for _ in range(8)]
+    tokens = round(sum(int(batch.lengths_B.sum()) for batch, _ in packed) / 8)
+    words = round(sum(len(found[0]) for _, found in packed) / 8)
+    gates = (3 if "gru" in task.model.name else 4) * task.model.hidden
+    shapes = [(words, task.model.embedding.dim, 2 * gates)] + 2 * [(tokens, task.model.hidden, gates)]
+    pairs = []
+    for m, k, n in shapes:
+        a, w, g = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
+        pairs += [(a, w), (g, w.T.contiguous()), (a.T.contiguous(), g)]
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            for left, right in pairs:
+                left @ right
+
+    return run
+
+
+def variants(name: str, clients: list[ClientData]) -> dict[str, tuple[Run, int]]:
+    """Each variant's loop, and how many clients it trains at a time."""
+    if name == "W2":
+        return {key: (run, 1) for key, run in w2.variants().items()}
+    if name == "W3":
+        return {key: (run, 1) for key, run in w3.variants().items()}
+    task = TASKS[name]
+    found = {
+        "naive": (naive(task, clients[0]), 1),
+        "reference": (engine(task, "reference", clients[:1]), 1),
+        "cells": (engine(task, "cells", clients[:1]), 1),
+    }
+    found |= {f"cells, stack {size}": (engine(task, "cells", clients[:size]), size) for size in task.stacks}
+    return found | {"floor": (floor(task, clients[0]), 1)}
+
+
+def measure(runs: dict[str, tuple[Run, int]], steps: int, turns: int) -> dict[str, list[float]]:
+    """CPU milliseconds per client and batch of each variant in each turn."""
+    for run, _ in runs.values():
         run(3)
-    found: dict[str, list[float]] = {name: [] for name in variants}
+    found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
-        for name, run in variants.items():
+        for name, (run, clients) in runs.items():
             start = time.process_time()
             run(steps)
-            found[name].append(1000 * (time.process_time() - start) / steps)
+            found[name].append(1000 * (time.process_time() - start) / steps / clients)
     return found
 
 
-def main() -> None:
+STEPS = {"W1": 30, "W2": 5, "W3": 5, "W4": 3}
+
+
+def main(words: list[str] | None = None) -> list[dict]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), choices=[*WORKLOADS, []])
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
+    parser.add_argument("--steps", type=int, help="batches in a turn (W2: clients)")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="folder of the corpora: W1 and W4 on FDU-MTL")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     torch.set_num_threads(1)
-    report = {}
-    print("| workload | variant | CPU ms / batch | samples / CPU s | times naive |\n| --- | --- | --- | --- | --- |")
-    for name in arguments.workloads:
-        work = WORKLOADS[name]
-        report[name] = found = measure(work, arguments.steps, arguments.turns)
+    clients = synthetic.real(arguments.data) if arguments.data else None
+    rows = []
+    for name in arguments.workloads or STEPS:
+        made = clients or [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
+        runs = variants(name, made)
+        found = measure(runs, arguments.steps or STEPS[name], arguments.turns)
         for variant, values in found.items():
-            each = statistics.median(values)
-            ratio = statistics.median(a / b for a, b in zip(found["naive"], values, strict=True))
-            print(f"| {name} | {variant} | {each:.1f} | {1000 * work['batch'] / each:.0f} | {ratio:.2f} |", flush=True)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1))
+            row = {"workload": name, "variant": variant, "CPU ms": spread(values)}
+            if name in TASKS and variant != "floor":
+                row["samples / CPU s"] = 1000 * TASKS[name].batch / row["CPU ms"]["median"]
+                row["share of floor"] = paired(found["floor"], values)["median"]
+            rows.append(row | {"times naive": paired(found["naive"], values)})
+        print(table(rows[-len(found) :]), flush=True)
+    write(arguments.json, rows)
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Where MLflow is: which store is used, whether it can be used now, and how a person opens its pages."""
+"""Where MLflow is: which store is used, whether it can be used now, and how a person opens its pages.
+
+MLflow is imported where it is first needed: that takes seconds, and whoever only wants to know where it is has no use
+for it.
+"""
 
 import logging
 import os
@@ -6,7 +10,7 @@ import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 # Experiments here are about private text: MLflow is not to send usage data anywhere unless a person asks for it. It
@@ -14,11 +18,11 @@ from urllib.parse import urlsplit, urlunsplit
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import requests
-import sqlalchemy
-from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 
 from fedtext.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
@@ -46,8 +50,10 @@ class Store:
         """Whether a server answers, rather than a database or a folder opened by this process."""
         return self.uri.startswith(("http://", "https://", "databricks"))
 
-    def client(self) -> MlflowClient:
+    def client(self) -> "MlflowClient":
         """A client with short waits. Raises MlflowException where a database cannot be opened."""
+        from mlflow import MlflowClient
+
         _be_brief()
         return MlflowClient(tracking_uri=self.uri)
 
@@ -74,23 +80,41 @@ def check(store: Store | str, experiment: str | None = None) -> None:
     """
     if isinstance(store, str):
         store = Store(store)
-    scheme, shown = _scheme(store.uri).split("+")[0], store.shown
+    reach(store)
+    open_(store, experiment)
+
+
+def reach(store: Store) -> None:
+    """The first and quick half of a check, without MLflow: whether a server answers, whether a file can be written."""
+    scheme = _scheme(store.uri).split("+")[0]
     if scheme in ("http", "https"):
         _check_server(store)
     elif scheme == "sqlite":
         _check_sqlite(store)
     elif scheme in DATABASES:
         _check_database(store)
+
+
+def is_new(store: Store) -> bool:
+    """Whether the store is a file with nothing in it, as ``reach`` makes it: MLflow can find nothing wrong there."""
+    path = _sqlite_path(store.uri)
+    return path is not None and path.is_file() and not path.stat().st_size
+
+
+def open_(store: Store, experiment: str | None = None) -> None:
+    """The second half: whether MLflow takes the store. Makes the tables of a new database."""
+    from mlflow.exceptions import MlflowException
+
     try:
         client = store.client()
         client.search_experiments(max_results=1)
         found = client.get_experiment_by_name(experiment) if experiment else None
     except (MlflowException, requests.RequestException, OSError, ImportError) as error:
-        raise UserError(f"MLflow at {shown} cannot be used: {cause(error)}; check tracking.uri") from None
+        raise UserError(f"MLflow at {store.shown} cannot be used: {cause(error)}; check tracking.uri") from None
     if found and found.lifecycle_stage == "deleted":
         raise UserError(
-            f"the experiment {experiment!r} was deleted in MLflow at {shown}: restore it there, or choose another name "
-            "with tracking.experiment"
+            f"the experiment {experiment!r} was deleted in MLflow at {store.shown}: restore it there, or choose "
+            "another name with tracking.experiment"
         )
 
 
@@ -192,6 +216,8 @@ def _check_sqlite(store: Store) -> None:
 
 
 def _check_database(store: Store) -> None:
+    import sqlalchemy
+
     options: dict[str, Any] = {} if store.uri.startswith("mssql") else {"connect_timeout": CHECK_SECONDS}
     try:
         engine = sqlalchemy.create_engine(store.uri, connect_args=options)

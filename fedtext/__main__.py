@@ -19,6 +19,7 @@ from fedtext.errors import ClientError, UserError
 from fedtext.federation import Federation, fingerprint
 from fedtext.fleet import LocalFleet
 from fedtext.parameters import initial
+from fedtext.training.choice import engine_reason, stack_size
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -48,8 +49,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--device: {arguments.device} is not there ({str(error).splitlines()[0]})") from error
     corpus = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data)
     shared, private = initial(experiment, corpus)
-    checkpoints = Checkpoints(arguments.out, fingerprint(experiment, corpus)) if arguments.out else None
     fleet = LocalFleet(experiment, corpus, private, arguments.device)
+    print(f"{engine_reason(experiment)}; {stack_size(experiment, len(fleet.clients))[1]}")
+    name = fingerprint(experiment, corpus.digest, len(fleet.clients))
+    checkpoints = Checkpoints(arguments.out, name) if arguments.out else None
     federation = Federation(experiment, shared, fleet, checkpoints)
     for row in federation.run():
         shown = "  ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())

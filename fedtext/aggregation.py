@@ -1,12 +1,23 @@
-"""How the server folds the clients' updates into the shared parameters."""
+"""How the server folds the clients' updates into the shared parameters.
 
-from collections.abc import Iterable, Mapping
+Legend: N numbers of the flat buffer, V vocabulary.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.errors import UserError
+from fedtext.layout import Layout
 from fedtext.models.recurrent import TABLE
+
+# Adding and subtracting it rounds a number to a multiple of 2^-38, far below what float32 parameters can show. Sums of
+# such numbers are exact in float64 as long as they stay below 2^15, and what is exact does not depend on the order.
+_ROUNDER = 1.5 * 2**14
+_LARGEST = 2.0**12  # of any addend: several clients would have to agree on the same absurd number to leave 2^15
+_CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
 
 
 @dataclass(frozen=True)
@@ -23,34 +34,69 @@ class Update:
     rows: NDArray[np.int32] | None = None
 
 
-def weighted_mean(
-    state: Mapping[str, NDArray[np.float32]], updates: Iterable[Update], *, uniform: bool, holders_only: bool
-) -> dict[str, NDArray[np.float32]]:
-    """theta + sum_k w_k delta_k with w_k = n_k / sum_j n_j over the participants, or equal weights.
+class WeightedSum:
+    """sum_k w_k delta_k over any clients, with w_k = n_k or 1.
 
-    Updates are folded as they come into one float64 accumulator, so memory does not grow with the cohort. With
-    ``holders_only`` an embedding row is averaged over the clients that sent it; otherwise an absent row counts as
-    unchanged, exactly as if the client had sent the whole table.
+    Sums of parts can be merged in any order and any grouping to the same bits: this is what lets each actor add up its
+    own clients. ``scale`` is the sum of the weights of all clients there are, the same for all parts. Raises UserError
+    if an update is so large that this could not be held.
     """
-    sums = {name: np.zeros(tensor.shape) for name, tensor in state.items()}
-    total, holders = 0.0, None
-    for update in updates:
-        weight = 1.0 if uniform else float(update.samples)
-        total += weight
+
+    def __init__(self, layout: Layout, scale: float, *, uniform: bool, holders_only: bool) -> None:
+        self.layout, self.scale, self.uniform = layout, scale, uniform
+        self.sum_N = np.zeros(layout.size)
+        self.weight = 0.0
+        self.holders_V = np.zeros(layout.shapes[TABLE][0]) if holders_only and TABLE in layout.shapes else None
+
+    def add(self, update: Update) -> None:
+        weight, client = 1.0 if self.uniform else float(update.samples), update.client
+        self.weight += weight
+        sums = self.layout.views(self.sum_N)
         for name, delta in update.tensors.items():
             if name == TABLE and update.rows is not None:
-                sums[name][update.rows] += weight * delta.astype(np.float64)
-                if holders_only:
-                    holders = np.zeros(len(sums[name])) if holders is None else holders
-                    holders[update.rows] += weight
+                step = max(1, _CHUNK // delta.shape[1])
+                for start in range(0, len(update.rows), step):
+                    rows = update.rows[start : start + step]  # distinct, so that none is lost in +=
+                    sums[name][rows] += self._rounded(client, delta[start : start + step], weight)
+                if self.holders_V is not None:
+                    self.holders_V[update.rows] += weight
             else:
-                sums[name] += weight * delta.astype(np.float64)
-    if not total:  # nobody took part: the round changes nothing
-        return dict(state)
-    result = {}
-    for name, tensor in state.items():
-        share: float | NDArray[np.float64] = total
-        if name == TABLE and holders is not None:
-            share = np.maximum(holders, np.finfo(float).tiny)[:, None]
-        result[name] = (tensor + sums[name] / share).astype(np.float32)
-    return result
+                into, flat = sums[name].reshape(-1), delta.reshape(-1)
+                for start in range(0, len(flat), _CHUNK):
+                    into[start : start + _CHUNK] += self._rounded(client, flat[start : start + _CHUNK], weight)
+
+    def _rounded(self, client: int, delta: NDArray[np.float32], weight: float) -> NDArray[np.float64]:
+        part = np.multiply(delta, weight / self.scale, dtype=np.float64)
+        if len(part) and max(part.max(), -part.min()) >= _LARGEST:
+            raise UserError(
+                f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
+                "sum: lower training.optimizer.lr, or the noise of the uplink"
+            )
+        part += _ROUNDER
+        part -= _ROUNDER
+        return part
+
+    def merge(self, other: "WeightedSum") -> None:
+        """Adds what another part has summed."""
+        self.weight += other.weight
+        self.sum_N += other.sum_N
+        if self.holders_V is not None and other.holders_V is not None:
+            self.holders_V += other.holders_V
+
+    def applied(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        """theta + sum_k w_k delta_k / sum_k w_k over the participants.
+
+        Where holders are counted an embedding row is averaged over the clients that sent it; otherwise an absent row
+        counts as unchanged, exactly as if the client had sent the whole table. The sum is used up.
+        """
+        if not self.weight:  # nobody took part: the round changes nothing
+            return flat
+        mean_N = self.sum_N
+        mean_N *= self.scale / self.weight
+        if self.holders_V is not None:
+            held_V = self.holders_V > 0  # the sum of the others is zero anyway
+            shares_V = np.divide(self.weight, self.holders_V, out=np.zeros_like(self.holders_V), where=held_V)
+            table = self.layout.views(mean_N)[TABLE]
+            table *= shares_V[:, None]
+        mean_N += flat
+        return mean_N.astype(np.float32)

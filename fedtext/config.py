@@ -124,9 +124,11 @@ def _sentence(fault: Any, content: Content, source: str, lines: Mapping[tuple[st
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     """The location as the person wrote it: without the names pydantic adds for the chosen class of a union."""
-    path, node = [], content
-    for place in loc:
-        if isinstance(node, dict) and place not in node and node.get("name", place) == place and "name" in node:
+    path, node, steps = [], content, list(loc)
+    for step, place in enumerate(steps, 1):
+        if isinstance(node, dict) and place not in node and node.get("name") == place:
+            continue
+        if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
             continue
         if isinstance(node, str) and node == place:
             continue
@@ -148,10 +150,15 @@ def _valid_keys(loc: Iterable[Any]) -> list[str]:
                 found += _models(cls.model_fields[place].annotation) + [
                     model for data in cls.model_fields[place].metadata for model in _models(data)
                 ]
-            elif isinstance(place, int) or ("name" in cls.model_fields and cls.model_fields["name"].default == place):
+            elif isinstance(place, int) or place in _names(cls):
                 found.append(cls)
         classes = found or classes
     return [key for cls in classes for key in cls.model_fields]
+
+
+def _names(cls: Any) -> tuple[Any, ...]:
+    """The names by which a class of a union is chosen."""
+    return typing.get_args(cls.model_fields["name"].annotation) if "name" in cls.model_fields else ()
 
 
 def _models(annotation: Any) -> list[Any]:

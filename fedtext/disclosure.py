@@ -1,6 +1,7 @@
 """What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
 
 from fedtext.experiment import Experiment
+from fedtext.mechanisms import RandomizedResponse
 
 
 def reveals(experiment: Experiment) -> list[str]:
@@ -25,7 +26,15 @@ def reveals(experiment: Experiment) -> list[str]:
         )
     if not noisy:
         said.append("updates are sent as they are: no (epsilon, delta) guarantee")
-    elif "clip" not in names[: names.index("gaussian")]:
+    if "quantize" in names and "randomized_response" not in names:
+        said.append("one-bit quantisation alone: no (epsilon, delta) guarantee, since a bit may be certain")
+    for mechanism in experiment.uplink:
+        if isinstance(mechanism, RandomizedResponse):
+            said.append(
+                f"randomised response: epsilon = {mechanism.epsilon:g} for each number of an update by itself; over a "
+                "whole update, and over rounds, these epsilons add up"
+            )
+    if "gaussian" in names and "clip" not in names[: names.index("gaussian")]:
         said.append(
             "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"
         )

@@ -4,24 +4,24 @@ Corpora, models, methods and mechanisms bring their own keys (fedtext/corpora, m
 else a person can write stands here. Every key is read somewhere, and an unknown one is refused.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
-from fedtext.models.config import RecurrentClassifier
+from fedtext.models.config import BagClassifier, RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     CorpusField: TypeAlias = CorpusConfig
-    ModelField: TypeAlias = RecurrentClassifier
+    ModelField: TypeAlias = RecurrentClassifier | BagClassifier
     MethodField: TypeAlias = Method
     MechanismField: TypeAlias = Mechanism
 else:
     CorpusField = choice(*CORPORA.values())
-    ModelField = choice(RecurrentClassifier)
+    ModelField = choice(RecurrentClassifier, BagClassifier, default="bigru")
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
 
@@ -63,6 +63,11 @@ class Training(Strict):
         "auto",
         description="how recurrent layers compute: reference is torch's own, cells ours (the same sums in another "
         "order; model.dropout draws other masks); auto: cells",
+    )
+    stack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="clients trained side by side by the engine cells, blocks of consecutive ids; the last bits of the "
+        "result depend on it; auto: as many as leave work for 16 actors",
     )
 
 
@@ -108,9 +113,13 @@ class Evaluation(Strict):
 class Resources(Strict):
     """What a trial takes from the cluster. The result does not depend on it."""
 
-    clients_per_actor: PositiveInt | Literal["auto"] = "auto"
+    clients_per_actor: PositiveInt | Literal["auto"] = Field(
+        "auto", description="how many actors there are: clients / this many. Who is where goes by the load"
+    )
     cpus_per_actor: float = Field(1.0, ge=0)
-    gpus_per_actor: float | Literal["auto"] = Field("auto", description="1/n or whole; auto: a share for each client")
+    gpus_per_actor: float | Literal["auto"] = Field(
+        "auto", description="1/n or whole; auto: a share for each client, or stack of clients"
+    )
     round_timeout_s: float = Field(3600.0, gt=0, description="a round that takes longer fails with a message")
     max_restarts: int = Field(3, ge=0, description="times a trial is restored after a process of it died")
 
@@ -180,14 +189,34 @@ class Experiment(Strict):
                 f"method {self.method.name} has all data in one place, so nothing is sent and nobody is away: leave "
                 "out uplink and participation"
             )
+        for mechanism, before in zip(self.uplink, [None, *self.uplink], strict=False):
+            fault = mechanism.misplaced(before)
+            if fault:
+                raise ValueError(f"uplink: {fault}")
+        if self.training.engine == "cells" and isinstance(self.model, BagClassifier):
+            raise ValueError("training.engine: model bag has no recurrent layers for cells; leave engine at auto")
+        if self.training.stack not in ("auto", 1):
+            if isinstance(self.model, BagClassifier):
+                raise ValueError(
+                    "training.stack: clients with model bag are trained one by one, since a table fills the caches by "
+                    "itself; leave stack at auto or 1"
+                )
+            if self.engine == "reference":
+                raise ValueError("training.stack: the engine reference trains clients one by one; use engine: cells")
+            if self.method.reads_table:
+                raise ValueError(
+                    f"training.stack: the loss of {self.method.name} reads the whole embedding table, and its rows "
+                    "differ from client to client; leave stack at auto or 1"
+                )
         if self.server.absent_rows == "holders_only" and not self.own_rows:
             raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
         return self
 
     @property
     def engine(self) -> Literal["reference", "cells"]:
-        """The engine that ``training.engine`` comes down to."""
-        return "reference" if self.training.engine == "reference" else "cells"
+        """The engine that ``training.engine`` comes down to. A bag has no recurrent layers for ``cells`` to compute."""
+        bag = isinstance(self.model, BagClassifier)
+        return "reference" if bag or self.training.engine == "reference" else "cells"
 
     @property
     def own_rows(self) -> bool:

@@ -14,24 +14,26 @@ from numpy.typing import NDArray
 from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.checkpoint import Checkpoints, Row
-from fedtext.corpora.types import Corpus
 from fedtext.errors import ClientError
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
+from fedtext.intake import Intake
+from fedtext.layout import Layout
 from fedtext.models.recurrent import TABLE
-from fedtext.parameters import Layout
 from fedtext.seeding import generator
+from fedtext.training.choice import stack_size
 from fedtext.worker import Reply
 
 # What a run computes depends on these parts of an experiment and on no others.
 SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}
 
 
-def fingerprint(experiment: Experiment, corpus: Corpus) -> str:
-    """Names what is computed: equal for two runs that must give equal numbers, whatever cluster they run on."""
+def fingerprint(experiment: Experiment, digest: str, clients: int) -> str:
+    """Names what is computed by so many clients on the corpus with this digest: equal for two runs that must give equal
+    numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
-    parts["training"]["engine"] = experiment.engine
-    content = json.dumps([parts, corpus.digest], sort_keys=True)
+    parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
+    content = json.dumps([parts, digest], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -59,6 +61,7 @@ class Federation:
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[Row] = []
+        self.intake = Intake(experiment, self.layout, [client.samples for client in fleet.clients])
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
@@ -81,7 +84,7 @@ class Federation:
             cohort = self._sample(round_)
             traffic = Traffic()
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
-            self.flat = self._aggregate(updates)
+            self.flat = self._aggregate(updates, round_)
             handle = self.fleet.broadcast(self.flat)
             trained = time.perf_counter() - start
             scores = self._evaluate(handle, round_)
@@ -115,32 +118,22 @@ class Federation:
                 continue
             samples = reply.metrics["samples"]
             traffic.samples += samples
-            traffic.bytes_up += reply.payload.nbytes
+            traffic.bytes_up += reply.bytes_up
             for name, value in reply.metrics.items():
                 if name.startswith("loss"):
                     traffic.sums[name] += samples * value
-            if self.layout.shapes:
-                yield self._restored(wire.decode(reply.payload, reply.client, self.layout.shapes))
+            if reply.payload.size:
+                yield self.intake.update(reply.payload, reply.client, self.flat)
 
-    def _restored(self, update: Update) -> Update:
-        if not self.experiment.uplink:
-            return update
-        received, tensors = self.state, dict(update.tensors)
-        if update.rows is not None:
-            received = received | {TABLE: received[TABLE][update.rows]}
-        for mechanism in reversed(self.experiment.uplink):
-            tensors = mechanism.restore(tensors, received)
-        return Update(update.client, update.samples, tensors, update.rows)
-
-    def _aggregate(self, updates: Iterator[Update]) -> NDArray[np.float32]:
-        if not self.layout.shapes:
-            for _ in updates:  # nothing is shared; the replies still say how training went
-                pass
-            return self.flat
-        server = self.experiment.server
-        holders_only = server.absent_rows == "holders_only"
-        state = self.experiment.method.aggregate(self.state, updates, server.weights == "uniform", holders_only)
-        return self.layout.pack(dict(state))
+    def _aggregate(self, updates: Iterator[Update], round_: int) -> NDArray[np.float32]:
+        if not self.experiment.method.linear:
+            return self.layout.pack(dict(self.experiment.method.aggregate(self.state, updates)))
+        total = self.intake.empty_sum()
+        for update in updates:
+            total.add(update)
+        for part in self.fleet.partials(round_):
+            total.merge(part)
+        return total.applied(self.flat)
 
     def _evaluate(self, handle: Any, round_: int) -> dict[str, dict[str, float]]:
         """Every client's accuracies by name; Ap with the last round only."""

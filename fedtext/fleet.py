@@ -2,24 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.aggregation import WeightedSum
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
+from fedtext.training.choice import stack_size
 from fedtext.worker import Reply, Worker
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What the server knows of a client before the first round. ``rows`` counts the embedding rows it downloads."""
+    """What the server knows of a client before the first round. ``rows`` counts the embedding rows it downloads,
+    ``tokens`` those of its training texts."""
 
     id: int
     name: str
     samples: int
+    tokens: int
     rows: int
     evaluates: bool
 
@@ -35,7 +40,11 @@ class Fleet(Protocol):
         """Hands the shared parameters to every place that hosts clients, once; the handle names them."""
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        """Each cohort member's reply, as they finish."""
+        """Each cohort member's reply, as they finish. If the method is linear, a place may add its clients' updates up
+        and leave their payloads out: then ``partials`` has them."""
+
+    def partials(self, round_: int) -> Iterator[WeightedSum]:
+        """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
     def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
         """Accuracies of every client that has texts to evaluate on."""
@@ -47,6 +56,11 @@ class Fleet(Protocol):
         """Puts private states back."""
 
 
+def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
+    """The cohort in its stacks: of each block of ``size`` consecutive client ids, those that are there."""
+    return [list(members) for _, members in groupby(sorted(cohort), key=lambda client: client // size)]
+
+
 def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
     """The corpus's clients, and the pooled one where the method trains on all data in one place."""
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
@@ -54,7 +68,12 @@ def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
 
 def describe(client: ClientData) -> ClientInfo:
     return ClientInfo(
-        client.id, client.name, len(client.train), len(client.rows_R), bool(len(client.test) or len(client.validation))
+        client.id,
+        client.name,
+        len(client.train),
+        len(client.train.tokens_T),
+        len(client.rows_R),
+        bool(len(client.test) or len(client.validation)),
     )
 
 
@@ -70,22 +89,25 @@ class LocalFleet:
     ) -> None:
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
+        self.stack, _ = stack_size(experiment, len(clients))
         self.worker = Worker(experiment, corpus.classes, len(corpus.vocabulary), clients, private, device)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
 
     def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        for client in cohort:
-            yield self.worker.train(handle, round_, client)
+        for members in stacks(cohort, self.stack):
+            yield from self.worker.train(handle, round_, members)
+
+    def partials(self, round_: int) -> Iterator[WeightedSum]:
+        return iter(())
 
     def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, dict[str, float]]:
         chosen = [client.id for client in self.clients if client.evaluates]
-        return {client: self.worker.evaluate(handle, round_, client, personalize) for client in chosen}
+        return self.worker.evaluate(handle, round_, chosen, personalize)
 
     def private_states(self) -> dict[int, bytes]:
-        return {client.id: self.worker.private_state(client.id) for client in self.clients}
+        return self.worker.private_states([client.id for client in self.clients])
 
     def restore(self, states: Mapping[int, bytes]) -> None:
-        for client, state in states.items():
-            self.worker.restore(client, state)
+        self.worker.restore(states)

@@ -30,5 +30,7 @@ def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) 
     """Within the block torch's own generators (initialisation, dropout) are seeded for this purpose; afterwards they
     are as they were before, so nothing leaks from one client into the next."""
     with torch.random.fork_rng():
-        torch.manual_seed(derive(seed, purpose, round_, client) & (2**63 - 1))
+        # where there is no GPU torch.manual_seed does the same, and notes down a stack trace for each call
+        seeded = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+        seeded(derive(seed, purpose, round_, client) & (2**63 - 1))
         yield

@@ -1,6 +1,6 @@
 """Payload <-> bytes. Only this crosses from a client to the server; every byte count in a report is measured here.
 
-The encoding is safetensors: named tensors behind a JSON header, no code, no pickle.
+The encoding is safetensors: named tensors behind a JSON header, no code, no pickle. Bits travel eight to a byte.
 """
 
 import json
@@ -20,15 +20,20 @@ _SAMPLES, _ROWS = "#samples", "#rows"
 
 def encode(update: Update) -> bytes:
     """A client's payload: its named tensors, its sample count, and the table rows it holds unless it holds all."""
-    content: dict[str, NDArray] = {name: np.asarray(t, order="C") for name, t in update.tensors.items()}
+    tensors: Mapping[str, NDArray] = update.tensors
+    content: dict[str, NDArray] = {
+        name: np.packbits(t) if t.dtype == np.bool_ else np.asarray(t, order="C") for name, t in tensors.items()
+    }
     content[_SAMPLES] = np.array([update.samples], np.int64)
     if update.rows is not None:
         content[_ROWS] = update.rows
     return save(content)
 
 
-def decode(data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]]) -> Update:
-    """The update in ``data``, checked against the shared tensors the server expects.
+def decode(
+    data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
+) -> Update:
+    """The update in ``data``, checked against the shared tensors the server expects: float32, or bool if ``bits``.
 
     Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, or with
     rows that are not distinct rows of the table.
@@ -47,8 +52,12 @@ def decode(data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tu
         if name == TABLE and rows is not None:
             _check_rows(rows, expected[0], client)
             expected = (len(rows), *expected[1:])
-        if tensor.shape != expected or tensor.dtype != np.float32:
-            raise ValueError(f"client {client} sent {name} as {tensor.dtype}{tensor.shape}, not float32{expected}")
+        count = prod(expected)
+        sent = ("uint8", (-(-count // 8),)) if bits else ("float32", expected)
+        if (tensor.dtype.name, tensor.shape) != sent:
+            raise ValueError(f"client {client} sent {name} as {tensor.dtype}{tensor.shape}, not {sent[0]}{sent[1]}")
+        if bits:
+            content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
     return Update(client, samples, content, rows)
 
 

@@ -1,7 +1,7 @@
 """Where clients compute: one network and one workspace, used in turn by every client hosted here.
 
-A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built per round but the
-optimizer. Legend: V vocabulary, R rows a client holds, D embedding.
+A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built per round.
+Legend: V vocabulary, R rows a client holds, D embedding.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -24,13 +24,18 @@ from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
 from fedtext.evaluation import accuracy
 from fedtext.experiment import Experiment, Personalize
+from fedtext.layout import Layout
+from fedtext.mechanisms.base import steps
 from fedtext.methods.base import Inference, Model
-from fedtext.models.recurrent import TABLE
-from fedtext.parameters import Layout, build_network
+from fedtext.models.config import BagClassifier, RecurrentClassifier
+from fedtext.models.recurrent import TABLE, Encoder
+from fedtext.parameters import build_network
+from fedtext.received import Received, load_into
 from fedtext.seeding import generator, torch_scope
-from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import Problem, train
+from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
 
 _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
 
@@ -39,13 +44,18 @@ _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's pr
 class Reply:
     """What comes back from a client after its turn: an encoded payload and figures for the log, or the reason why not.
 
-    ``payload`` is bytes as a uint8 array, which crosses processes without a copy.
+    ``payload`` is bytes as a uint8 array, which crosses processes without a copy; ``bytes_up`` is its size, also where
+    it has been added up on the way and is empty by now.
     """
 
     client: int
     payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    bytes_up: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     error: str = ""
+
+
+Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
 
 
 @contextmanager
@@ -81,112 +91,184 @@ class Worker:
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
+        self.workspace = Workspace(self.device)
+        self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
+        self.optimizers: dict[tuple[int, float], LocalOptimizer] = {}
+        cells = experiment.engine == "cells"
+        directions = next(m.directions for m in self.network.modules() if isinstance(m, Encoder)) if cells else None
+        self.training = Assembler(directions, cells and not self.method.reads_table, self.device)
+        self.reading = replace(self.training, cut=False)
+        self.steps = steps(experiment.uplink)
 
-    def train(self, flat: NDArray[np.float32], round_: int, client: int) -> Reply:
-        """One client's turn: local training from the broadcast ``flat``, then its uplink. Never raises: a client that
-        fails says so in its reply, and keeps the private state it had."""
+    def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
+        """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
+        raises: a client that fails says so in its reply, and keeps the private state it had."""
+        turns, fault = self._attempt(flat, round_, members)
+        if fault and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
+            alone = [turn for client in members for turn in self._attempt(flat, round_, [client])[0]]
+            if not any(reply.error for reply, _ in alone):
+                fault = f"{fault}, and only in a stack: set training.stack to 1"
+                alone = [(Reply(client, error=fault), {}) for client in members]
+            turns = alone
+        for reply, kept in turns:
+            if not reply.error:
+                self.private[reply.client] = kept
+        return [reply for reply, _ in turns]
+
+    def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Turn], str]:
+        """The turns of a stack, and what went wrong with all of it. Nothing is kept yet."""
         try:
             with one_thread():
-                return self._train(flat, round_, client)
+                return self._train(flat, round_, members), ""
         except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
-            logging.getLogger(__name__).exception("client %s failed in round %d", self.clients[client].name, round_)
-            return Reply(client, error=f"{type(error).__name__}: {error}")
+            names = ", ".join(self.clients[client].name for client in members)
+            logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
+            fault = f"{type(error).__name__}: {error}"
+            return [(Reply(client, error=fault), {}) for client in members], fault
 
-    def _train(self, flat: NDArray[np.float32], round_: int, client: int) -> Reply:
-        start, data, training = time.perf_counter(), self.clients[client], self.experiment.training
-        parameters, received = self._parameters(flat, client)
-        optimizer = self._optimizer(parameters, training.optimizer.lr)
-        optimizer.recall(self._remembered(client))
-        texts = self._texts(client, "train")
-        order = shuffled(len(texts), training.batch_size, training.local_epochs, self.experiment.seed, round_, client)
-        with torch_scope(self.experiment.seed, "training", round_, client):
-            outcome = train(Problem(self.method, self.network, received), map(texts.batch, order), optimizer)
+    def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Turn]:
+        start, config, seed = time.perf_counter(), self.experiment.training, self.experiment.seed
+        members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
+        stack = self._stack(flat, members)
+        optimizer = self._optimizer(stack, config.optimizer.lr)
+        work = []
+        for place, client in enumerate(members):
+            optimizer.recall(place, self._remembered(client))
+            texts = self._texts(client, "train")
+            if not len(texts):
+                raise ValueError("it has no training texts")
+            order = shuffled(len(texts), config.batch_size, config.local_epochs, seed, round_, client)
+            work.append(Work(texts, list(order)))
+        problem = Problem(self.method, self.network, self._received(flat, members))
+        with torch_scope(seed, "training", round_, min(members)):
+            outcomes = train(problem, self.training, optimizer, work)
+        seconds = (time.perf_counter() - start) / len(members)
+        return [
+            self._reply(flat, round_, stack, optimizer, place, client, outcomes[place], seconds)
+            for place, client in sorted(enumerate(members), key=lambda member: member[1])
+        ]
+
+    def _reply(
+        self,
+        flat: NDArray[np.float32],
+        round_: int,
+        stack: Stack,
+        optimizer: LocalOptimizer,
+        place: int,
+        client: int,
+        outcome: Outcome,
+        seconds: float,
+    ) -> Turn:
+        """A trained client's uplink, and what it keeps; ``seconds`` is its share of its stack's time."""
+        start, data, parameters = time.perf_counter(), self.clients[client], stack.tensors(place)
         if not math.isfinite(outcome.loss):
-            return Reply(client, error=f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help")
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters.values()):
-            return Reply(client, error="its parameters are not finite; a lower training.optimizer.lr may help")
-        payload = self._payload(flat, parameters, round_, data)
-        self._keep(client, parameters, optimizer)
+            fault = f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help"
+            return Reply(client, error=fault), {}
+        if not all(bool(torch.isfinite(part.sum())) for part in (stack.flat_CP[place], parameters[TABLE])):
+            return Reply(client, error="its parameters are not finite; a lower training.optimizer.lr may help"), {}
+        payload = np.frombuffer(self._payload(flat, parameters, round_, data), np.uint8)
+        kept = {name: p.cpu().numpy().copy() for name, p in parameters.items() if self.method.private(name)}
+        if self.experiment.training.optimizer.persist:
+            state = optimizer.state(place)
+            kept |= {_OPTIMIZER + name: value.cpu().numpy().copy() for name, value in state.items()}
         metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
-        metrics |= {"samples": len(data.train), "seconds": time.perf_counter() - start}
-        return Reply(client, np.frombuffer(payload, np.uint8), metrics)
+        metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
+        return Reply(client, payload, payload.nbytes, metrics), kept
 
-    def evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
-        """``Ag`` (and ``Ag_val``) of the shared branch; with ``personalize`` also ``Ap``: the mean of the readings
-        while the client fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
+    def evaluate(
+        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
+    ) -> dict[int, dict[str, float]]:
+        """Each client's ``Ag`` (and ``Ag_val``) of the shared branch; with ``personalize`` also ``Ap``: the mean of the
+        readings while the client fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
 
-        Raises ClientError if the client's computation fails."""
-        try:
-            with one_thread():
-                return self._evaluate(flat, round_, client, personalize)
-        except Exception as error:  # as in train: whatever a client's code raises is reported with its name
-            raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
+        Raises ClientError if a client's computation fails."""
+        scores = {}
+        for client in members:
+            try:
+                with one_thread():
+                    scores[client] = self._evaluate(flat, round_, client, personalize)
+            except Exception as error:  # as in train: whatever a client's code raises is reported with its name
+                raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
+        return scores
 
     def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
-        parameters, received = self._parameters(flat, client)
-        scores, config = self._read(client, parameters, "shared", "Ag"), self.experiment.evaluation.personalize
+        stack = self._stack(flat, [client])
+        scores, config = self._read(client, stack, "shared", "Ag"), self.experiment.evaluation.personalize
         if not personalize or config is None:
             return scores
         if not self.method.personalizes:
             return scores | {name.replace("Ag", "Ap"): value for name, value in scores.items()}
-        return scores | self._personalize(config, parameters, received, round_, client)
+        return scores | self._personalize(config, stack, flat, round_, client)
 
     def _personalize(
-        self,
-        config: Personalize,
-        parameters: dict[str, Tensor],
-        received: dict[str, Tensor],
-        round_: int,
-        client: int,
+        self, config: Personalize, stack: Stack, flat: NDArray[np.float32], round_: int, client: int
     ) -> dict[str, float]:
         training = self.experiment.training
         lr = training.optimizer.lr * config.lr_multiplier
-        optimizer = self._optimizer(parameters, lr)
-        problem = Problem(self.method, self.network, received)
+        optimizer = self._optimizer(stack, lr)
+        problem = Problem(self.method, self.network, self._received(flat, [client]))
         texts, readings = self._texts(client, "train"), []
         epochs = -(-config.steps * training.batch_size // len(texts)) + 1
         order = shuffled(len(texts), training.batch_size, epochs, self.experiment.seed, round_ + 1, client)
         with torch_scope(self.experiment.seed, "personalize", round_, client):
             for _ in range(config.steps // config.every):
-                steps = map(texts.batch, itertools.islice(order, config.every))
-                train(problem, steps, optimizer)
-                readings.append(self._read(client, parameters, config.inference, "Ap"))
+                work = Work(texts, list(itertools.islice(order, config.every)))
+                train(problem, self.training, optimizer, [work])
+                readings.append(self._read(client, stack, config.inference, "Ap"))
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
 
-    def _read(self, client: int, parameters: Mapping[str, Tensor], inference: Inference, name: str) -> dict[str, float]:
-        model, data = Model(self.network, parameters), self.clients[client]
+    def _read(self, client: int, stack: Stack, inference: Inference, name: str) -> dict[str, float]:
+        model, data = Model(self.network, stack.tensors(0)), self.clients[client]
         splits = {name: ("test", data.test), f"{name}_val": ("validation", data.validation)}
         return {
-            key: accuracy(self.method, model, self._texts(client, split), inference)
+            key: accuracy(self.method, model, self._texts(client, split), self.reading, inference)
             for key, (split, tokens) in splits.items()
             if len(tokens)
         }
 
     def _texts(self, client: int, split: str) -> Texts:
         if (client, split) not in self.texts:
-            pad_to = self.experiment.corpus.max_length if self.experiment.model.pooling == "mean" else None
-            self.texts[client, split] = Texts(getattr(self.clients[client], split), self.device, pad_to)
+            data, model = self.clients[client], self.experiment.model
+            padded = isinstance(model, RecurrentClassifier) and model.pooling == "mean"
+            pad_to, as_sets = self.experiment.corpus.max_length if padded else None, isinstance(model, BagClassifier)
+            self.texts[client, split] = Texts(getattr(data, split), len(data.rows_R), pad_to, as_sets)
         return self.texts[client, split]
 
-    def _parameters(self, flat: NDArray[np.float32], client: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """(all parameters of a client, ready to be trained; the shared ones as received). Tables hold the client's own
-        R rows: the others it can neither read nor change."""
-        rows_R = self.clients[client].rows_R
-        layout = self.everything.with_rows(len(rows_R))
-        workspace = torch.zeros(layout.size)  # torch's own memory: aligned alike everywhere, and so are its sums
-        views, sources = layout.views(workspace.numpy()), self.shared.views(flat) | dict(self.initial_private)
-        own = self.private.get(client, {})
-        for name, view in views.items():
-            if name in own:
-                view[...] = own[name]
-            elif name == TABLE:
-                np.take(sources[name], rows_R, axis=0, out=view, mode="clip")  # clip: without a copy
-            else:
-                view[...] = sources[name]
-        received = {name: torch.from_numpy(views[name]) for name in self.shared.shapes}
-        received = {name: tensor.to(self.device, copy=True) for name, tensor in received.items()}
-        parameters = {name: torch.from_numpy(view).to(self.device).requires_grad_() for name, view in views.items()}
-        return parameters, received
+    def _stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
+        """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
+        neither read nor change."""
+        rows = [len(self.clients[client].rows_R) for client in members]
+        if len(rows) > max(self.stacks, default=0):  # it needs larger buffers; the others will share them
+            self.stacks.clear()
+            self.optimizers.clear()
+        if len(rows) not in self.stacks:
+            self.stacks[len(rows)] = Stack(self.everything, rows, self.workspace)
+        stack = self.stacks[len(rows)]
+        stack.seat(rows)
+        sources = self.shared.views(flat) | dict(self.initial_private)
+        for place, client in enumerate(members):
+            own = self.private.get(client, {})
+            for name, tensor in stack.tensors(place).items():
+                if name in own:
+                    load_into(tensor, own[name])
+                elif name == TABLE:
+                    load_into(tensor, sources[name], self.clients[client].rows_R)
+                else:
+                    load_into(tensor, sources[name])
+        return stack
+
+    def _optimizer(self, stack: Stack, lr: float) -> LocalOptimizer:
+        """The optimizer of a stack, with nothing remembered."""
+        if (stack.clients, lr) not in self.optimizers:
+            config = self.experiment.training.optimizer
+            self.optimizers[stack.clients, lr] = LocalOptimizer(config, stack, lr, self.training.cut)
+        optimizer = self.optimizers[stack.clients, lr]
+        optimizer.reset()
+        return optimizer
+
+    def _received(self, flat: NDArray[np.float32], members: Sequence[int]) -> Mapping[str, Tensor]:
+        rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
+        return Received(self.shared.views(flat), rows_R, self.device)
 
     def _payload(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
@@ -198,30 +280,20 @@ class Worker:
         rows = data.rows_R[: data.train_rows]
         received, delta = self.shared.views(flat), {}
         for name, before in received.items():
-            after = parameters[name].detach().cpu().numpy()
+            after = parameters[name].cpu().numpy()
             if name == TABLE:
-                change = after[: data.train_rows] - before[rows]
+                change = before.take(rows, axis=0)
+                np.subtract(after[: data.train_rows], change, out=change)
                 delta[name] = change if own else np.zeros_like(before)
                 if not own:
                     delta[name][rows] = change
             else:
                 delta[name] = after - before
-        if own and TABLE in received:
+        if own and TABLE in received and self.experiment.uplink:
             received = received | {TABLE: received[TABLE][rows]}
-        for place, mechanism in enumerate(self.experiment.uplink):
-            rng = generator(self.experiment.seed, f"uplink/{place}/{mechanism.name}", round_, data.id)
-            delta = mechanism.apply(delta, received, rng)
+        for name, step in self.steps.items():
+            delta = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
         return wire.encode(Update(data.id, len(data.train), delta, rows if own and TABLE in received else None))
-
-    def _optimizer(self, parameters: Mapping[str, Tensor], lr: float) -> LocalOptimizer:
-        touched_rows = self.experiment.engine == "cells" and not self.method.reads_table
-        return LocalOptimizer(self.experiment.training.optimizer, parameters, lr, touched_rows)
-
-    def _keep(self, client: int, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer) -> None:
-        kept = {n: p.detach().cpu().numpy().copy() for n, p in parameters.items() if self.method.private(n)}
-        if self.experiment.training.optimizer.persist:
-            kept |= {_OPTIMIZER + name: value.cpu().numpy() for name, value in optimizer.state().items()}
-        self.private[client] = kept
 
     def _remembered(self, client: int) -> dict[str, Tensor]:
         """The optimizer's state after the client's last turn, where it persists."""
@@ -231,9 +303,24 @@ class Worker:
             if name.startswith(_OPTIMIZER)
         }
 
-    def private_state(self, client: int) -> bytes:
-        """A client's private tensors, encoded; empty before its first turn."""
-        return save(self.private[client]) if self.private.get(client) else b""
+    def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Clients' private tensors, encoded; empty before a client's first turn."""
+        return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
 
-    def restore(self, client: int, state: bytes) -> None:
-        self.private[client] = load(state) if state else {}
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        for client, state in states.items():
+            self.private[client] = load(state) if state else {}
+
+    def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
+        """Hosts these clients too, with the private states they bring."""
+        self.clients |= {client.id: client for client in clients}
+        self.restore(states)
+
+    def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Hosts these clients no longer; their private states."""
+        states = self.private_states(members)
+        for client in members:
+            del self.clients[client]
+            self.private.pop(client, None)
+        self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
+        return states

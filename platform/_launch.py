@@ -2,23 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
+from platform._job import Job, key
 from typing import Any
 
 from actors import cluster, placement
-from actors import sweep as tune_sweep
-from actors.fleet import Shipment, ship
-from actors.trial import Assignment
 from dashboards import store as mlflow_store
-from dashboards.callback import TrialCallback
-from dashboards.progress import progress
-from dashboards.table import best, print_table
-from dashboards.tracking import Tracker
-from dashboards.trial import About, Dataset, Outcome
-from fedtext.checkpoint import history
 from fedtext.config import keys
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
@@ -26,26 +17,9 @@ from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.fleet import participants
-from tune_spaces.cases import Case
+from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything a command has decided before its first trial starts. ``corpora`` are by what they depend on (_key),
-    ``plans`` by case, ``nodes`` are the cluster's resources."""
-
-    sweep: bool
-    experiment: Experiment
-    cases: list[Case]
-    corpora: dict[str, Corpus]
-    plans: dict[str, placement.Plan]
-    nodes: list[dict[str, float]]
-    store: mlflow_store.Store
-    folder: RunFolder
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:
@@ -55,14 +29,9 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
         return 0
     job = _decide(words, sweep)
     _announce(job)
-    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=sweep, tags=_shape(job.nodes))
-    outcomes = _run(job, tracker)
-    tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
-    print_table(job.cases, outcomes, tune.metric, tune.direction)
-    print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if sweep else None))
-    if left:
-        print(f"{left} trials have not ended: --resume {job.folder.path.name} continues them")
-    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+    from platform._trials import run  # with all of MLflow, which _decide imports while Ray starts
+
+    return run(job)
 
 
 def _decide(words: argparse.Namespace, sweep: bool) -> Job:
@@ -73,20 +42,27 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     if not sweep:
         content, experiment = _single(content, experiment)
     cases = make_cases(content, experiment, find(words.experiment).name)
-    store = mlflow_store.resolve(experiment.tracking.uri, home())
-    mlflow_store.check(store, experiment.tracking.experiment or experiment.name)
+    store, tracked = mlflow_store.resolve(experiment.tracking.uri, home()), experiment.tracking.experiment
+    mlflow_store.reach(store)
+    if not mlflow_store.is_new(store):  # what is there may be refused, and then nothing is to be started
+        mlflow_store.open_(store, tracked or experiment.name)
     data = _data(words.data)
     folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
-        if _key(one) not in corpora:
-            corpora[_key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
-    cluster.connect(words.address, words.num_cpus, words.num_gpus)
+        if key(one) not in corpora:
+            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
+    processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
+    with ThreadPoolExecutor(1) as aside:  # not for Ray: its processes end with the thread that started them
+        opened = aside.submit(mlflow_store.open_, store, tracked or experiment.name)
+        cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
+        opened.result()
     nodes = cluster.nodes()
     plans = {}
     for case in cases:
-        clients = len(participants(case.experiment, corpora[_key(case.experiment)]))
-        plans[case.id] = placement.plan(case.experiment.resources, clients, nodes)
+        clients = len(participants(case.experiment, corpora[key(case.experiment)]))
+        stack, _ = stack_size(case.experiment, clients)
+        plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
     folder.create(content, experiment)
     return Job(sweep, experiment, cases, corpora, plans, nodes, store, folder)
 
@@ -105,27 +81,6 @@ def _data(given: Path | None) -> Path | None:
     return given.resolve() if given else None
 
 
-def _key(experiment: Experiment) -> str:
-    """What an encoded corpus depends on: cases that agree in it share one."""
-    return f"{experiment.corpus!r} {experiment.model.embedding!r} {experiment.seed}"
-
-
-def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
-    total = {name: sum(node.get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
-    return {"cluster.nodes": str(len(nodes))} | {f"cluster.{n.lower()}s": f"{v:g}" for n, v in total.items()}
-
-
-def _about(case: Case, job: Job) -> About:
-    """What MLflow is to know of a trial beyond its experiment."""
-    corpus, plan = job.corpora[_key(case.experiment)], job.plans[case.id]
-    tags = {f"reveals.{n}": said for n, said in enumerate(reveals(case.experiment))}
-    tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}
-    profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)}
-    for split in ("train", "validation", "test"):
-        profile[split] = sum(len(getattr(client, split)) for client in corpus.clients)
-    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
-
-
 def _announce(job: Job) -> None:
     """What is about to run, on what, and what it gives away."""
     print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
@@ -138,58 +93,14 @@ def _announce(job: Job) -> None:
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")
         print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")
-    print(f"  engine {job.experiment.engine}")
+    chosen = {}
+    for case in job.cases:
+        clients = len(participants(case.experiment, job.corpora[key(case.experiment)]))
+        sentence = f"{engine_reason(case.experiment)}; {stack_size(case.experiment, clients)[1]}"
+        chosen.setdefault(sentence, []).append(case)
+    for sentence, cases in chosen.items():
+        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in cases))
+        print(f"  {sentence}" if len(chosen) == 1 else f"  {names}: {sentence}")
     for sentence in reveals(next(case for case in job.cases if not case.baseline).experiment):
         print(f"  {sentence}")
     sys.stdout.flush()
-
-
-def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
-    """Runs the trials under a live display and in MLflow; how each of them ended."""
-    tune = job.experiment.tune
-    with progress(job.cases) as display:
-        callback = TrialCallback(
-            job.cases,
-            tracker,
-            display,
-            history=lambda case: history(job.folder.case(case) / "checkpoint"),
-            about=lambda case: _about(case, job),
-            on_end=job.folder.record,
-        )
-        try:
-            tracker.open()
-            _train(job, callback)
-        finally:
-            outcomes = callback.outcomes
-            winner = best(job.cases, outcomes, tune.metric, tune.direction)
-            whole = len(outcomes) == len(job.cases)
-            tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
-    return outcomes
-
-
-def _train(job: Job, callback: TrialCallback) -> None:
-    """The trials that have not ended yet, through Tune."""
-    experiment, ended = job.experiment, job.folder.ended()
-    reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
-    baselines = [case.id for case in job.cases if case.baseline]
-    order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
-    if isinstance(order, tune_sweep.SparingASHA):
-        order.remember({case: rows for case, rows in reached.items() if rows})
-    for case_id, status in ended.items():
-        callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
-    shipments: dict[tuple[str, bool], Shipment] = {}
-    assignments = {}
-    for case in job.cases:
-        if case.id in ended:
-            continue
-        key = (_key(case.experiment), case.experiment.method.pooled)
-        if key not in shipments:
-            shipments[key] = ship(case.experiment, job.corpora[key[0]])
-        folder = job.folder.case(case.id)
-        assignments[case.id] = Assignment(case.experiment, shipments[key], job.plans[case.id], folder)
-    if not assignments:
-        return
-    concurrent = experiment.tune.concurrent
-    if concurrent == "auto":
-        concurrent = min(plan.trials for plan in job.plans.values())
-    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, experiment.resources.max_restarts)

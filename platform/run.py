@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from platform._words import guarded, parser  # type: ignore[import-not-found]
+from platform._words import guarded, launch, parser  # type: ignore[import-not-found]
 
 EXAMPLE = """\
   python -m platform.run demo.yaml
@@ -12,10 +12,7 @@ EXAMPLE = """\
 
 
 def main(words: Sequence[str] | None) -> int:
-    arguments = parser("run", __doc__, EXAMPLE).parse_intermixed_args(words)
-    from platform._launch import launch  # torch and ray take seconds to import; --help need not wait for them
-
-    return launch(arguments, sweep=False)
+    return launch(parser("run", __doc__, EXAMPLE).parse_intermixed_args(words), sweep=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from fedtext import config
 from fedtext.checkpoint import Checkpoints, history
 from fedtext.corpora.prepare import prepare
 from fedtext.federation import Federation, fingerprint
-from fedtext.fleet import LocalFleet
+from fedtext.fleet import LocalFleet, participants
 from fedtext.parameters import initial
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,7 +69,8 @@ def undisturbed(experiment: dict[str, Any], folder: Path) -> dict[str, bytes]:
     made = config.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
     corpus = prepare(made.corpus, made.model.embedding, made.seed, None)
     shared, private = initial(made, corpus)
-    checkpoints = Checkpoints(folder / "local" / "checkpoint", fingerprint(made, corpus))
+    name = fingerprint(made, corpus.digest, len(participants(made, corpus)))
+    checkpoints = Checkpoints(folder / "local" / "checkpoint", name)
     list(Federation(made, shared, LocalFleet(made, corpus, private), checkpoints).run())
     return states(folder)["local"]
 

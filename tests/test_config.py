@@ -54,6 +54,12 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
         ("corpus: demo\n", "", "e.yaml: the key corpus is missing"),
         ("model:", "modle:", "e.yaml, line 8: there is no key modle; did you mean model?"),
         ("name: kteps", "name: fedavg", "e.yaml, line 5: there is no key method.lambda1; valid: name"),
+        ("model:", "model:\n  dropuot: 0.1", "e.yaml, line 9: there is no key model.dropuot; did you mean dropout?"),
+        (
+            "model:",
+            "model:\n  name: bag\n  layers: 2",
+            "e.yaml, line 10: there is no key model.layers; valid: dropout, embedding, hidden, name",
+        ),
         ("name: x", "name: x/y", "e.yaml, line 1: name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
     ],
 )
@@ -72,6 +78,7 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
         ("training:", "training holds keys and values, and here it is None"),
         ("tune: {concurrent: 0}", "tune.concurrent"),
         ("evaluation: {personalize: {lr_multiplier: .inf}}", "should be a finite number"),
+        ("training: {optimizer: {lr: -1}}", "training.optimizer.lr: should be greater than 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, added: str, words: str) -> None:

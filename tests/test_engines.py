@@ -1,51 +1,49 @@
 """Every engine computes what the reference does: in float64, over a local epoch, for every method and model."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb
 from fedtext.experiment import SGD, Adam
-from fedtext.methods import METHODS
+from fedtext.methods import KTEPS, METHODS
 from fedtext.methods.base import Model
-from fedtext.models.cells import GRULayer, LSTMLayer, Packing
+from fedtext.models.cells import GRUSteps, LSTMSteps
 from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Encoder, Parts
-from fedtext.training.batches import Texts, shuffled
-from fedtext.training.local import Outcome, Problem, train
-from fedtext.training.optimizer import LocalOptimizer
+from fedtext.models.packing import Packing
+from fedtext.training.batches import Assembler, Texts
 from tests import tiny
+from tests.data import real_data
 
-ROWS, LONGEST = 300, 12  # most rows go many steps without a gradient
+CPU = torch.device("cpu")
+SIZES = (50, 44, 50, 20, 5)  # last batches differ, one client runs out early, and one never fills a batch
+CLIENTS = [  # most rows go many steps without a gradient
+    Client(tiny.token_set(np.random.default_rng(number), texts, 1, 300 + number, 12), 300 + number)
+    for number, texts in enumerate(SIZES)
+]
 
 
-def epoch(
-    engine: str, method: str, model: dict[str, Any], optimizer: str = "sgd", double: bool = True
-) -> tuple[Outcome, dict[str, Tensor], Tensor]:
-    """One local epoch of 50 texts in batches of 8: losses, final parameters, and the probabilities they give."""
+def run(
+    engine: str,
+    method: str,
+    model: dict[str, Any],
+    optimizer: str = "sgd",
+    clients: Sequence[int] = (0,),
+    dtype: torch.dtype = torch.float64,
+    scales: Sequence[float] = (),
+) -> list[Trained]:
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 6}, "hidden": 5, "head": {"hidden": 4}} | model)
-    chosen = METHODS[method]()
-    torch.manual_seed(3)
-    network = chosen.network(Parts(config, classes=3))
-    parameters = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-    parameters[TABLE] = torch.randn(ROWS, 6)
-    if double:
-        network, parameters = network.double(), {name: tensor.double() for name, tensor in parameters.items()}
-    for module in network.modules():
-        if isinstance(module, Encoder):
-            module.engine = engine
-    parameters = {name: tensor.requires_grad_() for name, tensor in parameters.items()}
-    tokens = tiny.token_set(tiny.np.random.default_rng(1), 50, 1, ROWS, LONGEST)
-    texts = Texts(tokens, torch.device("cpu"), LONGEST if config.pooling == "mean" else None)
-    made = LocalOptimizer({"sgd": SGD, "adam": Adam}[optimizer](lr=0.05), parameters, 0.05, engine == "cells")
-    batches = map(texts.batch, shuffled(len(texts), 8, 1, 0, 1, 0))
-    outcome = train(Problem(chosen, network, {}), batches, made)
-    with torch.no_grad():
-        network.eval()
-        whole = texts.batch(tiny.np.arange(50))
-        probabilities = chosen.probabilities(Model(network, parameters), whole, "both")
-    return outcome, {name: tensor.detach() for name, tensor in parameters.items()}, probabilities
+    made = {"sgd": SGD, "adam": Adam}[optimizer](lr=0.05)
+    return epoch(engine, METHODS[method](), config, [CLIENTS[n] for n in clients], made, dtype, scales, 12)
+
+
+def assert_equal(got: Trained, expected: Trained, rtol: float = 1e-9, atol: float = 1e-12) -> None:
+    assert got.terms == pytest.approx(expected.terms, rel=rtol)
+    for name, tensor in expected.after.items():
+        assert torch.allclose(got.after[name], tensor, rtol=rtol, atol=atol), name
 
 
 MODELS = [
@@ -61,48 +59,129 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("method", METHODS)
+LOSSES = sorted({method.loss: name for name, method in METHODS.items()}.values())  # a method for each kind of loss
+
+
+@pytest.mark.parametrize("method", LOSSES)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
 def test_cells_equal_the_reference(method: str, model: dict[str, Any]) -> None:
-    expected, cells = epoch("reference", method, model), epoch("cells", method, model)
-    for name, value in expected[0].terms.items():
-        assert cells[0].terms[name] == pytest.approx(value, rel=1e-9)
-    for name, tensor in expected[1].items():
-        assert torch.allclose(cells[1][name], tensor, rtol=1e-9, atol=1e-12), name
-    assert torch.allclose(cells[2], expected[2], rtol=1e-9, atol=1e-12)
+    assert_equal(run("cells", method, model)[0], run("reference", method, model)[0])
+
+
+@pytest.mark.parametrize("changes", [{"pooling": "last"}, {"name": "bilstm"}], ids=["gru", "lstm"])
+def test_with_adam_as_well_and_a_stack_like_the_reference(changes: dict[str, Any]) -> None:
+    expected = run("reference", "kteps", changes, "adam")[0]
+    assert_equal(run("cells", "kteps", changes, "adam")[0], expected)
+    assert_equal(run("cells", "kteps", changes, "adam", [0, 1, 2])[0], expected)
+
+
+def test_the_reference_trains_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU torch's layers move their weights into a buffer of their own, away from the client's."""
+
+    def move(rnn: torch.nn.GRU) -> None:
+        for weight in rnn._flat_weights:
+            weight.data = weight.data.clone()
+
+    expected = run("reference", "kteps", {})[0]
+    monkeypatch.setattr(torch.nn.GRU, "flatten_parameters", move)
+    assert_equal(run("reference", "kteps", {})[0], expected)
+
+
+@pytest.mark.parametrize("method", [name for name in LOSSES if not METHODS[name].reads_table])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
+def test_a_stack_equals_its_clients_one_by_one(method: str, model: dict[str, Any]) -> None:
+    optimizer = "adam" if model == MODELS[0] else "sgd"
+    scales = [1 + 0.5 * client for client in range(len(SIZES))]
+    stacked = run("cells", method, model, optimizer, range(len(SIZES)), scales=scales)
+    for client, got in enumerate(stacked):
+        assert_equal(got, run("cells", method, model, optimizer, [client], scales=[scales[client]])[0])
+
+
+def test_an_epoch_on_real_texts() -> None:
+    """The whole of it is ``python -m benchmarks.equality``."""
+    data = real_data("fdu_mtl/fdu_mtl.parquet")
+    real_data("imdb/imdb.parquet")
+    config = RecurrentClassifier.model_validate({"embedding": {"dim": 50}, "hidden": 32})
+    for clients in (fdu(data, 40, 3), imdb(data, 40, 3)):
+        for method in LOSSES:
+            expected = epoch("reference", METHODS[method](), config, clients[:1], SGD())[0]
+            assert difference(epoch("cells", METHODS[method](), config, clients[:1], SGD())[0], expected) < 1e-9
+            if not METHODS[method].reads_table:
+                assert difference(epoch("cells", METHODS[method](), config, clients, SGD())[0], expected) < 1e-9
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_cells_in_float32_differ_by_rounding_only(optimizer: str) -> None:
-    truth = epoch("reference", "kteps", {}, optimizer)[1]
-    for engine in ("reference", "cells"):
-        for name, tensor in epoch(engine, "kteps", {}, optimizer, double=False)[1].items():
-            assert torch.allclose(tensor.double(), truth[name], atol=2e-4 if optimizer == "adam" else 2e-5), (
-                engine,
-                name,
-            )
+def test_engines_in_float32_differ_by_rounding_only(optimizer: str) -> None:
+    truth = run("reference", "kteps", {}, optimizer)[0].after
+    for engine, clients in (("reference", [0]), ("cells", [0]), ("cells", [0, 1, 2])):
+        got = run(engine, "kteps", {}, optimizer, clients, torch.float32)[0].after
+        for name, tensor in got.items():
+            limit = 2e-4 if optimizer == "adam" else 2e-5
+            assert torch.allclose(tensor.double(), truth[name], atol=limit), (engine, clients, name)
 
 
-@pytest.mark.parametrize(("layer", "gates"), [(GRULayer, 3), (LSTMLayer, 4)])
-@pytest.mark.parametrize("lengths", [[2, 4, 1, 4], [1, 1], [3], [1]])
-def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int, lengths: list[int]) -> None:
-    packing = Packing.of(torch.tensor(lengths))
+def test_a_client_that_diverges_leaves_its_stack_alone() -> None:
+    """Lanes share every product, but nothing of one reaches another."""
+    expected = run("cells", "kteps", {}, clients=range(3), scales=(1, 1, 1))
+    got = run("cells", "kteps", {}, clients=range(3), scales=(1, float("nan"), 1))
+    assert not np.isfinite(sum(got[1].terms.values()))
+    for client in (0, 2):
+        for name, tensor in expected[client].after.items():
+            assert torch.equal(got[client].after[name], tensor), name
+
+
+def test_a_trained_model_reads_alike_through_both_engines() -> None:
+    trained, texts = run("cells", "kteps", {"dropout": 0.5})[0], Texts(CLIENTS[0].tokens, CLIENTS[0].rows)
+    trained.network.eval()
+    model = Model(trained.network, trained.after)
+    cells, reference = (
+        KTEPS().probabilities(model, Assembler(directions, False, CPU).single(texts, np.arange(50))[0], "both")
+        for directions in (2, None)
+    )
+    assert torch.allclose(cells, reference, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(GRUSteps, 3), (LSTMSteps, 4)])
+@pytest.mark.parametrize("lengths", [[[2, 4, 1, 4]], [[1, 1]], [[3]], [[1]], [[2, 4], [3, 1], [1, 1]]])
+def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int, lengths: list[list[int]]) -> None:
+    packing = Packing.of(np.array(lengths), 2, CPU)
+    source = packing.deep_source
     generator = torch.Generator().manual_seed(0)
-    shapes = ((2, sum(packing.sizes), 3 * gates), (2, 3 * gates, 3), (2, 3 * gates))
+    shapes = [(int(source.max()) + 1, 3 * gates), (packing.lanes, 3 * gates, 3), (packing.lanes, 3)]
+    shapes = shapes if layer is GRUSteps else shapes[:2]
     inputs = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
     before = [tensor.detach().clone() for tensor in inputs]
-    assert torch.autograd.gradcheck(lambda *tensors: layer.apply(*tensors, packing), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *tensors: layer.apply(*tensors, source, packing)[0], inputs, check_undefined_grad=False
+    )
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(inputs, before, strict=True)), (
         "inputs stay as they were"
     )
 
 
+def test_a_packing_covers_every_token_once() -> None:
+    lengths = np.array([[2, 4, 1, 4], [3, 3, 3, 3], [1, 1, 1, 1]])
+    packing = Packing.of(lengths, 2, CPU)
+    assert packing.sizes_T == [4, 4, 4, 2]  # the widest client decides
+    assert packing.runs == [(3, 4), (1, 2)]
+    for client, lengths_B in enumerate(lengths):
+        real = packing.text_CS[client] < 4
+        pairs = list(zip(packing.text_CS[client][real], packing.step_S[real], strict=True))
+        assert sorted(pairs) == [(text, step) for text, length in enumerate(lengths_B) for step in range(length)]
+        backward = packing.place_LS[2 * client + 1]
+        assert (packing.text_CS[client][backward] == packing.text_CS[client]).all(), "a text is read in its own slot"
+        assert (backward[backward] == np.arange(len(backward))).all()
+    assert sorted(packing.by_lane.tolist()) == list(range(6 * 14))
+
+
 def test_dropout_strikes_in_training_only_and_follows_the_seed() -> None:
-    whole, thinned = epoch("cells", "fedavg", {}), epoch("cells", "fedavg", {"dropout": 0.5})
-    assert whole[0].loss != thinned[0].loss
-    assert thinned[0].loss == epoch("cells", "fedavg", {"dropout": 0.5})[0].loss
-    nearly = epoch("cells", "fedavg", {"dropout": 1e-12})  # every word by itself, and none struck out
-    assert nearly[0].loss == pytest.approx(whole[0].loss, rel=1e-9)
+    for clients in ([0], [0, 1]):
+        whole, thinned, again, nearly = (
+            run("cells", "fedavg", {"dropout": share}, clients=clients)[0].terms["ce"] for share in (0, 0.5, 0.5, 1e-12)
+        )
+        assert whole != thinned
+        assert thinned == again
+        assert nearly == pytest.approx(whole, rel=1e-9), "every word by itself, and none struck out"
 
 
 def test_auto_takes_cells() -> None:

@@ -1,13 +1,18 @@
 """Mechanisms, one by one and in a run."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedtext.disclosure import reveals
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
-from fedtext.mechanisms import Clip, Gaussian
+from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
+from fedtext.mechanisms.base import steps
+from fedtext.methods import METHODS
+from fedtext.models.recurrent import TABLE
 from fedtext.parameters import initial
 from fedtext.seeding import generator
 from tests import tiny
@@ -53,3 +58,111 @@ def test_a_clip_nobody_reaches_changes_nothing(method: str) -> None:
         list(federation.run())
         finals.append(federation.flat.tobytes())
     assert finals[0] == finals[1]
+
+
+Q, DRAWS = 0.001, 400_000
+VALUES = {"-q": -Q, "-q/3": -Q / 3, "0": 0.0, "q/2": Q / 2, "q": Q, "3q": 3 * Q}
+PAIR: list[Any] = [{"quantize": {"q": Q}}, {"randomized_response": {"epsilon": 1.0}}]
+
+
+def bits_of(value: float, epsilon: float, together: bool = True) -> np.ndarray:
+    """What DRAWS clients who all have ``value`` send."""
+    quantize, response = Quantize(q=Q), RandomizedResponse(epsilon=epsilon)
+    rng = generator(0, f"{value}/{epsilon}/{together}")
+    sent = {"a": np.full(DRAWS, value, np.float32)}
+    chain = steps([quantize, response]).values() if together else [quantize.apply, response.apply]
+    for step in chain:
+        sent = step(sent, {}, rng)
+    assert sent["a"].dtype == np.bool_
+    return sent["a"]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("together", [True, False], ids=["one draw", "two draws"])
+def test_randomised_response_is_unbiased_with_the_variance_it_says(
+    value: float, epsilon: float, together: bool
+) -> None:
+    sent = {"a": bits_of(value, epsilon, together)}
+    read = Quantize(q=Q).restore(RandomizedResponse(epsilon=epsilon).restore(sent, {}), {})["a"]
+    assert read.dtype == np.float32
+    clipped, c = min(value, Q), math.tanh(epsilon / 2)
+    variance = Q**2 / c**2 - clipped**2
+    assert sorted(set(read.tolist())) == pytest.approx([-Q / c, Q / c], rel=1e-5)
+    mean = read.mean(dtype=np.float64)
+    assert abs(mean - clipped) < 4 * math.sqrt(variance / DRAWS)
+    # of a reading that is one of two values the variance is certain but for that of its mean
+    assert read.var(dtype=np.float64) == pytest.approx(
+        variance, abs=4 * 2 * abs(clipped) * math.sqrt(variance / DRAWS) + 1e-3 * variance
+    )
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_quantisation_alone_is_unbiased_and_certain_at_its_ends(value: float) -> None:
+    read = Quantize(q=Q)
+    sent = read.apply({"a": np.full(DRAWS, value, np.float32)}, {}, RNG)
+    numbers = read.restore(sent, {})["a"]
+    clipped = min(value, Q)
+    assert abs(numbers.mean(dtype=np.float64) - clipped) <= 4 * math.sqrt((Q**2 - clipped**2) / DRAWS) + 1e-9
+    if abs(clipped) == Q:
+        assert len(set(numbers.tolist())) == 1
+
+
+def test_the_correction_as_the_paper_prints_it_is_biased() -> None:
+    """Equation 5 multiplies by c where it has to divide: at epsilon = 1 it reads c^2 v - (1 - c^2) q."""
+    value, c = Q / 2, math.tanh(0.5)
+    printed = (bits_of(value, 1.0).mean() - 1 / (1 + math.e)) * c * 2 * Q - Q
+    assert abs(printed - value) > 100 * math.sqrt((Q**2 / c**2 - value**2) / DRAWS)
+    assert printed == pytest.approx(c**2 * value - (1 - c**2) * Q, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("uplink", "words"),
+    [
+        (["randomized_response"], "randomized_response has to stand right behind quantize"),
+        (["quantize", "randomized_response", "randomized_response"], "right behind quantize"),
+        (["quantize", "gaussian"], "gaussian takes numbers, and quantize leaves bits: put it before quantize"),
+        (["quantize", "randomized_response", "clip"], "clip takes numbers"),
+        (["quantize", "quantize"], "quantize takes numbers"),
+    ],
+)
+def test_bits_stand_at_the_end_of_an_uplink(uplink: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tiny.experiment(uplink=uplink)
+    tiny.experiment(uplink=["clip", "gaussian", "quantize"])
+
+
+def test_what_randomised_response_guarantees_is_said() -> None:
+    assert any("epsilon = 1 for each number" in said for said in reveals(tiny.experiment(uplink=PAIR)))
+    assert any("quantisation alone: no" in said for said in reveals(tiny.experiment(uplink=PAIR[:1])))
+    assert not any("no (epsilon, delta)" in said for said in reveals(tiny.experiment(uplink=PAIR)))
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.pooled])
+@pytest.mark.parametrize("model", [{"name": "bag", "embedding": {"dim": 5}}, {"embedding": {"dim": 5}, "hidden": 4}])
+def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> None:
+    corpus, experiment = tiny.corpus(), tiny.experiment(method, uplink=PAIR, model=model)
+    assert not experiment.own_rows
+    shared, private = initial(experiment, corpus)
+    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    before = federation.flat.copy()
+    rows = list(federation.run())
+    numbers = sum(tensor.size for tensor in shared.values())
+    if not shared:
+        assert rows[-1]["metrics"]["bytes_up"] == 0
+        return
+    header = 100 * (len(shared) + 2)
+    assert rows[-1]["metrics"]["bytes_up"] <= 3 * (numbers / 8 + header)
+    change = federation.layout.views(federation.flat - before)[TABLE]
+    assert np.all(np.any(change != 0, axis=1)), "the rows of all words move, whoever has them"
+    assert np.abs(change).max() <= 2 * Q / math.tanh(0.5) * (1 + 1e-3)  # in two rounds
+
+
+def test_an_update_of_bits_takes_a_thirty_second_of_its_size() -> None:
+    corpus, sizes = tiny.corpus(vocabulary=2000), {}
+    for name, uplink in (("floats", ["gaussian"]), ("bits", PAIR)):
+        experiment = tiny.experiment(model={"name": "bag"}, uplink=uplink, training=tiny.TRAINING | {"rounds": 1})
+        shared, private = initial(experiment, corpus)
+        (row,) = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run()
+        sizes[name] = row["metrics"]["bytes_up"]
+    assert sizes["floats"] / sizes["bits"] == pytest.approx(32, rel=0.05)

@@ -1,17 +1,22 @@
 """Every method on numbers worked out by hand, and its limiting cases."""
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fedtext.aggregation import Update, weighted_mean
+from fedtext.aggregation import Update, WeightedSum
+from fedtext.errors import UserError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
-from fedtext.methods import KTEPS, METHODS, FedAvg, LocalOnly, Pooled
+from fedtext.layout import Layout
+from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
 from fedtext.methods.base import Batch, Model
 from fedtext.methods.kteps import gram, hsic
 from fedtext.models.config import RecurrentClassifier
@@ -20,6 +25,7 @@ from fedtext.parameters import initial
 from tests import tiny
 
 STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}
+LAYOUT = Layout({name: tensor.shape for name, tensor in STATE.items()})
 
 
 def updates() -> list[Update]:
@@ -29,8 +35,21 @@ def updates() -> list[Update]:
     return [Update(0, 1, first, np.array([0, 1], np.int32)), Update(1, 3, second, np.array([0, 2], np.int32))]
 
 
+def empty(updates: list[Update], uniform: bool = False, holders_only: bool = False) -> WeightedSum:
+    scale = float(len(updates) if uniform else sum(update.samples for update in updates))
+    return WeightedSum(LAYOUT, scale or 1.0, uniform=uniform, holders_only=holders_only)
+
+
+def averaged(updates: list[Update], **how: bool) -> dict[str, np.ndarray]:
+    """STATE after these updates."""
+    total = empty(updates, **how)
+    for update in updates:
+        total.add(update)
+    return LAYOUT.views(total.applied(LAYOUT.pack(STATE)))
+
+
 def test_fedavg_weighs_two_clients_by_their_samples() -> None:
-    mean = FedAvg().aggregate(STATE, updates(), uniform=False, holders_only=False)
+    mean = averaged(updates())
     # head: 1 + (1*4 + 3*0)/4 and 1 + (1*0 + 3*4)/4
     # table: row 0 is held by both, (1*4 + 3*0)/4 and (1*4 + 3*4)/4; rows 1 and 2 were changed by one client each
     assert mean["head.weight"].tolist() == [2, 4]
@@ -38,16 +57,59 @@ def test_fedavg_weighs_two_clients_by_their_samples() -> None:
 
 
 def test_uniform_weights_and_rows_averaged_over_their_holders() -> None:
-    uniform = weighted_mean(STATE, updates(), uniform=True, holders_only=False)
+    uniform = averaged(updates(), uniform=True)
     assert uniform["head.weight"].tolist() == [3, 3]
     assert uniform[TABLE].tolist() == [[2, 4], [4, 4], [2, 0]]
-    holders = weighted_mean(STATE, updates(), uniform=False, holders_only=True)
+    holders = averaged(updates(), holders_only=True)
     assert holders["head.weight"].tolist() == [2, 4]
     assert holders[TABLE].tolist() == [[1, 4], [8, 8], [4, 0]]
+    first = replace(updates()[0], samples=1600)  # nobody holds row 2
+    assert averaged([first], holders_only=True)[TABLE].tolist() == [[4, 4], [8, 8], [0, 0]]
+
+
+def test_an_update_too_large_for_an_exact_sum_is_refused_by_name() -> None:
+    huge = Update(7, 1, {"head.weight": np.array([0, -1e5], np.float32)})
+    with pytest.raises(UserError, match="client 7 changed a parameter by 100000 in one round"):
+        averaged([huge])
 
 
 def test_a_round_without_participants_changes_nothing() -> None:
-    assert weighted_mean(STATE, [], uniform=False, holders_only=False) == STATE
+    assert {name: tensor.tolist() for name, tensor in averaged([]).items()} == {
+        name: tensor.tolist() for name, tensor in STATE.items()
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5000), st.floats(-1000, 1000, width=32), st.integers(0, 2)), min_size=1, max_size=9
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_sums_have_the_same_bits_in_any_order_and_grouping(clients: list[Any], random: Any) -> None:
+    rng = np.random.default_rng(0)
+    made = [
+        Update(
+            number,
+            samples,
+            {
+                TABLE: rng.normal(size=(1, 2)).astype(np.float32) * np.float32(value),
+                "head.weight": np.array([value, value / 3], np.float32),
+            },
+            np.array([row], np.int32),
+        )
+        for number, (samples, value, row) in enumerate(clients)
+    ]
+    expected = averaged(made)
+    random.shuffle(made)
+    total, part = empty(made), empty(made)
+    for update in made:
+        part.add(update)
+        if random.random() < 0.5:
+            total.merge(part)
+            part = empty(made)
+    total.merge(part)
+    got = LAYOUT.views(total.applied(LAYOUT.pack(STATE)))
+    assert all(got[name].tobytes() == tensor.tobytes() for name, tensor in expected.items())
 
 
 def model_and_batch(method: Any, texts: int = 5) -> tuple[Model, Batch]:
@@ -59,6 +121,16 @@ def model_and_batch(method: Any, texts: int = 5) -> tuple[Model, Batch]:
     lengths_B = torch.tensor([6, 2, 4, 1, 3])[:texts]
     tokens_BT = torch.randint(1, 11, (texts, 6)) * (torch.arange(6) < lengths_B[:, None])
     return Model(network, parameters), Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1, 0])[:texts])
+
+
+def test_fedprox_by_hand_and_without_its_weight() -> None:
+    model, batch = model_and_batch(FedProx())
+    received = {name: tensor.detach() - 0.5 for name, tensor in model.parameters.items()}
+    numbers = sum(tensor.numel() for tensor in received.values())
+    terms = FedProx(mu=0.2).loss(model, received, batch)
+    assert terms["proximal"].item() == pytest.approx(0.2 / 2 * numbers * 0.25)
+    assert terms["ce"] == FedAvg().loss(model, {}, batch)["ce"]
+    assert set(FedProx(mu=0).loss(model, received, batch)) == {"ce"}
 
 
 def test_kteps_without_its_weights_is_two_independent_losses() -> None:

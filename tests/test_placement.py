@@ -5,7 +5,6 @@ import pytest
 from actors.placement import assign, plan
 from fedtext.errors import UserError
 from fedtext.experiment import Resources
-from fedtext.fleet import ClientInfo
 
 LAPTOP = [{"CPU": 2.0}]
 FOUR_GPUS = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0, "GPU": 2.0}]
@@ -67,9 +66,18 @@ def test_what_cannot_be_placed_is_refused(
 
 
 def test_clients_are_dealt_out_largest_first() -> None:
-    clients = [ClientInfo(n, str(n), samples, 1, True) for n, samples in enumerate([5, 9, 1, 4, 4, 1])]
-    hosted = assign(clients, 3)
+    costs = dict(enumerate([5.0, 9.0, 1.0, 4.0, 4.0, 1.0]))
+    hosted = assign(costs, 3)
     assert sorted(client for actor in hosted for client in actor) == [0, 1, 2, 3, 4, 5]
-    assert sorted(sum(clients[c].samples for c in actor) for actor in hosted) == [7, 8, 9]
-    assert assign(clients, 3) == hosted
-    assert all(assign(clients, 6))
+    assert sorted(sum(costs[c] for c in actor) for actor in hosted) == [7, 8, 9]
+    assert assign(costs, 3) == hosted
+    assert all(assign(costs, 6))
+
+
+def test_stacks_are_never_divided() -> None:
+    assert assign(dict.fromkeys(range(7), 1.0), 2, stack=3) == [[0, 1, 2, 6], [3, 4, 5]]
+    assert plan(Resources(), 16, [{"CPU": 64.0}], stack=4).actors == 4
+    assert plan(Resources(clients_per_actor=8), 16, LAPTOP, stack=4).actors == 2
+    assert plan(Resources(clients_per_actor=16), 16, LAPTOP, stack=5).actors == 1
+    with pytest.raises(UserError, match="clients_per_actor: 6 would divide stacks of 4 clients"):
+        plan(Resources(clients_per_actor=6), 16, LAPTOP, stack=4)

@@ -1,5 +1,6 @@
 """The commands, run as a person runs them, on a Ray that they start themselves."""
 
+import json
 import os
 import signal
 import subprocess
@@ -60,12 +61,8 @@ def test_a_driver_killed_at_any_moment_is_resumed_to_the_same_weights(tmp_path: 
 
     folder = tmp_path / "runs" / "cut"
     argv = [sys.executable, "-m", "platform.sweep", str(file), "--name", "cut"]
-    # Killed three times: before the first round, in the middle of a trial, and late.
-    moments = (
-        folder / "plan.json",
-        folder / "01-kteps" / "checkpoint" / "round-000002",
-        folder / "02-kteps" / "checkpoint",
-    )
+    # Killed before the first round, and late in the second half: one trial has ended, another is at work.
+    moments = (folder / "plan.json", folder / "02-kteps" / "checkpoint")
     ended_before: dict[str, float] = {}
     for moment in moments:
         driver = subprocess.Popen(argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.DEVNULL)
@@ -118,6 +115,12 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     content = content | {"training": content["training"] | {"rounds": 1}}
     assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path)
 
+    again = ["run", str(file), "--name", "one"], ["run", str(file), "--resume", "one", "training.rounds=2", *words]
+    overwritten, another = refused(tmp_path, [(str(tmp_path), argv) for argv in again])
+    assert overwritten[0] == another[0] == 2
+    assert "continue it with --resume one" in overwritten[1]
+    assert "was begun with another" in another[1]
+
 
 def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path: Path) -> None:
     tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 4, "concurrent": 1}
@@ -159,33 +162,52 @@ BAD = [
     (["FILE", "--name", "../elsewhere"], "cannot be a folder's name"),
     (["FILE", "--address", "ray://127.0.0.1:10001"], "is a Ray client address"),
     (["FILE", "--resume", "nobody"], "there is no run nobody"),
-    (["FILE", "resources.gpus_per_actor=0.3", "--num-gpus", "1"], "cannot be shared evenly"),
-    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
     (["FILE", "tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot be reached"),
     (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
+    (["FILE", "training.stack=2", "training.engine=reference"], "the engine reference trains clients one by one"),
+    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),  # starts Ray: last
 ]
+# All of them in one process, since most of a command's time goes into importing.
+ONE_BY_ONE = """
+import contextlib, io, json, os, sys
+import platform.run, platform.sweep
+from platform._words import guarded
+for home, words in json.loads(sys.argv[1]):
+    os.environ["FEDTEXT_HOME"], sys.argv, said = home, words, io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = guarded(getattr(platform, words[0]).main)()
+        except SystemExit as ended:
+            status = ended.code
+    print(json.dumps([status, said.getvalue()]), flush=True)
+"""
 
 
-@pytest.mark.parametrize(("words", "sentence"), BAD)
-def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(
-    tmp_path: Path, words: list[str], sentence: str
-) -> None:
-    file = write(tmp_path)
-    before = set(os.listdir(tmp_path))
-    done = command(tmp_path, "sweep", *[str(file) if word == "FILE" else word for word in words])
-    assert done.returncode == 2, done.stderr
-    assert sentence in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def refused(home: Path, cases: list[tuple[str, list[str]]]) -> list[tuple[int, str]]:
+    """Status and stderr of each command, given as its home and its words."""
+    argv = [sys.executable, "-c", ONE_BY_ONE, json.dumps(cases)]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=300)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(said) == len(cases), done.stderr
+    return said
+
+
+def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(tmp_path: Path) -> None:
+    cases = []
+    for number, (words, _) in enumerate(BAD):
+        home = tmp_path / str(number)
+        home.mkdir()
+        file = write(home)
+        cases.append((str(home), ["sweep", *[str(file) if word == "FILE" else word for word in words]]))
+    said = refused(tmp_path, cases)
+    for (home, words), (status, stderr), (_, sentence) in zip(cases, said, BAD, strict=True):
+        assert status == 2, (words, stderr)
+        assert sentence in stderr, words
+        assert len(stderr.strip().splitlines()) == 1, stderr
+        assert set(os.listdir(home)) <= {"kteps.yaml", "mlflow.db"}, words
+
+
+def test_bad_input_ends_the_command_itself_so(tmp_path: Path) -> None:
+    done = command(tmp_path, "sweep", "nothing.yaml")
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert set(os.listdir(tmp_path)) - before <= {"mlflow.db"}
-
-
-def test_a_run_is_not_overwritten_nor_resumed_as_another(tmp_path: Path) -> None:
-    file = write(tmp_path, space={}, baselines=[])
-    assert command(tmp_path, "run", str(file), "--name", "a", "training.rounds=1").returncode == 0
-    done = command(tmp_path, "run", str(file), "--name", "a")
-    assert done.returncode == 2
-    assert "continue it with --resume a" in done.stderr
-    done = command(tmp_path, "run", str(file), "--resume", "a", "training.rounds=2")
-    assert done.returncode == 2
-    assert "was begun with another training" in done.stderr

@@ -39,6 +39,34 @@ def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], sam
     assert all(np.array_equal(back.tensors[name], tensor) for name, tensor in tensors.items())
 
 
+@given(SHAPES, st.integers(0, 99))
+def test_bits_come_back_as_they_were_eight_to_a_byte(shapes: dict[str, tuple[int, ...]], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tensors = {name: np.asarray(rng.random(shape) < 0.5) for name, shape in shapes.items()}
+    payload = wire.encode(Update(3, 7, tensors))  # type: ignore[arg-type]
+    back = wire.decode(payload, 3, shapes, bits=True)
+    assert all(np.array_equal(back.tensors[name], tensor) for name, tensor in tensors.items())
+    assert all(back.tensors[name].dtype == np.bool_ for name in tensors)
+    content = load(payload)
+    assert all(content[name].nbytes == -(-tensor.size // 8) for name, tensor in tensors.items())
+
+
+def test_bits_are_refused_where_numbers_are_expected_and_the_other_way_round() -> None:
+    shapes = {TABLE: (5, 2), "b": (3,)}
+    numbers = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    bits: Any = {name: np.zeros(shape, np.bool_) for name, shape in shapes.items()}
+    with pytest.raises(ValueError, match=r"sent .* as uint8"):
+        wire.decode(wire.encode(Update(1, 10, bits)), 1, shapes)
+    with pytest.raises(ValueError, match=r"sent .* as float32"):
+        wire.decode(wire.encode(Update(1, 10, numbers)), 1, shapes, bits=True)
+    short = bits | {TABLE: np.zeros((4, 2), np.bool_)}
+    with pytest.raises(ValueError, match=r"uint8\(1,\), not uint8\(2,\)"):
+        wire.decode(wire.encode(Update(1, 10, short)), 1, shapes, bits=True)
+    rows = np.array([1, 3, 4], np.int32)
+    own = wire.decode(wire.encode(Update(1, 10, bits | {TABLE: np.ones((3, 2), np.bool_)}, rows)), 1, shapes, bits=True)
+    assert own.tensors[TABLE].shape == (3, 2)
+
+
 def test_what_is_not_the_expected_payload_is_refused() -> None:
     shapes = {TABLE: (5, 2), "b": (3,)}
     rows = np.array([0, 4], np.int32)

@@ -45,6 +45,9 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
     return Corpus("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None)
 
 
+TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}}
+
+
 def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
     """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections."""
     base: dict[str, Any] = {
@@ -52,7 +55,7 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
         "corpus": {"name": "demo", "max_length": 9},
         "model": {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}},
         "method": method,
-        "training": {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+        "training": TRAINING,
         "evaluation": {"personalize": {"steps": 4, "every": 2, "lr_multiplier": 0.1}},
     }
     return Experiment.model_validate(base | changes)

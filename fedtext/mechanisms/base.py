@@ -1,15 +1,16 @@
 """What may be done to an update before it leaves a client, and undone on the server."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.schema import Strict
 
-Tensors = dict[str, NDArray[np.float32]]
+Tensors = dict[str, NDArray[Any]]  # float32, or bool behind a mechanism that gives bits
+Step = Callable[[Tensors, Mapping[str, NDArray[np.float32]], np.random.Generator], Tensors]
 
 
 class Mechanism(Strict, ABC):
@@ -18,11 +19,39 @@ class Mechanism(Strict, ABC):
 
     name: str
     randomises: ClassVar[bool] = False  # adds noise everywhere, which own rows alone would give away
+    bits: ClassVar[bool] = False  # gives one bit for each number
+    follows: ClassVar[str] = ""  # the mechanism it has to stand right behind, and whose form of an update it takes
 
     @abstractmethod
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         """The client's half: what is sent instead of ``delta``."""
 
+    def behind(self, before: "Mechanism") -> Step:
+        """The client's halves of the mechanism that this one ``follows`` and of this one, as one step."""
+        raise NotImplementedError
+
     def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
         """The server's half: an update again."""
         return sent
+
+    def misplaced(self, before: "Mechanism | None") -> str:
+        """Why it cannot stand right behind ``before`` in an uplink; empty if it can."""
+        name = before.name if before else ""
+        if self.follows and self.follows != name:
+            return f"{self.name} has to stand right behind {self.follows}"
+        if before and before.bits and not self.follows:
+            return f"{self.name} takes numbers, and {name} leaves bits: put it before {name}"
+        return ""
+
+
+def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
+    """The client's half of an uplink, step by step, each by a name for its random draws."""
+    made: dict[str, Step] = {}
+    for place, mechanism in enumerate(uplink):
+        if mechanism.follows:
+            before = uplink[place - 1]
+            del made[f"{place - 1}/{before.name}"]
+            made[f"{place}/{mechanism.name}"] = mechanism.behind(before)
+        else:
+            made[f"{place}/{mechanism.name}"] = mechanism.apply
+    return made

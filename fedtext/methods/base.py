@@ -7,15 +7,15 @@ placed and sent is nobody's business here.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from fedtext.aggregation import Update, weighted_mean
+from fedtext.aggregation import Update
+from fedtext.models.batch import Batch
 from fedtext.models.recurrent import Parts
 from fedtext.schema import Strict
 
@@ -23,23 +23,38 @@ Inference = Literal["both", "shared", "private"]
 State = Mapping[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """B texts: padded token ids, their true lengths, their classes."""
-
-    tokens_BT: Tensor
-    lengths_B: Tensor
-    labels_B: Tensor
+_HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
 
 
 class Model:
-    """A network bound to one client's parameters; calling it gives the network's outputs."""
+    """A network bound to one client's parameters; calling it gives the network's outputs. The same as torch's
+    ``functional_call``, which searches the network anew each time."""
 
     def __init__(self, network: nn.Module, parameters: Mapping[str, Tensor]) -> None:
         self.network, self.parameters = network, dict(parameters)
 
     def __call__(self, batch: Batch):  # type: ignore[no-untyped-def]  # a method knows what its own network returns
-        return functional_call(self.network, self.parameters, (batch.tokens_BT, batch.lengths_B))
+        holders, before = _holders(self.network), {}
+        try:
+            for name, tensor in self.parameters.items():
+                place, leaf = holders[name]
+                before[name], place[leaf] = place[leaf], tensor
+            return self.network(batch)
+        finally:
+            for name, tensor in before.items():
+                place, leaf = holders[name]
+                place[leaf] = tensor
+
+
+def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+    """Where a network keeps each of its parameters: a module's dict, and the name in it."""
+    if network not in _HOLDERS:
+        _HOLDERS[network] = {
+            f"{path}.{leaf}" if path else leaf: (module._parameters, leaf)
+            for path, module in network.named_modules()
+            for leaf in module._parameters
+        }
+    return _HOLDERS[network]
 
 
 class Method(Strict, ABC):
@@ -49,6 +64,7 @@ class Method(Strict, ABC):
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
+    linear: ClassVar[bool] = True  # the server takes the weighted mean; False: `aggregate` wants every update by itself
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
 
     @abstractmethod
@@ -68,6 +84,7 @@ class Method(Strict, ABC):
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         """Class probabilities_BC. ``inference`` chooses between the branches where a method has two."""
 
-    def aggregate(self, state: State, updates: Iterable[Update], uniform: bool, holders_only: bool) -> State:
-        """The server's next shared parameters from the clients' updates, which come in client order."""
-        return weighted_mean(state, updates, uniform=uniform, holders_only=holders_only)
+    def aggregate(self, state: State, updates: Iterable[Update]) -> State:
+        """The server's next shared parameters from the clients' updates, which come in client order. Only for methods
+        that are not ``linear``: the others take the weighted mean."""
+        raise NotImplementedError

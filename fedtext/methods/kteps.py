@@ -25,8 +25,8 @@ class TwoBranches(nn.Module):
         self.projection_shared, self.head_shared = parts.projection(), parts.head()
         self.projection_private, self.head_private = parts.projection(), parts.head()
 
-    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        o_BF = self.encoder(self.embedding, tokens_BT, lengths_B)
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        o_BF = self.encoder(self.embedding, batch)
         o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(o_BF)  # equation 6
         return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
 

@@ -1,6 +1,6 @@
-"""The classifier an experiment asks for: embedding -> recurrent encoder -> pooling -> MLP head."""
+"""The classifier an experiment asks for: embedding -> encoder -> MLP head."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -62,3 +62,21 @@ class RecurrentClassifier(Strict):
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
     head: Head = Head()
+
+
+class BagEmbedding(Embedding):
+    """The first dense layer as a table: one row of ``dim`` weights per vocabulary entry. Its values start as widely
+    spread as Glorot's for 5,000 words and 100 units, sqrt(2 / 5,100)."""
+
+    dim: int = Field(100, ge=1)
+    init: InitField = RandomInit(std=0.02)
+
+
+class BagClassifier(Strict):
+    """RR-LDP paper: a binary bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is
+    the width of the first layer."""
+
+    name: Literal["bag"] = "bag"
+    embedding: BagEmbedding = BagEmbedding()
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((50, 25), description="units of the layers after the first")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on the first layer's output")

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from fedtext.models import cells
-from fedtext.models.config import Head, RecurrentClassifier
+from fedtext.models.bag import BagEncoder, Dense
+from fedtext.models.batch import Batch, Words
+from fedtext.models.config import BagClassifier, RecurrentClassifier
 
 TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabulary
 
@@ -18,8 +20,8 @@ TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabula
 class Encoder(nn.Module):
     """E, H and SeqMean: tokens to one feature vector per text (equations 1 to 3).
 
-    ``engine`` chooses how the recurrent layers are computed, not what: ``reference`` is torch's own implementation,
-    ``cells`` ours (models/cells.py).
+    A batch that brings its words (the engine ``cells``) goes through our own recurrent layers (models/cells.py), any
+    other (``reference``) through torch's: the same sums.
     """
 
     def __init__(self, config: RecurrentClassifier) -> None:
@@ -32,15 +34,22 @@ class Encoder(nn.Module):
             bidirectional=config.name.startswith("bi"),
             batch_first=True,
         )
+        # A client's parameters live in its worker's memory, and every client's turn brings its own: they are not to be
+        # moved into a buffer of cuDNN's.
+        self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
         self.dropout = nn.Dropout(config.dropout)
         self.pooling = config.pooling
-        self.engine = "reference"
 
-    def forward(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        if self.pooling == "mean":  # the other reading of the paper: padding is read and averaged like words
-            lengths_B = torch.full_like(lengths_B, tokens_BT.shape[1])
-        pooled = self._cells if self.engine == "cells" else self._reference
-        return self.dropout(pooled(embedding, tokens_BT, lengths_B))
+    @property
+    def directions(self) -> int:
+        return 2 if self.rnn.bidirectional else 1
+
+    def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
+        if batch.words is not None:
+            pooled = self._cells(embedding, batch.words, batch.lengths_B)
+        else:
+            pooled = self._reference(embedding, batch.tokens_BT, batch.lengths_B)
+        return self.dropout(pooled)
 
     def _reference(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
         embedded_BTD = self.dropout(embedding(tokens_BT))
@@ -48,20 +57,19 @@ class Encoder(nn.Module):
         hidden, last = self.rnn(packed)
         if self.pooling == "last":
             last = last[0] if isinstance(last, tuple) else last
-            return torch.cat(list(last[-2 if self.rnn.bidirectional else -1 :]), dim=1)
+            return torch.cat(list(last[-self.directions :]), dim=1)
         hidden_BTF, _ = pad_packed_sequence(hidden, batch_first=True)  # zero beyond each length
         return hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
 
-    def _cells(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        hidden_KSH, packing = cells.recurrent(self.rnn, embedding.weight, tokens_BT, lengths_B, self.dropout)
+    def _cells(self, embedding: nn.Embedding, words: Words, lengths_B: Tensor) -> Tensor:
+        hidden_PH = cells.recurrent(self.rnn, embedding.weight, words, self.dropout)
         if self.pooling == "last":
-            return cells.final(hidden_KSH, packing)
-        return cells.summed(hidden_KSH, packing, len(lengths_B)) / lengths_B.to(hidden_KSH.dtype).unsqueeze(1)
+            return cells.final(hidden_PH, words.packing)
+        return cells.summed(hidden_PH, words.packing) / lengths_B.to(hidden_PH.dtype).unsqueeze(1)
 
 
-def mlp(features: int, classes: int, head: Head) -> nn.Sequential:
+def mlp(*sizes: int) -> nn.Sequential:
     """G: fully connected layers with ReLU between them (equation 4)."""
-    sizes = [features, *[head.hidden] * (head.layers - 1), classes]
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
@@ -71,19 +79,24 @@ def mlp(features: int, classes: int, head: Head) -> nn.Sequential:
 class Parts:
     """The components a method builds its network from. ``features`` is F, the width of the encoder's output."""
 
-    def __init__(self, config: RecurrentClassifier, classes: int) -> None:
+    def __init__(self, config: RecurrentClassifier | BagClassifier, classes: int) -> None:
         self.config, self.classes = config, classes
-        self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
+        if isinstance(config, BagClassifier):
+            self.features, self.hidden = config.embedding.dim, config.hidden
+        else:
+            self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
+            self.hidden = (config.head.hidden,) * (config.head.layers - 1)
 
     def embedding(self) -> nn.Embedding:
         # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
         return nn.Embedding(1, self.config.embedding.dim)
 
-    def encoder(self) -> Encoder:
-        return Encoder(self.config)
+    def encoder(self) -> nn.Module:
+        return BagEncoder(self.config) if isinstance(self.config, BagClassifier) else Encoder(self.config)
 
     def head(self) -> nn.Sequential:
-        return mlp(self.features, self.classes, self.config.head)
+        layers = Dense if isinstance(self.config, BagClassifier) else mlp
+        return layers(self.features, *self.hidden, self.classes)
 
     def projection(self) -> nn.Linear:
         """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
@@ -97,5 +110,5 @@ class SingleBranch(nn.Module):
         super().__init__()
         self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
 
-    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        return self.head(self.encoder(self.embedding, tokens_BT, lengths_B))
+    def forward(self, batch: Batch) -> Tensor:
+        return self.head(self.encoder(self.embedding, batch))

@@ -1,50 +1,122 @@
-"""Encoded texts as batches: padded once, drawn by (seed, round, client, epoch).
+"""Encoded texts as batches: padded once, drawn by (seed, round, client, epoch), assembled for the engine.
 
-Legend: N texts, B batch, T time (the longest text of the batch).
+Legend: N texts, B batch, C clients of a stack, T time (the longest text of the batch), S token places, U words.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedtext.corpora.types import TokenSet
-from fedtext.methods.base import Batch
+from fedtext.models.batch import Batch, Words
+from fedtext.models.packing import Ints, Packing
 from fedtext.seeding import generator
 
 
 class Texts:
-    """One split of one client, kept as a single padded matrix: a batch is one gather."""
+    """One split of one client, kept as a single padded matrix: a batch is one gather.
 
-    def __init__(self, tokens: TokenSet, device: torch.device, pad_to: int | None = None) -> None:
-        lengths_N = np.diff(tokens.offsets)
+    With ``pad_to`` all texts are that long, and their padding is read like words. With ``as_sets`` a text is the set of
+    its words: each once, ascending.
+    """
+
+    def __init__(self, tokens: TokenSet, rows: int, pad_to: int | None = None, as_sets: bool = False) -> None:
+        tokens = _sets(tokens, rows) if as_sets else tokens
+        lengths_N = np.diff(tokens.offsets).astype(np.int64)
         width = pad_to or int(lengths_N.max(initial=1))
-        padded_NT = np.zeros((len(tokens), width), np.int32)
-        padded_NT[np.arange(width) < lengths_N[:, None]] = tokens.tokens_T
-        self.padded_NT = torch.from_numpy(padded_NT).to(device)
-        self.lengths_N = torch.from_numpy(lengths_N.astype(np.int64))  # packing wants them on the CPU
-        self.labels_N = torch.from_numpy(np.asarray(tokens.labels_N, np.int64)).to(device)
-        self.full_width = pad_to is not None
+        self.padded_NT = np.zeros((len(tokens), width), np.int32)
+        self.padded_NT[np.arange(width) < lengths_N[:, None]] = tokens.tokens_T
+        self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
+        self.labels_N = np.asarray(tokens.labels_N, np.int64)
+        self._number_R = np.zeros(rows, np.int64)  # scratch of `distinct`
 
     def __len__(self) -> int:
         return len(self.labels_N)
 
-    def batch(self, chosen_B: NDArray[np.int64]) -> Batch:
-        index = torch.from_numpy(chosen_B)
-        lengths_B = self.lengths_N[index]
-        width = self.padded_NT.shape[1] if self.full_width else int(lengths_B.max())
-        on_device = index.to(self.labels_N.device)
-        return Batch(self.padded_NT[on_device, :width], lengths_B.to(on_device.device), self.labels_N[on_device])
+    def distinct(self, tokens_S: Ints) -> tuple[Ints, Ints]:
+        """(words_U, ascending; for each token the number of its word). Unlike np.unique it need not sort."""
+        self._number_R[tokens_S] = 1
+        words_U = np.flatnonzero(self._number_R)
+        self._number_R[words_U] = np.arange(len(words_U))
+        numbers_S = self._number_R[tokens_S]
+        self._number_R[words_U] = 0
+        return words_U, numbers_S
 
-    def by_length(self, size: int) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-        """Every text once in batches of similar length, for evaluation: (batch, its texts' numbers)."""
-        order = np.argsort(self.lengths_N.numpy(), kind="stable")
+    def by_length(self, size: int) -> Iterator[Ints]:
+        """Numbers of the texts, every text once, in batches of similar length, for evaluation."""
+        order = np.argsort(self.lengths_N, kind="stable")
         for start in range(0, len(order), size):
-            yield self.batch(order[start : start + size]), order[start : start + size]
+            yield order[start : start + size]
 
 
-def shuffled(texts: int, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[NDArray[np.int64]]:
+def _sets(tokens: TokenSet, rows: int) -> TokenSet:
+    """Each text's distinct tokens."""
+    text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
+    text_T, tokens_T = np.divmod(np.unique(text_T * rows + tokens.tokens_T), rows)
+    offsets = np.searchsorted(text_T, np.arange(len(tokens) + 1))
+    return TokenSet(tokens_T.astype(np.int32), offsets, tokens.labels_N)
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes batches. ``directions`` of the recurrent layers for the engine ``cells``; None for ``reference``. ``cut``:
+    the loss is given the rows of the batch's words in the table's place, and tokens number these."""
+
+    directions: int | None
+    cut: bool
+    device: torch.device
+
+    def single(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
+        """One client's batch, and its words' rows in the client's table."""
+        if self.directions is None:
+            return self._plain(texts, chosen_B), []
+        stacked, words = self.packed([(texts, chosen_B)])
+        assert stacked.words is not None
+        numbers = replace(stacked.words, word_S=stacked.words.word_S[0])
+        if not self.cut:
+            return replace(self._plain(texts, chosen_B), words=replace(numbers, rows_U=self._on(words[0]))), words
+        return Batch(stacked.tokens_BT[0], stacked.lengths_B[0], stacked.labels_B[0], numbers), words
+
+    def _plain(self, texts: Texts, chosen_B: Ints) -> Batch:
+        lengths_B = texts.lengths_N[chosen_B]
+        padded_BT = texts.padded_NT[chosen_B, : int(lengths_B.max())]
+        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(texts.labels_N[chosen_B]))
+
+    def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
+        """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
+        of their client's batch, and these words' rows in each client's table."""
+        assert self.directions is not None
+        lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks])
+        packing = Packing.of(lengths_CB, self.directions, self.device)
+        word_CS = np.zeros(packing.text_CS.shape, np.int64)
+        numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)
+        words = []
+        for client, (texts, chosen) in enumerate(picks):
+            real_S = np.flatnonzero(packing.text_CS[client] < len(chosen))
+            text_S, step_S = packing.text_CS[client, real_S], packing.step_S[real_S]
+            words_U, numbers_S = texts.distinct(texts.padded_NT[chosen[text_S], step_S])
+            word_CS[client, real_S] = numbers_S
+            numbers_CBT[client, text_S, step_S] = numbers_S
+            words.append(words_U)
+        labels_CB = np.stack([texts.labels_N[chosen] for texts, chosen in picks])
+        source_P = packing.source(word_CS, max(len(words_U) for words_U in words))
+        batch = Batch(
+            self._on(numbers_CBT),
+            self._on(lengths_CB),
+            self._on(labels_CB),
+            Words(None, self._on(word_CS), source_P, packing),
+        )
+        return batch, words
+
+    def _on(self, values: NDArray) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
+
+
+def shuffled(texts: int, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[Ints]:
     """Text numbers of each batch of each epoch; the last batch of an epoch may be smaller."""
     rng = generator(seed, "batches", round_, client)
     for _ in range(epochs):

@@ -1,12 +1,15 @@
-"""The one local-training loop."""
+"""The one local-training loop: for one client, or for a stack of clients side by side."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from fedtext.methods.base import Batch, Method, Model
+from fedtext.methods.base import Method, Model
+from fedtext.models.batch import Batch
+from fedtext.models.packing import Ints
+from fedtext.training.batches import Assembler, Texts
 from fedtext.training.optimizer import LocalOptimizer
 
 
@@ -25,28 +28,96 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Problem:
-    """What one client optimises: the method's loss of ``network``; ``received`` is what the server sent."""
+    """What each client optimises: the method's loss of ``network``; ``received`` is what the server sent."""
 
     method: Method
     network: nn.Module
     received: Mapping[str, Tensor]
 
+    def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The loss terms of one client's batch."""
+        return self.method.loss(Model(self.network, parameters), self.received, batch)
 
-def train(problem: Problem, batches: Iterable[Batch], optimizer: LocalOptimizer) -> Outcome:
-    """One step after the other over ``batches``; the parameters that ``optimizer`` holds are changed in place."""
-    outcome = Outcome()
-    sums: dict[str, Tensor | float] = {}
+    def stacked_terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """The terms of each of several clients, of tensors with a leading axis."""
+        assert batch.words is not None
+
+        def one(parameters: dict, tokens_BT: Tensor, lengths_B: Tensor, labels_B: Tensor, word_S: Tensor) -> dict:
+            assert batch.words is not None
+            return self.terms(parameters, Batch(tokens_BT, lengths_B, labels_B, replace(batch.words, word_S=word_S)))
+
+        each = torch.vmap(one, randomness="different")
+        return each(dict(parameters), batch.tokens_BT, batch.lengths_B, batch.labels_B, batch.words.word_S)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client is to be trained on: its texts, and their numbers in each batch."""
+
+    texts: Texts
+    batches: Sequence[Ints]
+
+
+def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, work: Sequence[Work]) -> list[Outcome]:
+    """Each client's steps, one after the other; the parameters that ``optimizer`` holds are changed in place.
+
+    Clients go side by side wherever their next batches are equally large. The last batch of an epoch is often smaller:
+    such a step a client makes by itself, and then goes on with the others.
+    """
     problem.network.train()
-    for batch in batches:
-        parameters, batch = optimizer.begin(batch)
-        terms = problem.method.loss(Model(problem.network, parameters), problem.received, batch)
-        torch.stack(list(terms.values())).sum().backward()
-        optimizer.step()
-        size = len(batch.labels_B)
+    outcomes = [Outcome() for _ in work]
+    seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end: no step waits for a number
+    for clients, batch, words in _steps(assembler, work):
+        parameters = optimizer.begin(clients, words)
+        terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
+        optimizer.step(clients, _sum(list(terms.values())), parameters)
+        size = batch.labels_B.shape[-1]
         for name, term in terms.items():
-            sums[name] = sums.get(name, 0.0) + term.detach() * size
-        outcome.samples += size
-        outcome.steps += 1
+            seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))
+        for client in clients:
+            outcomes[client].samples += size
+            outcomes[client].steps += 1
     optimizer.finish()
-    outcome.terms = {name: float(total) / outcome.samples for name, total in sums.items()}
-    return outcome
+    for name, parts in seen.items():
+        sums = dict.fromkeys(range(len(work)), 0.0)
+        sizes = [(client, size) for clients, size, _ in parts for client in clients]
+        for (client, size), value in zip(sizes, torch.cat([term for *_, term in parts]).tolist(), strict=True):
+            sums[client] += size * value
+        for client, outcome in enumerate(outcomes):
+            outcome.terms[name] = sums[client] / outcome.samples
+    return outcomes
+
+
+def _sum(terms: list[Tensor]) -> Tensor:
+    """All terms of all clients: a client's gradient does not see the others'."""
+    return terms[0] if len(terms) == 1 and not terms[0].dim() else torch.stack(terms).sum()
+
+
+def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, Batch, list[Ints]]]:
+    """Which clients step together, on which batch, and the words' rows in each client's table."""
+    full = max(len(batch) for each in work for batch in each.batches)
+    queues = [iter(each.batches) for each in work]
+    while True:
+        ready: dict[int, Ints] = {}
+        for client, queue in enumerate(queues):
+            for chosen in queue:
+                if len(chosen) == full and len(work) > 1:
+                    ready[client] = chosen
+                    break
+                yield range(client, client + 1), *assembler.single(work[client].texts, chosen)
+        if not ready:
+            return
+        for clients in _neighbours(list(ready)):
+            picks = [(work[client].texts, ready[client]) for client in clients]
+            together = assembler.packed(picks) if len(clients) > 1 else assembler.single(*picks[0])
+            yield clients, *together
+
+
+def _neighbours(clients: list[int]) -> Iterator[range]:
+    """Ascending numbers as stretches without a gap."""
+    start = clients[0]
+    for client, following in zip(clients, [*clients[1:], None], strict=True):
+        if following != client + 1:
+            yield range(start, client + 1)
+            if following is not None:
+                start = following

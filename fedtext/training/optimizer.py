@@ -1,117 +1,136 @@
-"""The clients' optimizer: torch's own, and for SGD an exact shortcut on the embedding table.
+"""The clients' optimizer: torch's own arithmetic on the flat memory of a stack.
 
-A batch touches a few hundred rows of a table of thousands; the others have no gradient, yet momentum keeps moving
-them. Their steps need not be made one by one: after k steps without a gradient the velocity is m^k v, and the row has
-moved by -lr (m + m^2 + ... + m^k) v. A row is brought up to date when a batch touches it, and all rows at the end.
-
-Legend: R rows of the client's table, U rows that a batch touches, D embedding.
+Legend: C clients of a stack, P parameters besides the table, U words of a batch, D embedding.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 from fedtext.experiment import SGD, Adam
-from fedtext.methods.base import Batch
+from fedtext.models.packing import Ints
 from fedtext.models.recurrent import TABLE
+from fedtext.training.stack import Stack
+from fedtext.training.tables import CutTables, Tables, TouchedRows, WholeTable
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's own
+
+
+def kinds(config: SGD | Adam) -> tuple[str, ...]:
+    """What the optimizer remembers of each number."""
+    return ("exp_avg", "exp_avg_sq") if isinstance(config, Adam) else ("momentum_buffer",)
+
+
+def advance(
+    config: SGD | Adam,
+    lr: float,
+    parameters: list[Tensor],
+    grads: list[Tensor],
+    memory: Mapping[str, list[Tensor]],
+    steps: list[Tensor],
+) -> None:
+    """One step of each of these tensors, in place."""
+    if isinstance(config, Adam):
+        torch._foreach_add_(steps, 1)
+        torch._fused_adam_(  # what torch.optim.Adam(fused=True) comes down to, past its checks
+            parameters,
+            grads,
+            memory["exp_avg"],
+            memory["exp_avg_sq"],
+            [],
+            steps,
+            lr=lr,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+    else:
+        sgd(
+            parameters,
+            grads,
+            list(memory["momentum_buffer"]),
+            fused=True,
+            weight_decay=0,
+            momentum=config.momentum,
+            lr=lr,
+            dampening=0,
+            nesterov=False,
+            maximize=False,
+        )
 
 
 class LocalOptimizer:
-    """Updates ``parameters`` in place. ``touched_rows`` turns the shortcut on where it is exact: for SGD, and a loss
-    that sees the table through the batch's tokens only.
+    """Steps some clients of ``stack``, each as if it were alone. ``cut``: the loss sees the table through the batch's
+    words only, so that only these rows are given to it.
 
     ``lr`` stands in for the configured rate (personalisation scales it, the embedding's own rate with it).
     """
 
-    def __init__(
-        self, config: SGD | Adam, parameters: Mapping[str, Tensor], lr: float, touched_rows: bool = False
-    ) -> None:
-        self.parameters = dict(parameters)
+    def __init__(self, config: SGD | Adam, stack: Stack, lr: float, cut: bool = False) -> None:
+        self.config, self.stack, self.lr = config, stack, lr
         embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
-        self.rows: TouchedRows | None = None
-        groups: list[dict[str, Any]] = [{"params": [p for n, p in parameters.items() if n != TABLE], "lr": lr}]
-        if touched_rows and isinstance(config, SGD) and TABLE in parameters:
-            self.rows = TouchedRows(parameters[TABLE].detach(), embedding_lr, config.momentum)
-        elif TABLE in parameters:
-            groups.append({"params": [parameters[TABLE]], "lr": embedding_lr})
-        if isinstance(config, Adam):
-            self.torch: torch.optim.Optimizer = torch.optim.Adam(groups, lr=lr, fused=True)
+        take, shape = stack.workspace.take, stack.flat_CP.shape
+        self.grad_CP = take("gradient", *shape)
+        self.memory = {kind: take(kind, *shape) for kind in kinds(config)}
+        self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
+        self.tables: Tables
+        if cut and isinstance(config, SGD):
+            self.tables = TouchedRows(stack, embedding_lr, config.momentum)
         else:
-            self.torch = torch.optim.SGD(groups, lr=lr, momentum=config.momentum, fused=True)
+            chosen = CutTables if cut else WholeTable
+            self.tables = chosen(stack, kinds(config), lambda *tensors: advance(config, embedding_lr, *tensors))
+        self._views: dict[range, tuple[dict[str, Tensor], list[Tensor]]] = {}
+        self._flat: dict[range, tuple[Any, ...]] = {}  # what `advance` is given
+        self.reset()
 
-    def begin(self, batch: Batch) -> tuple[dict[str, Tensor], Batch]:
-        """Parameters to take the gradient at, and the batch in their row numbers."""
-        self.torch.zero_grad(set_to_none=True)
-        if self.rows is None:
-            return self.parameters, batch
-        words_U, tokens_BT = torch.unique(batch.tokens_BT, return_inverse=True)
-        self.words_U = words_U.long()
-        self.table_UD = self.rows.fetch(self.words_U).requires_grad_()
-        return self.parameters | {TABLE: self.table_UD}, replace(batch, tokens_BT=tokens_BT)
+    def reset(self) -> None:
+        """Forgets everything, for clients that have just taken their seats."""
+        for tensor in (self.grad_CP, *self.memory.values(), *self.steps):
+            tensor.zero_()
+        self.tables.reset()
 
-    def step(self) -> None:
-        """One step along the gradients that a backward pass has left."""
-        self.torch.step()
-        if self.rows is not None:
-            assert self.table_UD.grad is not None
-            self.rows.update(self.words_U, self.table_UD.detach(), self.table_UD.grad)
+    def begin(self, clients: range, words: Sequence[Ints]) -> dict[str, Tensor]:
+        """The parameters to take the gradient at. Of one client: its own tensors; of several: each with a leading axis.
+        The table's rows are those of ``words`` if it is cut."""
+        if clients not in self._views:
+            chosen = slice(clients.start, clients.stop) if len(clients) > 1 else clients.start
+            views = self.stack.views(self.stack.flat_CP), self.stack.views(self.grad_CP)
+            leaves, grads = ({name: tensor[chosen].detach() for name, tensor in named.items()} for named in views)
+            self._views[clients] = {n: leaf.requires_grad_() for n, leaf in leaves.items()}, list(grads.values())
+            parameters, grad = ([tensor[c] for c in clients] for tensor in (self.stack.flat_CP, self.grad_CP))
+            memory = {kind: [tensor[c] for c in clients] for kind, tensor in self.memory.items()}
+            self._flat[clients] = parameters, grad, memory, [self.steps[c] for c in clients]
+        return self._views[clients][0] | {TABLE: self.tables.begin(clients, words)}
+
+    def step(self, clients: range, loss: Tensor, leaves: Mapping[str, Tensor]) -> None:
+        """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
+        *grads, table_grad = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        torch._foreach_copy_(self._views[clients][1], grads)
+        advance(self.config, self.lr, *self._flat[clients])
+        self.tables.step(clients, table_grad)
 
     def finish(self) -> None:
-        """Makes every row what it should be by now; to be called before anyone reads the table."""
-        if self.rows is not None:
-            self.rows.catch_up()
+        """Makes every row what it should be by now; to be called before anyone reads the tables."""
+        self.tables.finish()
 
-    def state(self) -> dict[str, Tensor]:
-        """What the optimizer remembers, as named tensors: ``<parameter>/<key>``."""
+    def state(self, client: int) -> dict[str, Tensor]:
+        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and ``step``."""
         kept = {
-            f"{name}/{key}": value
-            for name, parameter in self.parameters.items()
-            for key, value in self.torch.state.get(parameter, {}).items()
+            f"{name}/{kind}": tensor[client]
+            for kind, memory in self.memory.items()
+            for name, tensor in self.stack.views(memory).items()
         }
-        return kept | ({f"{TABLE}/momentum_buffer": self.rows.velocity_RD} if self.rows is not None else {})
+        kept |= {f"{TABLE}/{kind}": tensor for kind, tensor in self.tables.state(client).items()}
+        return kept | {"step": self.steps[client]}
 
-    def recall(self, state: Mapping[str, Tensor]) -> None:
-        """Puts a state back."""
-        for full, value in state.items():
-            name, _, key = full.rpartition("/")
-            if name == TABLE and self.rows is not None:
-                self.rows.velocity_RD.copy_(value)
-            else:
-                self.torch.state[self.parameters[name]][key] = value
-
-
-class TouchedRows:
-    """SGD with momentum on ``table_RD``, each row's steps made when it is next looked at."""
-
-    def __init__(self, table_RD: Tensor, lr: float, momentum: float) -> None:
-        self.table_RD, self.lr, self.momentum = table_RD, lr, momentum
-        self.velocity_RD = torch.zeros_like(table_RD)
-        self.made_R = torch.zeros(len(table_RD), dtype=torch.int64, device=table_RD.device)  # steps in each row so far
-        self.steps = 0
-
-    def fetch(self, rows_U: Tensor) -> Tensor:
-        """A copy of these rows as they stand after all steps so far; their velocities are brought up to date too."""
-        missed_U = (self.steps - self.made_R.index_select(0, rows_U)).to(self.table_RD.dtype)
-        decay_U1 = (self.momentum**missed_U)[:, None]
-        velocity_UD = self.velocity_RD.index_select(0, rows_U)
-        moved = self.lr * self.momentum / (1 - self.momentum) * (1 - decay_U1)
-        rows_UD = self.table_RD.index_select(0, rows_U).addcmul_(velocity_UD, moved, value=-1)
-        self.velocity_RD.index_copy_(0, rows_U, velocity_UD.mul_(decay_U1))
-        self.made_R[rows_U] = self.steps
-        return rows_UD
-
-    def update(self, rows_U: Tensor, fetched_UD: Tensor, grad_UD: Tensor) -> None:
-        """The step in which these rows had a gradient."""
-        velocity_UD = self.velocity_RD.index_select(0, rows_U).mul_(self.momentum).add_(grad_UD)
-        self.velocity_RD.index_copy_(0, rows_U, velocity_UD)
-        self.table_RD.index_copy_(0, rows_U, fetched_UD.add_(velocity_UD, alpha=-self.lr))
-        self.steps += 1
-        self.made_R[rows_U] = self.steps
-
-    def catch_up(self) -> None:
-        """Makes the steps that rows have missed."""
-        behind_U = torch.nonzero(self.made_R < self.steps).squeeze(1)
-        self.table_RD.index_copy_(0, behind_U, self.fetch(behind_U))
+    def recall(self, client: int, state: Mapping[str, Tensor]) -> None:
+        """Puts a client's state back."""
+        for name, tensor in self.state(client).items() if state else ():
+            if name in state:
+                tensor.copy_(state[name])

@@ -1,0 +1,1 @@
+"""What fedtext costs, measured: ``python -m benchmarks`` (all), or one of the modules by itself."""

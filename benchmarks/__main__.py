@@ -1,0 +1,41 @@
+"""All benchmarks of this repository, one after the other: ``make bench``, or ``python -m benchmarks [--quick]``.
+
+  local_loop       W1 to W4: the training loop against the plain torch loop, and against its floor
+  platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
+  startup          from typing the quick start to its first round
+  instructions     instructions of the hot loop, against those kept (needs valgrind)
+
+Each runs by itself too (``python -m benchmarks.local_loop --help``). Comparison with other frameworks: ``make
+bench-peers``. Prints one table per part; --json writes all figures into a folder, a file each.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+QUICK = {"local_loop": ["--turns", "3", "--steps", "5"], "platform_cost": ["--quick"], "startup": ["--runs", "1"]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer turns and smaller workloads")
+    parser.add_argument("--json", type=Path, metavar="FOLDER")
+    arguments = parser.parse_args()
+    failed = 0
+    for name in ("local_loop", "platform_cost", "startup", "instructions"):
+        print(f"\n## {name}\n", flush=True)
+        if name == "instructions" and not shutil.which("valgrind"):
+            print("left out: valgrind is not installed")
+            continue
+        words = QUICK.get(name, []) if arguments.quick else []
+        if arguments.json:
+            arguments.json.mkdir(parents=True, exist_ok=True)
+            words = [*words, "--json", str(arguments.json / f"{name}.json")]
+        failed |= subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *words], check=False).returncode
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Instructions of the hot loop, counted by valgrind's callgrind: a figure that other work on the machine does not move.
+
+    python -m benchmarks.instructions             counts, beside those kept in benchmarks/instructions.json
+    python -m benchmarks.instructions --keep      and keeps them
+
+A change that adds more than --limit percent to a workload leaves with status 1. Counts depend on the processor
+(libraries choose their kernels by it) and on torch, so both are kept with them: where either differs nothing is
+compared, and that is said. What is counted is the difference between a short and a longer run: without imports and
+warming up.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KEPT = Path(__file__).with_suffix(".json")
+CASES = {"W1 one client": ("W1", 1), "W1 stack 4": ("W1", 4), "W4 one client": ("W4", 1)}
+SHORT, LONG = 2, 6  # batches
+
+
+def train(name: str, clients: int, steps: int) -> None:
+    """What is counted: runs in a process of its own."""
+    import torch
+
+    from benchmarks import local_loop, synthetic
+
+    torch.set_num_threads(1)
+    made = [synthetic.client(number, 64, local_loop.VOCABULARY) for number in range(clients)]
+    local_loop.engine(local_loop.TASKS[name], "cells", made)(steps)
+
+
+def count(name: str, clients: int, steps: int) -> int:
+    """Instructions of a whole process that trains so many batches."""
+    code = f"from benchmarks.instructions import train; train({name!r}, {clients}, {steps})"
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", code]
+    fixed = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(command, env=os.environ | fixed, capture_output=True, text=True, check=False)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    if done.returncode or not found:
+        raise SystemExit(f"error: valgrind could not run the loop: {done.stderr.strip().splitlines()[-1]}")
+    return int(found[1])
+
+
+def machine() -> dict[str, str]:
+    from benchmarks import measure
+
+    return {key: str(measure.machine()[key]) for key in ("cpu", "torch")}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="keep these counts as the ones to compare with")
+    parser.add_argument("--json", type=Path, help="write the counts here as well")
+    parser.add_argument("--limit", type=float, default=5.0, metavar="PERCENT")
+    arguments = parser.parse_args()
+    if not shutil.which("valgrind"):
+        print("error: valgrind is not installed", file=sys.stderr)
+        return 2
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"machine": None, "instructions": {}}
+    comparable = kept["machine"] == machine()
+    found, worse = {}, False
+    print("| workload | million instructions per client and batch | kept | change |\n| --- | --- | --- | --- |")
+    for label, (name, clients) in CASES.items():
+        each = (count(name, clients, LONG) - count(name, clients, SHORT)) / (LONG - SHORT) / clients / 1e6
+        found[label] = round(each, 2)
+        before = kept["instructions"].get(label) if comparable else None
+        change = f"{100 * (each / before - 1):+.1f} %" if before else ""
+        worse |= bool(before) and each > before * (1 + arguments.limit / 100)
+        print(f"| {label} | {each:.1f} | {before or ''} | {change} |", flush=True)
+    if not comparable:
+        why = (
+            "nothing has been kept yet" if not kept["machine"] else "the kept counts are of another processor or torch"
+        )
+        print(f"not compared: {why}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": machine(), "figures": found}, indent=1))
+    if arguments.keep:
+        KEPT.write_text(json.dumps({"machine": machine(), "instructions": found}, indent=1) + "\n")
+    return int(worse)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""From typing the quick start to its first completed round, seen from outside: files, output lines and Ray's own log.
+
+Usage: python benchmarks/startup.py [--runs 3] [--json FILE] [EXPERIMENT WORDS...]    (default: demo.yaml)
+
+Every run is `python -m platform.sweep` in a fresh folder with a Ray and an MLflow store of its own, and is interrupted
+after its first round. Seconds since the start of the process; CPU seconds are those of the command and everything it
+started until then. To compare two checkouts, name both with `--root`: they take turns.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from threading import Thread
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+POLL_SECONDS = 0.05
+LIMIT_SECONDS = 300
+CPU = "CPU seconds until then"
+
+
+class Run:
+    """One start of the command, watched until its first round."""
+
+    def __init__(self, command: list[str], root: Path) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="startup-", dir="/tmp"))  # Ray's sockets need a short path
+        environment = os.environ | {
+            "FEDTEXT_HOME": str(self.home),
+            "PYTHONPATH": str(root),
+            "PYTHONUNBUFFERED": "1",
+            "RAY_TMPDIR": str(self.home / "r"),
+        }
+        for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
+            environment.pop(name, None)
+        self.stages: dict[str, float] = {}
+        self.cpu: dict[tuple[int, float], float] = {}
+        self.names: dict[tuple[int, float], str] = {}
+        self.started = time.time()
+        self.process = subprocess.Popen(
+            command, cwd=root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.output: list[str] = []
+        self.reader = Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        """What the command says: its first line comes when everything is decided, a trial's when Tune starts it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            now = time.time() - self.started
+            self.output.append(line)
+            if re.search(r": \d+ trials?, state in", line):
+                self.stages.setdefault("everything decided, Ray joined", now)
+            if re.search(r"  started  \d+ rounds", line):
+                self.stages.setdefault("Tune has begun the first trial", now)
+            if re.search(r"  round 1/\d+  ", line):
+                self.stages.setdefault("first round shown", now)
+
+    def watch(self) -> dict[str, float]:
+        """The stages and when they were reached. Raises RuntimeError if there was no first round."""
+        found: dict[str, Callable[[], bool]] = {
+            "MLflow store opened": (self.home / "mlflow.db").exists,
+            "Ray begun": lambda: any(self.home.glob("r/ray/session_2*")),
+            "Ray's node is up": lambda: any(self.home.glob("r/ray/session_latest/sockets/raylet")),
+            "MLflow store ready": self._store_ready,
+            "first round done": lambda: any(self.home.glob("runs/*/*/checkpoint/round-*/state.json")),
+        }
+        while "first round done" not in self.stages:
+            for stage, reached in found.items():
+                if stage not in self.stages and reached():
+                    self.stages[stage] = time.time() - self.started
+            self._count()
+            if self.process.poll() is not None or time.time() - self.started > LIMIT_SECONDS:
+                raise RuntimeError(f"there was no first round:\n{''.join(self.output)}")
+            time.sleep(POLL_SECONDS)
+        self._count()
+        cpu = sum(self.cpu.values())
+        while "first round shown" not in self.stages and time.time() - self.started < LIMIT_SECONDS:
+            time.sleep(POLL_SECONDS)
+        return self.stages | self._actors() | {CPU: cpu}
+
+    def _store_ready(self) -> bool:
+        """Whether MLflow has a run: read without a lock, which might hold up the command."""
+        try:
+            with sqlite3.connect(f"file:{self.home / 'mlflow.db'}?mode=ro&immutable=1", uri=True) as database:
+                return bool(database.execute("SELECT count(*) FROM runs").fetchone()[0])
+        except sqlite3.Error:
+            return False
+
+    def _actors(self) -> dict[str, float]:
+        """When the first trial's server and the last of its clients could be called, as Ray's log has it."""
+        log = next(self.home.glob("r/ray/session_latest/logs/gcs_server.out")).read_text()
+        times = re.findall(r"\[([\d-]+ [\d:]+,\d+) .*Actor created successfully", log)
+        ready = [datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").timestamp() - self.started for text in times]
+        return {"trial's server ready": ready[0], "client actors ready": ready[-1]}
+
+    def _count(self) -> None:
+        """CPU seconds of every process so far, those that have ended with what they were last seen to have."""
+        try:
+            tree = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return
+        for process in tree:
+            try:
+                times, key = process.cpu_times(), (process.pid, process.create_time())
+                self.cpu[key] = times.user + times.system
+                self.names[key] = " ".join(process.cmdline())[:90]
+            except psutil.NoSuchProcess:
+                continue
+
+    def close(self) -> None:
+        """Interrupts the command as a person would, and ends what does not listen."""
+        tree = [process for process in psutil.process_iter() if (process.pid, process.create_time()) in self.cpu]
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        for process in tree:
+            if process.is_running():
+                process.kill()
+        self.reader.join(5)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def table(runs: list[dict[str, float]]) -> str:
+    """Markdown: each stage's median, least and most, in the order in which they were reached."""
+    stages = {name: [run[name] for run in runs] for name in runs[0] if all(name in run for run in runs)}
+    lines = ["| stage | median | min | max |", "| --- | --- | --- | --- |"]
+    for name, times in sorted(stages.items(), key=lambda item: (item[0] == CPU, statistics.median(item[1]))):
+        shown = f"**{name}**" if name == "first round done" else name
+        lines.append(f"| {shown} | {statistics.median(times):.1f} | {min(times):.1f} | {max(times):.1f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", default=["demo.yaml"], help="what follows `python -m platform.sweep`")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="every run's figures go here")
+    parser.add_argument("--root", type=Path, action="append", help="another checkout; several take turns")
+    parser.add_argument("--processes", action="store_true", help="CPU seconds of every process of the last run")
+    options = parser.parse_args()
+    roots = [path.resolve() for path in options.root or [ROOT]]
+    found: dict[str, list[dict[str, float]]] = {str(root): [] for root in roots}
+    for _ in range(options.runs):
+        for root in roots:
+            run = Run([sys.executable, "-m", "platform.sweep", *options.words], root)
+            try:
+                found[str(root)].append(run.watch())
+                if options.processes:
+                    for key, seconds in sorted(run.cpu.items(), key=lambda item: -item[1]):
+                        print(f"{seconds:6.2f}  {run.names[key]}")
+            except RuntimeError as error:
+                print(f"{root}: {error}", file=sys.stderr)
+            finally:
+                run.close()
+    for name, runs in found.items():
+        if not runs:
+            continue
+        print(f"{name}: seconds to the first round, {len(runs)} runs, {os.cpu_count()} cores\n\n{table(runs)}\n")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Corpora of made-up texts for benchmarks: words by Zipf's law, lengths log-normal, about 120 words and at most 200."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedtext import config
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import ClientData, Corpus, TokenSet
+from fedtext.models.config import RandomInit
+
+RESERVED = 2  # <pad> and <unk>
+
+
+def tokens(rng: np.random.Generator, texts: int, vocabulary: int, longest: int = 200) -> TokenSet:
+    """``texts`` texts in ids of the whole vocabulary, of two classes drawn at random."""
+    lengths = np.clip(rng.lognormal(np.log(100), 0.6, texts).astype(np.int64), 5, longest)
+    share = np.cumsum(1 / np.arange(RESERVED, vocabulary))
+    words = RESERVED + np.searchsorted(share, rng.random(lengths.sum()) * share[-1])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenSet(words.astype(np.int32), offsets, rng.integers(0, 2, texts))
+
+
+def client(number: int, texts: int, vocabulary: int, longest: int = 200) -> ClientData:
+    """A client with ``texts`` train texts in its own row numbers, and nothing to be evaluated on."""
+    made = tokens(np.random.default_rng(number), texts, vocabulary, longest)
+    words, places = np.unique(made.tokens_T, return_inverse=True)
+    rows = np.concatenate([[0], words]).astype(np.int32)
+    nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
+    train = TokenSet((places + 1).astype(np.int32), made.offsets, made.labels_N)
+    return ClientData(number, f"client{number}", rows, len(rows), train, nothing, nothing)
+
+
+def corpus(clients: int, texts: int, vocabulary: int = 50_000, longest: int = 200) -> Corpus:
+    """``clients`` clients of equal size."""
+    made = [client(number, texts, vocabulary, longest) for number in range(clients)]
+    words = ["<pad>", "<unk>", *[f"w{number}" for number in range(RESERVED, vocabulary)]]
+    return Corpus("synthetic", 2, words, made, [], f"synthetic-{clients}-{texts}-{vocabulary}-{longest}", None)
+
+
+def real(data: Path) -> list[ClientData]:
+    """The sixteen clients of FDU-MTL in ``data``."""
+    experiment = config.validate(config.read(Path("tune_spaces/kteps.yaml")))
+    drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
+    return prepare(experiment.corpus, drawn, experiment.seed, data).clients

@@ -1,0 +1,129 @@
+"""RR-LDP's client against the plain torch loop, as paired CPU time per turn: `python -m benchmarks.w2`.
+
+W2: bags of 5,000 buckets (by Zipf's law, about 110 words and at most 200 a text), dense layers 100-50-25, Adam at
+0.001, one epoch of 250 texts in batches of 32, then one-bit quantisation and randomised response of all weights.
+``naive`` is what one would write first: dense vectors through a DataLoader, torch's optimizer as it comes, copies of
+the state dict, two Bernoulli draws a tensor. ``ours`` is a worker's whole turn: resetting its memory, training, checks,
+privacy, and the payload's bytes. Variants take turns; figures are medians over the turns, ratios paired turn by turn.
+"""
+
+import argparse
+import copy
+import itertools
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.measure import ENVIRONMENT, paired, spread, table, write
+
+if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
+    os.execve(sys.executable, [sys.executable, "-m", "benchmarks.w2", *sys.argv[1:]], os.environ | ENVIRONMENT)
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks import synthetic
+from fedtext.corpora.types import ClientData
+from fedtext.experiment import Experiment
+from fedtext.layout import Layout
+from fedtext.parameters import initial
+from fedtext.worker import Worker
+
+CLIENTS, TEXTS, VOCABULARY, BATCH, LR, Q, EPSILON = 10, 250, 5_000, 32, 0.001, 0.001, 1.0
+
+
+def dense(client: ClientData) -> TensorDataset:
+    """The client's texts as vectors of zeros and ones."""
+    vectors, tokens = torch.zeros(len(client.train), VOCABULARY), client.train
+    for text in range(len(tokens)):
+        vectors[text, client.rows_R[tokens.tokens_T[tokens.offsets[text] : tokens.offsets[text + 1]]]] = 1
+    return TensorDataset(vectors, torch.from_numpy(tokens.labels_N))
+
+
+def respond(delta: Tensor) -> Tensor:
+    """Quantisation and randomised response, a draw each."""
+    bits = torch.bernoulli((delta.clamp(-Q, Q) + Q) / (2 * Q))
+    kept = torch.bernoulli(torch.full_like(bits, 1 - 1 / (1 + math.exp(EPSILON))))
+    return bits * kept + (1 - bits) * (1 - kept)
+
+
+def naive(clients: list[ClientData]) -> Callable[[int], None]:
+    data = [dense(client) for client in clients]
+    torch.manual_seed(0)
+    layers = [nn.Linear(VOCABULARY, 100), nn.ReLU(), nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 25), nn.ReLU()]
+    server, count = nn.Sequential(*layers, nn.Linear(25, 2)), itertools.count()
+
+    def run(turns: int) -> None:
+        for at in itertools.islice(count, turns):
+            model = copy.deepcopy(server)
+            before = copy.deepcopy(server.state_dict())
+            optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+            for vectors_BV, labels_B in DataLoader(data[at % len(data)], BATCH, shuffle=True):
+                optimizer.zero_grad()
+                cross_entropy(model(vectors_BV), labels_B).backward()
+                optimizer.step()
+            {name: respond(after - before[name]) for name, after in model.state_dict().items()}
+
+    return run
+
+
+def ours(clients: list[ClientData]) -> Callable[[int], None]:
+    experiment = Experiment.model_validate(
+        {
+            "name": "w2",
+            "corpus": "demo",
+            "model": "bag",
+            "method": "fedavg",
+            "uplink": [{"quantize": {"q": Q}}, {"randomized_response": {"epsilon": EPSILON}}],
+            "training": {"local_epochs": 1, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": LR}},
+        }
+    )
+    shared, private = initial(experiment, synthetic.corpus(0, 0, VOCABULARY))
+    worker = Worker(experiment, 2, VOCABULARY, clients, private)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    count = itertools.count()
+
+    def run(turns: int) -> None:
+        for at in itertools.islice(count, turns):
+            (reply,) = worker.train(flat, at, [at % len(clients)])
+            assert not reply.error, reply.error
+
+    return run
+
+
+def variants() -> dict[str, Callable[[int], None]]:
+    """Each makes so many clients' turns."""
+    clients = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(CLIENTS)]
+    return {"naive": naive(clients), "ours": ours(clients)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=10, help="in each turn")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    made = variants()
+    found: dict[str, list[float]] = {name: [] for name in made}
+    for turn in range(arguments.turns + 1):
+        for name, run in made.items():
+            start = time.process_time()
+            run(arguments.clients)
+            if turn:  # the first one warms up
+                found[name].append(1000 * (time.process_time() - start) / arguments.clients)
+    rows = [
+        {"variant": name, "CPU ms / client": spread(values), "times naive": paired(found["naive"], values)}
+        for name, values in found.items()
+    ]
+    print(table(rows))
+    write(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()

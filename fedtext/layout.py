@@ -1,0 +1,47 @@
+"""Named tensors laid end to end in one flat float32 buffer: what is broadcast, checkpointed and aggregated."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.models.recurrent import TABLE
+
+ALIGN = 16  # floats: every tensor starts on a cache line, wherever the ones before it end
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Layout:
+    """Where each tensor of ``shapes`` lies in a flat buffer of ``size`` floats."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = dict(shapes)
+        self.starts: dict[str, int] = {}
+        self.size = 0
+        for name, shape in self.shapes.items():
+            self.starts[name] = self.size
+            self.size += -(-prod(shape) // ALIGN) * ALIGN
+
+    def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The named tensors as views into ``flat``."""
+        return {
+            name: flat[self.starts[name] : self.starts[name] + prod(shape)].reshape(shape)
+            for name, shape in self.shapes.items()
+        }
+
+    def places(self) -> list[tuple[str, int, tuple[int, ...]]]:
+        """(name, start, shape) of each tensor."""
+        return [(name, self.starts[name], shape) for name, shape in self.shapes.items()]
+
+    def pack(self, tensors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+        """A new flat buffer that holds copies of ``tensors``."""
+        flat = np.zeros(self.size, np.float32)
+        for name, view in self.views(flat).items():
+            view[...] = tensors[name]
+        return flat
+
+    def with_rows(self, rows: int) -> "Layout":
+        """The same tensors with ``rows`` rows in the embedding table."""
+        return Layout({n: (rows, *s[1:]) if n == TABLE else s for n, s in self.shapes.items()})

@@ -1,0 +1,34 @@
+"""One random bit in the place of each number (RR-LDP paper, equation 3)."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.mechanisms.base import Mechanism, Tensors
+from fedtext.mechanisms.draws import bernoulli
+
+
+class Quantize(Mechanism):
+    """Clips each number v to [-q, q] and sends a bit that is 1 with probability (v + q) / 2q. The server reads 1 as q
+    and 0 as -q: the clipped number, in expectation. By itself it guarantees nothing: at -q and q the bit is certain."""
+
+    name: Literal["quantize"] = "quantize"
+    q: float = Field(0.001, gt=0, description="with Adam about its lr, by which a step moves each weight")
+    randomises = True
+    bits = True
+
+    def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
+        return self.draw(delta, 0.0, rng)
+
+    def draw(self, delta: Tensors, flip: float, rng: np.random.Generator) -> Tensors:
+        """The bits, each then flipped with this probability: their chances of being 1 are drawn together by 1 - 2 flip,
+        and there is one draw for both."""
+        slope = (1 - 2 * flip) / (2 * self.q)
+        return {name: bernoulli(tensor, slope, 0.5, flip, 1 - flip, rng) for name, tensor in delta.items()}
+
+    def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
+        q = np.float32(self.q)
+        return {name: tensor * (2 * q) - q for name, tensor in sent.items()}

@@ -1,0 +1,46 @@
+"""Randomised response (Warner 1965; RR-LDP paper, equations 4 and 5)."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.mechanisms.base import Mechanism, Step, Tensors
+from fedtext.mechanisms.draws import bernoulli
+from fedtext.mechanisms.quantize import Quantize
+
+
+class RandomizedResponse(Mechanism):
+    """Flips each bit with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private: each
+    bit by itself. A client's whole update has as many bits as it has numbers, and each of them adds its epsilon.
+
+    The server's half is unbiased. With c = (e^epsilon - 1) / (e^epsilon + 1) a sent bit has the expectation
+    1 / (1 + e^epsilon) + c bit, so that it divides by c; equation 5 as printed multiplies, which is no correction.
+    Behind ``quantize`` a number is then read as q / c or -q / c, with variance q^2 / c^2 - v^2.
+    """
+
+    name: Literal["randomized_response"] = "randomized_response"
+    epsilon: float = Field(1.0, gt=0, le=16, description="of each bit; beyond 16 a flip is rarer than draws can tell")
+    randomises = True
+    bits = True
+    follows = "quantize"
+
+    @property
+    def flip(self) -> float:
+        """The probability of a flip."""
+        return 1 / (1 + math.exp(self.epsilon))
+
+    def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
+        flip = self.flip
+        return {name: bernoulli(bits, 1 - 2 * flip, flip, flip, 1 - flip, rng) for name, bits in delta.items()}
+
+    def behind(self, before: Mechanism) -> Step:
+        assert isinstance(before, Quantize)
+        return lambda delta, received, rng: before.draw(delta, self.flip, rng)
+
+    def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
+        flip, c = np.float32(self.flip), np.float32(math.tanh(self.epsilon / 2))
+        return {name: (tensor - flip) / c for name, tensor in sent.items()}

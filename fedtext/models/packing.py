@@ -1,0 +1,158 @@
+"""Where the tokens of a stack's batches lie when packed for the recurrent loop.
+
+Texts are sorted by length, so that step t holds only texts that have a t-th token. The reverse direction reads every
+text from its own end, hence both directions work on the same texts at every step; a *lane* is one direction of one
+client. All lanes go through the loop together, each step on one contiguous block of memory. Where clients are stacked,
+a step is as wide as it is for the client with the most texts of that length; what the others have there is padding: it
+is computed on, but nothing reads it, and its gradient is exactly zero.
+
+Legend: C clients, B texts of a batch, T steps, S token places of a client (its tokens and padding), K directions,
+L = C x K lanes, P = L x S rows, ordered by step, then lane, then text; U words that a client's batch touches.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The packing of C batches. Every index is into the rows of all clients together."""
+
+    directions: int
+    texts: int
+    sizes_T: list[int]  # texts in each step, for every lane
+    rows_LS: Ints  # the row of each lane's token places
+    before_LS: Ints  # the row one step earlier, for all places after the first step
+    place_LS: Ints  # the token place, in the text's own order, that each lane reads there
+    step_S: Ints
+    text_CS: Ints  # the text of each token place; B where there is padding
+    last_CB: Ints  # the token place of each text's last token
+    device: torch.device
+
+    @staticmethod
+    def of(lengths_CB: Ints, directions: int, device: torch.device) -> "Packing":
+        """The packing of texts of these lengths (all at least 1)."""
+        clients, texts = lengths_CB.shape
+        order_CB = np.argsort(-lengths_CB, axis=1, kind="stable")
+        sorted_CB = np.take_along_axis(lengths_CB, order_CB, 1)
+        widest_B = sorted_CB.max(0)
+        steps = int(widest_B[0])
+        sizes_T = texts - np.cumsum(np.bincount(widest_B, minlength=steps + 1))[:steps]
+        starts_T = np.cumsum(sizes_T) - sizes_T
+        step_S = np.repeat(np.arange(steps), sizes_T)
+        slot_S = np.arange(len(step_S)) - starts_T[step_S]
+        left_CS = sorted_CB[:, slot_S] - 1 - step_S  # tokens of the same text that are still to come
+        padding_CS = left_CS < 0
+        text_CS = np.where(padding_CS, texts, order_CB[:, slot_S])
+        mirrored_CS = np.where(padding_CS, np.arange(len(step_S)), starts_T[left_CS] + slot_S)
+        last_CB = np.empty_like(order_CB)
+        np.put_along_axis(last_CB, order_CB, starts_T[sorted_CB - 1] + np.arange(texts), 1)
+
+        lanes = clients * directions
+        lane_L1 = np.arange(lanes)[:, None]
+        rows_LS = lanes * starts_T[step_S] + lane_L1 * sizes_T[step_S] + slot_S
+        earlier_S = step_S[texts:] - 1
+        before_LS = lanes * starts_T[earlier_S] + lane_L1 * sizes_T[earlier_S] + slot_S[texts:]
+        forward_CS = np.broadcast_to(np.arange(len(step_S)), mirrored_CS.shape)
+        place_CKS = np.stack([forward_CS, mirrored_CS][:directions], 1)
+        return Packing(
+            directions,
+            texts,
+            sizes_T.tolist(),
+            rows_LS,
+            before_LS,
+            place_CKS.reshape(lanes, -1),
+            step_S,
+            text_CS,
+            last_CB,
+            device,
+        )
+
+    @property
+    def clients(self) -> int:
+        return len(self.text_CS)
+
+    @property
+    def lanes(self) -> int:
+        return len(self.rows_LS)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """(steps, texts) of each stretch of steps that are equally wide."""
+        sizes = np.asarray(self.sizes_T)
+        ends = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))
+        return [(int(b - a), int(sizes[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def blocks(self, rows_PX: Tensor) -> list[Tensor]:
+        """``rows_PX`` cut into its runs, each steps x L x texts x X."""
+        spans = [steps * self.lanes * texts for steps, texts in self.runs]
+        pieces = rows_PX.split(spans)
+        return [p.unflatten(0, (steps, self.lanes, -1)) for p, (steps, _) in zip(pieces, self.runs, strict=True)]
+
+    def steps(self, rows_PX: Tensor) -> list[Tensor]:
+        """``rows_PX`` cut into its steps, each L x texts x X. All at once: to cut them one by one would cost as much as
+        to compute on them."""
+        return [step for block in self.blocks(rows_PX) for step in block.unbind(0)]
+
+    @cached_property
+    def by_lane(self) -> Tensor:
+        """All rows in lane order, L x S, flat."""
+        return self._tensor(self.rows_LS)
+
+    @cached_property
+    def before(self) -> Tensor:
+        """For all rows after the first step, the row of the step before."""
+        first = self.lanes * self.sizes_T[0]
+        ordered = np.empty(self.rows_LS.size - first, np.int64)
+        ordered[self.rows_LS[:, self.sizes_T[0] :] - first] = self.before_LS
+        return self._tensor(ordered)
+
+    def source(self, inputs_CS: Ints, rows: int) -> Tensor:
+        """For each row, P, which of the projected inputs it takes: every client has ``rows`` inputs, of which a token
+        place takes the one named by ``inputs_CS``, and there is one projection per input and direction."""
+        lane_L1 = np.arange(self.lanes)[:, None]
+        client_L1, direction_L1 = lane_L1 // self.directions, lane_L1 % self.directions
+        taken_LS = (client_L1 * rows + inputs_CS[client_L1, self.place_LS]) * self.directions + direction_L1
+        return self._in_row_order(taken_LS)
+
+    @cached_property
+    def deep_source(self) -> Tensor:
+        """The same where there is one input per token place: every layer after the first."""
+        places = self.text_CS.shape[1]
+        return self.source(np.broadcast_to(np.arange(places), self.text_CS.shape), places)
+
+    @cached_property
+    def text_rows(self) -> Tensor:
+        """For each row, P, lane x (B + 1) + text, for sums over texts; padding goes to text B."""
+        lane_L1 = np.arange(self.lanes)[:, None]
+        read_LS = self.text_CS[lane_L1 // self.directions, self.place_LS]
+        return self._in_row_order(lane_L1 * (self.texts + 1) + read_LS)
+
+    @cached_property
+    def token_rows(self) -> Tensor:
+        """Rows of all directions, side by side, for each client and token place: C x S x K, flat."""
+        inverse_LS = np.empty_like(self.place_LS)  # mirroring undoes itself
+        np.put_along_axis(inverse_LS, self.place_LS, self.rows_LS, 1)
+        return self._tensor(inverse_LS.reshape(self.clients, self.directions, -1).transpose(0, 2, 1))
+
+    @cached_property
+    def last_rows(self) -> Tensor:
+        """Rows of all directions after a text's last step, for each client and text: C x B x K, flat."""
+        rows_CKS = self.rows_LS.reshape(self.clients, self.directions, -1)
+        rows_CKB = np.take_along_axis(rows_CKS, self.last_CB[:, None], 2)
+        return self._tensor(rows_CKB.transpose(0, 2, 1))
+
+    def _in_row_order(self, values_LS: Ints) -> Tensor:
+        ordered_P = np.empty(self.rows_LS.size, np.int64)
+        ordered_P[self.rows_LS] = values_LS
+        return self._tensor(ordered_P)
+
+    def _tensor(self, values: Ints) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).reshape(-1).to(self.device)

@@ -1,0 +1,48 @@
+"""How many clients are trained side by side: what ``training.stack`` comes down to, and why."""
+
+from fedtext.experiment import Experiment
+from fedtext.models.config import BagClassifier
+
+WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
+NARROW = 128  # hidden units up to which one client's products are too small to fill a core
+ACTORS = 16  # blocks that are left, so that as many actors find work
+
+
+def engine_reason(experiment: Experiment) -> str:
+    """The engine that trains the clients, and why."""
+    if isinstance(experiment.model, BagClassifier):
+        return "engine reference: model bag has no recurrent layers"
+    if experiment.training.engine != "auto":
+        return f"engine {experiment.engine}, as configured"
+    return f"engine {experiment.engine}: it has a {experiment.model.name}'s steps, and equals torch's to rounding"
+
+
+def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
+    """(clients per stack, a sentence that says why).
+
+    Stacks are blocks of consecutive client ids, wherever they are hosted. The choice looks at the experiment only and
+    never at the cluster: the last bits of a result depend on who is stacked with whom.
+    """
+    asked, model = experiment.training.stack, experiment.model
+    if asked != "auto":
+        return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
+    if isinstance(model, BagClassifier):
+        return 1, "clients one by one: a bag's table fills the caches by itself"
+    if experiment.engine == "reference":
+        return 1, "clients one by one: the reference engine knows no stacks"
+    if experiment.method.reads_table:
+        return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
+    if model.hidden > NARROW:
+        return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
+    cohort = 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))
+    if cohort == 1:
+        return 1, "one client trains"
+    size = 1
+    while size < WIDEST and cohort // (2 * size) >= ACTORS:
+        size *= 2
+    if size == 1:
+        return 1, (
+            f"clients one by one: {cohort} a round leave no more than {cohort} actors anything to do; on fewer actors "
+            f"training.stack={min(WIDEST, max(2, cohort // 2))} is faster"
+        )
+    return size, f"stacks of {size}: {cohort} clients a round are enough for that"

@@ -1,0 +1,168 @@
+"""Embedding tables in training. A batch touches a few hundred rows of a table of thousands.
+
+With SGD the others have no gradient, yet momentum keeps moving them. Their steps need not be made one by one: after k
+steps without a gradient the velocity is m^k v, and the row has moved by -lr (m + m^2 + ... + m^k) v. A row is brought
+up to date when a batch touches it, and all rows at the end. Adam has no such closed form (its epsilon stands in the
+way): its tables are stepped whole.
+
+Legend: C clients of a stack, N rows of all clients' tables, R rows of one, U words of a batch, D embedding.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtext.models.packing import Ints
+from fedtext.training.stack import Stack
+
+
+class Tables(Protocol):
+    """The embedding tables of a stack's clients while they are trained."""
+
+    def reset(self) -> None:
+        """Starts anew with the clients that the stack now seats."""
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        """What the loss is given in the table's place, a leaf: the whole table, or ``words``' rows of each client, with
+        a leading axis if there are several."""
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        """One step along the gradient with respect to what ``begin`` gave."""
+
+    def finish(self) -> None:
+        """Makes every row what it should be by now."""
+
+    def state(self, client: int) -> dict[str, Tensor]:
+        """What the optimizer remembers of a client's table, by kind."""
+
+
+Advance = Callable[[list[Tensor], list[Tensor], dict[str, list[Tensor]], list[Tensor]], None]
+
+
+class WholeTable:
+    """The loss is given all rows."""
+
+    def __init__(self, stack: Stack, kinds: Sequence[str], advance: Advance) -> None:
+        self.stack, self.kinds, self.advance = stack, kinds, advance
+        self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
+
+    def reset(self) -> None:
+        stack, shape = self.stack, self.stack.table_ND.shape
+        self.tables = stack.tables(stack.table_ND)
+        zeros = {kind: stack.workspace.take(f"table/{kind}", *shape).zero_() for kind in self.kinds}
+        self.memory = {kind: stack.tables(tensor) for kind, tensor in zeros.items()}
+        for step in self.steps:
+            step.zero_()
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        assert len(clients) == 1, "whole tables differ in size: their clients are trained one by one"
+        return self.tables[clients.start].detach().requires_grad_()
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        self._advance(clients, [grad.contiguous()])
+
+    def _advance(self, clients: range, grads: list[Tensor]) -> None:
+        chosen = slice(clients.start, clients.stop)
+        memory = {kind: tables[chosen] for kind, tables in self.memory.items()}
+        self.advance(self.tables[chosen], grads, memory, self.steps[chosen])
+
+    def finish(self) -> None:
+        pass
+
+    def state(self, client: int) -> dict[str, Tensor]:
+        return {kind: tables[client] for kind, tables in self.memory.items()} | {"step": self.steps[client]}
+
+
+class CutTables(WholeTable):
+    """The loss is given the batch's rows; all rows are stepped."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.grad_ND = self.stack.workspace.take("table/gradient", *self.stack.table_ND.shape).zero_()
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        self.rows = _rows(self.stack, clients, words)
+        return _leaf(self.stack.table_ND.index_select(0, self.rows), clients)
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        self.grad_ND.index_copy_(0, self.rows, grad.reshape(len(self.rows), -1))
+        self._advance(clients, self.stack.tables(self.grad_ND)[clients.start : clients.stop])
+        self.grad_ND.index_fill_(0, self.rows, 0)
+
+
+class TouchedRows:
+    """SGD: the loss is given the batch's rows, and each row's steps are made when it is next looked at."""
+
+    def __init__(self, stack: Stack, lr: float, momentum: float) -> None:
+        self.stack, self.lr = stack, lr
+        table_ND = stack.table_ND
+        # m^k, and lr (m + ... + m^k), for k up to where m^k has died away
+        tiny = math.log(torch.finfo(table_ND.dtype).smallest_normal)
+        k = np.arange(3 + (int(tiny / math.log(momentum)) if momentum else 0))
+        powers = np.power(momentum, k) * (k < k[-2])
+        moves = lr * momentum / (1 - momentum) * (1 - powers)
+        self.decay_K1, self.move_K1 = (torch.from_numpy(x)[:, None].to(table_ND) for x in (powers, moves))
+
+    def reset(self) -> None:
+        take, table_ND = self.stack.workspace.take, self.stack.table_ND
+        self.velocity_ND = take("table/momentum_buffer", *table_ND.shape).zero_()
+        self.made_N = take("table/made", len(table_ND), dtype=torch.int64).zero_()
+        self.steps_C = np.zeros(self.stack.clients, np.int64)
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        self.rows = _rows(self.stack, clients, words)
+        counts = torch.from_numpy(np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients)))
+        self.counts = counts.to(self.rows.device)
+        self.fetched, self.velocity, self.missed = self._fetch(self.rows, self.counts)
+        return _leaf(self.fetched, clients)
+
+    def _fetch(self, rows: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A copy of these rows as they stand after so many steps, their velocities as they last were, and how many
+        steps ago that was."""
+        missed = (steps - self.made_N.index_select(0, rows)).clamp_(0, len(self.decay_K1) - 2)
+        velocity = self.velocity_ND.index_select(0, rows)
+        fetched = self.stack.table_ND.index_select(0, rows)
+        fetched.addcmul_(velocity, self.move_K1.index_select(0, missed), value=-1)
+        return fetched, velocity, missed
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        decay = self.decay_K1.index_select(0, self.missed + 1)
+        velocity = torch.addcmul(grad.reshape(self.velocity.shape), self.velocity, decay)
+        self.velocity_ND.index_copy_(0, self.rows, velocity)
+        self.stack.table_ND.index_copy_(0, self.rows, self.fetched.add_(velocity, alpha=-self.lr))
+        self.made_N.index_copy_(0, self.rows, self.counts + 1)
+        self.steps_C[clients.start : clients.stop] += 1
+
+    def finish(self) -> None:
+        counts = [np.full(len(table), steps) for table, steps in zip(self._tables(), self.steps_C, strict=True)]
+        steps_N = torch.from_numpy(np.concatenate(counts)).to(self.made_N.device)
+        behind = torch.nonzero(self.made_N[: len(steps_N)] < steps_N).squeeze(1)
+        steps = steps_N.index_select(0, behind)
+        fetched, velocity, missed = self._fetch(behind, steps)
+        self.stack.table_ND.index_copy_(0, behind, fetched)
+        self.velocity_ND.index_copy_(0, behind, velocity.mul_(self.decay_K1.index_select(0, missed)))
+        self.made_N.index_copy_(0, behind, steps)
+
+    def _tables(self) -> list[Tensor]:
+        return self.stack.tables(self.stack.table_ND)
+
+    def state(self, client: int) -> dict[str, Tensor]:
+        return {"momentum_buffer": self.stack.tables(self.velocity_ND)[client]}
+
+
+def _rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
+    """The words' rows in ``stack.table_ND``, client by client, each padded to as many as the longest has."""
+    rows_CU = np.empty((len(words), max(map(len, words))), np.int64)
+    for rows_U, client, words_U in zip(rows_CU, clients, words, strict=True):
+        rows_U[: len(words_U)] = stack.starts[client] + words_U
+        rows_U[len(words_U) :] = stack.starts[-1] + client
+    return torch.from_numpy(rows_CU.reshape(-1)).to(stack.table_ND.device)
+
+
+def _leaf(rows_MD: Tensor, clients: range) -> Tensor:
+    shaped_CUD = rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
+    return shaped_CUD.detach().requires_grad_()

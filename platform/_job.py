@@ -1,0 +1,29 @@
+"""What a command has decided before its first trial starts."""
+
+from dataclasses import dataclass
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+
+from actors import placement
+from dashboards.store import Store
+from fedtext.corpora.types import Corpus
+from fedtext.experiment import Experiment
+from tune_spaces.cases import Case
+
+
+@dataclass(frozen=True)
+class Job:
+    """``corpora`` are by what they depend on (key), ``plans`` by case, ``nodes`` are the cluster's resources."""
+
+    sweep: bool
+    experiment: Experiment
+    cases: list[Case]
+    corpora: dict[str, Corpus]
+    plans: dict[str, placement.Plan]
+    nodes: list[dict[str, float]]
+    store: Store
+    folder: RunFolder
+
+
+def key(experiment: Experiment) -> str:
+    """What an encoded corpus depends on: cases that agree in it share one."""
+    return f"{experiment.corpus!r} {experiment.model.embedding!r} {experiment.seed}"

@@ -1,0 +1,104 @@
+"""The trials of a job: run by Tune, recorded in MLflow, shown while they run, and their table at the end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from platform._job import Job, key  # type: ignore[import-not-found]
+
+from actors import sweep as tune_sweep
+from actors.fleet import Shipment, ship
+from actors.trial import Assignment
+from dashboards import store as mlflow_store
+from dashboards.callback import TrialCallback
+from dashboards.progress import progress
+from dashboards.table import best, print_table
+from dashboards.tracking import Tracker
+from dashboards.trial import About, Dataset, Outcome
+from fedtext.checkpoint import history
+from fedtext.disclosure import reveals
+from fedtext.fleet import participants
+from fedtext.training.choice import engine_reason, stack_size
+from tune_spaces.cases import Case
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(job: Job) -> int:
+    """Exit status 0 if every trial ended well, 1 if one did not."""
+    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
+    outcomes = _run(job, tracker)
+    tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
+    print_table(job.cases, outcomes, tune.metric, tune.direction)
+    print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if job.sweep else None))
+    if left:
+        print(f"{left} trials have not ended: --resume {job.folder.path.name} continues them")
+    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+
+
+def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
+    total = {name: sum(node.get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
+    return {"cluster.nodes": str(len(nodes))} | {f"cluster.{n.lower()}s": f"{v:g}" for n, v in total.items()}
+
+
+def _about(case: Case, job: Job) -> About:
+    """What MLflow is to know of a trial beyond its experiment."""
+    corpus, plan = job.corpora[key(case.experiment)], job.plans[case.id]
+    tags = {f"reveals.{n}": said for n, said in enumerate(reveals(case.experiment))}
+    size, why = stack_size(case.experiment, len(participants(case.experiment, corpus)))
+    tags |= {"engine": case.experiment.engine, "engine.why": engine_reason(case.experiment)}
+    tags |= {"stack": str(size), "stack.why": why}
+    tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}
+    profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)}
+    for split in ("train", "validation", "test"):
+        profile[split] = sum(len(getattr(client, split)) for client in corpus.clients)
+    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
+
+
+def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
+    """Runs the trials under a live display and in MLflow; how each of them ended."""
+    tune = job.experiment.tune
+    with progress(job.cases) as display:
+        callback = TrialCallback(
+            job.cases,
+            tracker,
+            display,
+            history=lambda case: history(job.folder.case(case) / "checkpoint"),
+            about=lambda case: _about(case, job),
+            on_end=job.folder.record,
+        )
+        try:
+            tracker.open()
+            _train(job, callback)
+        finally:
+            outcomes = callback.outcomes
+            winner = best(job.cases, outcomes, tune.metric, tune.direction)
+            whole = len(outcomes) == len(job.cases)
+            tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
+    return outcomes
+
+
+def _train(job: Job, callback: TrialCallback) -> None:
+    """The trials that have not ended yet, through Tune."""
+    experiment, ended = job.experiment, job.folder.ended()
+    reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
+    baselines = [case.id for case in job.cases if case.baseline]
+    order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
+    if isinstance(order, tune_sweep.SparingASHA):
+        order.remember({case: rows for case, rows in reached.items() if rows})
+    for case_id, status in ended.items():
+        callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
+    shipments: dict[tuple[str, bool], Shipment] = {}
+    assignments = {}
+    for case in job.cases:
+        if case.id in ended:
+            continue
+        depends = (key(case.experiment), case.experiment.method.pooled)
+        if depends not in shipments:
+            shipments[depends] = ship(case.experiment, job.corpora[depends[0]])
+        folder = job.folder.case(case.id)
+        assignments[case.id] = Assignment(case.experiment, shipments[depends], job.plans[case.id], folder)
+    if not assignments:
+        return
+    concurrent = experiment.tune.concurrent
+    if concurrent == "auto":
+        concurrent = min(plan.trials for plan in job.plans.values())
+    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, experiment.resources.max_restarts)

@@ -1,0 +1,171 @@
+"""The bag of words: equal to a dense network on vectors of zeros and ones, and at home in every method."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.corpora.types import TokenSet
+from fedtext.experiment import SGD, Adam
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
+from fedtext.methods import METHODS, FedAvg
+from fedtext.methods.base import Batch, Model
+from fedtext.models.config import BagClassifier, RecurrentClassifier
+from fedtext.models.recurrent import TABLE, Parts
+from fedtext.parameters import initial
+from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.choice import stack_size
+from fedtext.training.local import Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
+from tests import tiny
+
+CPU, ROWS, TEXTS = torch.device("cpu"), 40, 50
+BAG: dict[str, Any] = {"name": "bag", "embedding": {"dim": 6}, "hidden": [5, 4]}
+BAG_CONFIG = BagClassifier.model_validate(BAG)
+
+
+def texts() -> tuple[TokenSet, np.ndarray]:
+    """Texts with repeated words, and the same as vectors of zeros and ones."""
+    tokens = tiny.token_set(np.random.default_rng(0), TEXTS, 1, ROWS, longest=20)
+    vectors = np.zeros((TEXTS, ROWS))
+    for text in range(TEXTS):
+        vectors[text, tokens.tokens_T[tokens.offsets[text] : tokens.offsets[text + 1]]] = 1
+    return tokens, vectors
+
+
+@pytest.mark.parametrize("optimizer", [SGD(lr=0.1), Adam(lr=0.01)], ids=["sgd", "adam"])
+def test_an_epoch_equals_that_of_the_dense_network(optimizer: SGD | Adam) -> None:
+    tokens, vectors = texts()
+    method = FedAvg()
+    torch.manual_seed(0)
+    network = method.network(Parts(BAG_CONFIG, classes=2)).double()
+    drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    drawn[TABLE] = torch.randn(ROWS, 6, dtype=torch.float64)
+    stack = Stack(Layout({n: tuple(t.shape) for n, t in drawn.items()}), [ROWS], Workspace(CPU, torch.float64))
+    ours = stack.tensors(0)
+    for name, tensor in ours.items():
+        tensor.copy_(drawn[name])
+    sizes = [(ROWS, 6), (6, 5), (5, 4), (4, 2)]
+    layers: list[nn.Module] = [layer for wide, narrow in sizes for layer in (nn.Linear(wide, narrow), nn.ReLU())]
+    dense = nn.Sequential(*layers[:-1]).double()
+    names = [TABLE, "encoder.bias", *(f"head.{n}.{part}" for n in range(3) for part in ("weight", "bias"))]
+    for name, parameter in zip(names, dense.parameters(), strict=True):
+        parameter.data = drawn[name].T.clone() if name == TABLE else drawn[name].clone()
+    parameters = list(dense.parameters())
+    plain = (
+        torch.optim.Adam(parameters, lr=optimizer.lr)
+        if isinstance(optimizer, Adam)
+        else torch.optim.SGD(parameters, lr=optimizer.lr, momentum=optimizer.momentum)
+    )
+    order, losses = list(shuffled(TEXTS, 8, 1, 0, 1, 0)), []
+    for chosen in order:
+        plain.zero_grad()
+        loss = cross_entropy(dense(torch.from_numpy(vectors[chosen])), torch.from_numpy(tokens.labels_N[chosen]))
+        loss.backward()
+        plain.step()
+        losses.append(len(chosen) * loss.item())
+    work = Work(Texts(tokens, ROWS, as_sets=True), order)
+    made = LocalOptimizer(optimizer, stack, optimizer.lr)
+    (outcome,) = train(Problem(method, network, {}), Assembler(None, False, CPU), made, [work])
+    assert outcome.loss == pytest.approx(sum(losses) / TEXTS, rel=1e-9)
+    for name, parameter in zip(names, parameters, strict=True):
+        expected = parameter.detach().T if name == TABLE else parameter.detach()
+        assert not torch.equal(ours[name], drawn[name])
+        assert torch.allclose(ours[name], expected, rtol=1e-9, atol=1e-12), name
+    assert torch.equal(ours[TABLE][0], drawn[TABLE][0]), "nothing is learnt of <pad>"
+
+
+def test_the_gradient_passes_torchs_own_check_and_stops_at_a_texts_length() -> None:
+    """With numbers beyond a text's length that no table has."""
+    torch.manual_seed(1)
+    network = FedAvg().network(Parts(BAG_CONFIG, classes=3)).double()
+    named = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
+    named[TABLE] = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
+    lengths_B = torch.tensor([3, 1, 5, 2])
+    tokens_BT = torch.stack([torch.randperm(10)[:5] + 1 for _ in lengths_B])
+    tokens_BT[torch.arange(5) >= lengths_B[:, None]] = 999
+
+    def logits(*values: torch.Tensor) -> torch.Tensor:
+        batch = Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1]))
+        return Model(network, dict(zip(named, values, strict=True)))(batch)
+
+    assert torch.autograd.gradcheck(logits, tuple(named.values()))
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["bag", "bigru"])
+def test_an_optimizer_that_is_recalled_goes_on_as_if_it_had_not_stopped(cut: bool) -> None:
+    """The steps of the table are remembered too: Adam's first ones are larger."""
+    config = RecurrentClassifier.model_validate({"embedding": {"dim": 6}, "hidden": 3}) if cut else BAG_CONFIG
+    torch.manual_seed(0)
+    network = FedAvg().network(Parts(config, classes=2)).double()
+    drawn = {n: p.detach() for n, p in network.named_parameters()} | {TABLE: torch.randn(ROWS, 6).double()}
+    data, order = Texts(texts()[0], ROWS, as_sets=not cut), list(shuffled(TEXTS, 8, 1, 0, 1, 0))
+    problem, assembler = Problem(FedAvg(), network, {}), Assembler(2 if cut else None, cut, CPU)
+    ends = []
+    for parts in ([order], [order[:3], order[3:]]):
+        stack = Stack(Layout({n: tuple(t.shape) for n, t in drawn.items()}), [ROWS], Workspace(CPU, torch.float64))
+        for name, tensor in stack.tensors(0).items():
+            tensor.copy_(drawn[name])
+        state: dict[str, torch.Tensor] = {}
+        for part in parts:
+            optimizer = LocalOptimizer(Adam(lr=0.01), stack, 0.01, cut)
+            optimizer.recall(0, state)
+            train(problem, assembler, optimizer, [Work(data, part)])
+            state = {name: tensor.clone() for name, tensor in optimizer.state(0).items()}
+        ends.append(stack.tensors(0))
+    for name, tensor in ends[0].items():
+        assert torch.equal(ends[1][name], tensor), name
+
+
+def test_a_text_is_the_set_of_its_words() -> None:
+    tokens = TokenSet(np.array([3, 1, 3, 3, 2, 2], np.int32), np.array([0, 4, 5, 6]), np.array([0, 1, 0]))
+    made = Texts(tokens, 4, as_sets=True)
+    assert made.lengths_N.tolist() == [2, 1, 1]
+    assert made.padded_NT.tolist() == [[1, 3], [2, 0], [2, 0]]
+    assert made.labels_N.tolist() == [0, 1, 0]
+
+
+def final(**changes: Any) -> tuple[bytes, list[Any]]:
+    experiment, corpus = tiny.experiment(**({"model": BAG} | changes)), tiny.corpus()
+    shared, private = initial(experiment, corpus)
+    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    return federation.flat.tobytes(), [row["clients"] for row in federation.run()], federation.flat.tobytes()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_a_bag_with_own_rows_or_all(method: str) -> None:
+    before, scores, after = final(method=method)
+    assert (before == after) == (method == "local_only")
+    assert len(scores[-1]) == 3
+    engines = ({"training": tiny.TRAINING | {"engine": engine}} for engine in ("reference", "auto"))
+    for changes in ({"wire": {"rows": "all"}}, *engines):
+        assert final(method=method, **changes) == (before, scores, after)
+
+
+def test_dropout_of_a_bag_strikes_in_training_only_and_follows_the_seed() -> None:
+    whole, thinned, again = (final(model=BAG | {"dropout": share}) for share in (0, 0.5, 0.5))
+    assert whole != thinned
+    assert thinned == again
+
+
+def test_bags_are_trained_one_by_one() -> None:
+    assert stack_size(tiny.experiment(model=BAG), 1000)[0] == 1
+    assert tiny.experiment(model=BAG, training={"stack": 1}).training.stack == 1
+    with pytest.raises(ValueError, match="model bag has no recurrent layers for cells"):
+        tiny.experiment(model=BAG, training={"engine": "cells"})
+    with pytest.raises(ValueError, match="clients with model bag are trained one by one"):
+        tiny.experiment(model=BAG, training={"stack": 4})
+
+
+def test_the_table_starts_as_widely_spread_as_a_dense_layers_weights() -> None:
+    experiment = tiny.experiment(model={"name": "bag"})
+    shared, _ = initial(experiment, tiny.corpus(vocabulary=2000))
+    assert shared[TABLE].shape == (2000, 100)
+    assert shared[TABLE].std() == pytest.approx(0.02, rel=0.02)
+    assert experiment.model.model_dump()["hidden"] == (50, 25)

@@ -1,0 +1,210 @@
+"""The language model: our layers and softmax compute what torch's do, in float64; what is counted, and what is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+from torch.nn import functional
+
+from fedtext.experiment import SGD
+from fedtext.layout import Layout
+from fedtext.models import softmax
+from fedtext.models.batch import Batch
+from fedtext.models.language import GRULanguageModel, LanguageModel, Score, sentences
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
+
+VOCABULARY, CPU = 30, torch.device("cpu")
+LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], "one": [7], "one shortest": [2]}
+
+
+def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> LanguageModel:
+    torch.manual_seed(0)
+    config = GRULanguageModel(dim=6 if tied else 5, hidden=6, layers=layers, tied=tied, dropout=dropout)
+    network = LanguageModel(config, VOCABULARY).double()
+    with torch.no_grad():
+        network.output.bias.normal_()
+    return network
+
+
+def batch(lengths: list[int], own: bool, padding: int = 0) -> Batch:
+    tokens_BT = np.random.default_rng(0).integers(0, VOCABULARY, (len(lengths), max(lengths)))
+    tokens_BT[np.arange(max(lengths)) >= np.array(lengths)[:, None]] = padding
+    return sentences(tokens_BT, np.array(lengths), CPU, own)
+
+
+def outcome(network: LanguageModel, given: Batch) -> tuple[Score, dict[str, Tensor]]:
+    """The score and every parameter's gradient."""
+    score = network(given)
+    named = dict(network.named_parameters())
+    return score, dict(zip(named, torch.autograd.grad(score.loss, list(named.values())), strict=True))
+
+
+def assert_equal(got: Any, expected: Any, rtol: float = 1e-9) -> None:
+    assert got[0].loss.item() == pytest.approx(expected[0].loss.item(), rel=rtol)
+    assert got[0].nats.item() == pytest.approx(expected[0].nats.item(), rel=rtol)
+    assert got[0].tokens == expected[0].tokens
+    assert set(got[1]) == set(expected[1])
+    for name, gradient in expected[1].items():
+        assert torch.allclose(got[1][name], gradient, rtol=rtol, atol=1e-12), name
+
+
+@pytest.fixture(params=[100, 1_000_000], ids=["chunks of 3", "one chunk"])
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(softmax.CHUNK, "cpu", request.param)
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_cells_equal_the_reference(tied: bool, layers: int, lengths: list[int]) -> None:
+    network = model(tied, layers)
+    expected = outcome(network, batch(lengths, own=False))
+    assert expected[0].tokens == sum(lengths) - len(lengths)
+    assert_equal(outcome(network, batch(lengths, own=True)), expected)
+    network.eval()
+    with torch.no_grad():
+        score = network(batch(lengths, own=True))
+    assert score.loss.item() == pytest.approx(expected[0].loss.item(), rel=1e-9)
+    assert score.nats.item() == pytest.approx(expected[0].nats.item(), rel=1e-9)
+
+
+def test_the_score_is_that_of_every_sentence_by_itself() -> None:
+    network, lengths = model(), LENGTHS["mixed"]
+    whole = batch(lengths, own=True)
+    tokens_BT = whole.tokens_BT.numpy()
+    each = [
+        network(sentences(tokens_BT[text : text + 1, :n], np.array([n]), CPU, own=own)).nats.item()
+        for text, n in enumerate(lengths)
+        for own in (True, False)
+    ]
+    assert sum(each) / 2 == pytest.approx(network(whole).nats.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["cells", "reference"])
+def test_padding_never_counts(own: bool) -> None:
+    network = model()
+    got, expected = (outcome(network, batch(LENGTHS["mixed"], own, padding)) for padding in (7, 0))
+    assert_equal(got, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["cells", "reference"])
+def test_the_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary(own: bool) -> None:
+    network = model()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    score = network(batch(LENGTHS["mixed"], own))
+    assert np.exp(score.nats.item() / score.tokens) == pytest.approx(VOCABULARY)
+
+
+def test_an_untied_model_reads_a_table_cut_down_to_the_words_of_the_batch() -> None:
+    network = model(tied=False)
+    whole = batch(LENGTHS["mixed"], own=True)
+    assert whole.words is not None
+    cut = replace(whole, words=replace(whole.words, rows_U=None))
+    named = dict(network.named_parameters())
+    named["embedding.weight"] = named["embedding.weight"][whole.words.rows_U]
+    got = torch.func.functional_call(network, named, (cut,))
+    assert got.loss.item() == pytest.approx(network(whole).loss.item(), rel=1e-14)
+
+
+def test_training_equals_torchs_own() -> None:
+    """Steps of the whole table with momentum, of words the batch reads and of those it does not."""
+    network, plain = model(), model()
+    drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
+    stack = Stack(layout, [VOCABULARY], Workspace(CPU, torch.float64))
+    for name, tensor in stack.tensors(0).items():
+        tensor.copy_(drawn[name])
+    optimizer = LocalOptimizer(SGD(lr=0.3, momentum=0.5), stack, 0.3)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.3, momentum=0.5)
+    for lengths in LENGTHS.values():
+        leaves = optimizer.begin(range(1), [])
+        score = torch.func.functional_call(network, leaves, (batch(lengths, own=True),))
+        optimizer.step(range(1), score.loss, leaves)
+        theirs.zero_grad()
+        plain(batch(lengths, own=False)).loss.backward()
+        theirs.step()
+    optimizer.finish()
+    for name, parameter in plain.named_parameters():
+        assert torch.allclose(stack.tensors(0)[name], parameter, rtol=1e-9, atol=1e-12), name
+        assert not torch.allclose(drawn[name], parameter), name
+
+
+def test_dropout_strikes_what_the_softmax_reads_in_training_only() -> None:
+    network, given = model(dropout=0.5), batch(LENGTHS["mixed"], own=True)
+    assert network(given).loss != network(given).loss
+    network.eval()
+    assert network(given).loss == model()(given).loss
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValidationError, match="must be equal"):
+        GRULanguageModel(dim=5, hidden=6)
+    with pytest.raises(ValueError, match="at least two tokens"):
+        batch([3, 1], own=True)
+
+
+def arguments(tokens: int = 7, bias: bool = True, scale: float = 1) -> list[Any]:
+    """hidden_SH, weight_VH, bias_V, targets_S, weights_S; one token has no weight."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(tokens, 4), (VOCABULARY, 4), (VOCABULARY,)]
+    drawn = [scale * torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    leaves = [tensor.requires_grad_() for tensor in drawn][: 3 if bias else 2] + [None] * (not bias)
+    weights_S = torch.rand(tokens, dtype=torch.float64, generator=generator)
+    weights_S[0] = 0
+    return [*leaves, torch.randint(VOCABULARY, (tokens,), generator=generator), weights_S]
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_the_softmax_passes_torchs_own_check_and_equals_its_cross_entropy(tokens: int, bias: bool) -> None:
+    *leaves, targets_S, weights_S = arguments(tokens, bias)
+    given = [leaf for leaf in leaves if leaf is not None]
+
+    def objective(*tensors: Tensor) -> Tensor:
+        bias_V = tensors[2] if bias else None
+        return softmax.nats(tensors[0], tensors[1], bias_V, targets_S, weights_S)[0]
+
+    assert torch.autograd.gradcheck(objective, given)
+    expected_S = functional.cross_entropy(functional.linear(*leaves), targets_S, reduction="none")
+    total, nats_S = softmax.nats(*leaves, targets_S, weights_S)
+    assert not nats_S.requires_grad
+    assert torch.allclose(nats_S, expected_S, rtol=1e-12, atol=1e-12)
+    assert total.item() == pytest.approx((weights_S * expected_S).sum().item(), rel=1e-12)
+    for upstream in (1, -2.5):
+        got = torch.autograd.grad(upstream * objective(*given), given)
+        expected = torch.autograd.grad(upstream * (weights_S * expected_S).sum(), given, retain_graph=True)
+        for mine, theirs in zip(got, expected, strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("chosen", [[0], [1], [2], [0, 2]])
+def test_only_what_needs_a_gradient_gets_one(chosen: list[int]) -> None:
+    given = arguments()
+    for number, leaf in enumerate(given[:3]):
+        leaf.requires_grad_(number in chosen)
+    softmax.nats(*given)[0].backward()
+    expected = arguments()
+    softmax.nats(*expected)[0].backward()
+    for number in range(3):
+        if number in chosen:
+            assert torch.equal(given[number].grad, expected[number].grad)
+        else:
+            assert given[number].grad is None
+
+
+def test_a_word_thought_impossible_costs_what_it_costs() -> None:
+    """Beyond what a probability in float32 can say."""
+    *leaves, targets_S, weights_S = arguments(scale=12)
+    expected_S = functional.cross_entropy(functional.linear(*leaves), targets_S, reduction="none")
+    assert expected_S.max() > 150
+    _, nats_S = softmax.nats(*[leaf.float() for leaf in leaves], targets_S, weights_S.float())
+    assert torch.allclose(nats_S.double(), expected_S, rtol=1e-4, atol=1e-4)

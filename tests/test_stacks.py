@@ -1,0 +1,125 @@
+"""How many clients are trained side by side, and what is kept from round to round."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fedtext.corpora.types import ClientData
+from fedtext.fleet import stacks
+from fedtext.layout import Layout
+from fedtext.parameters import initial
+from fedtext.training.choice import stack_size
+from fedtext.worker import Worker
+from tests import tiny
+
+
+@pytest.mark.parametrize(
+    ("changes", "clients", "size", "why"),
+    [
+        ({}, 16, 1, "16 a round leave no more than 16 actors anything to do"),
+        ({}, 100, 4, "stacks of 4: 100 clients a round"),
+        ({}, 1000, 8, "stacks of 8"),
+        ({"participation": {"fraction": 0.1}}, 1000, 4, "stacks of 4: 100 clients a round"),
+        ({"training": {"stack": 5}}, 16, 5, "as configured"),
+        ({"training": {"stack": 1}}, 1000, 1, "as configured"),
+        ({"training": {"engine": "reference"}}, 1000, 1, "the reference engine knows no stacks"),
+        ({"method": "fedprox"}, 1000, 1, "the loss of fedprox reads the whole embedding table"),
+        ({"method": "pooled"}, 1000, 1, "one client trains"),
+        ({"model": {"hidden": 300}}, 1000, 1, "with 300 hidden units each fills a core by itself"),
+        ({"model": "bag"}, 1000, 1, "a bag"),
+    ],
+)
+def test_auto_says_what_it_chose_and_why(changes: dict, clients: int, size: int, why: str) -> None:
+    found, sentence = stack_size(tiny.experiment(**({"method": "kteps"} | changes)), clients)
+    assert found == size
+    assert why in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"training": {"stack": 2, "engine": "reference"}}, "the engine reference trains clients one by one"),
+        ({"training": {"stack": 2}, "method": "fedprox"}, "the loss of fedprox reads the whole embedding table"),
+        ({"training": {"stack": 0}}, "greater than or equal to 1"),
+    ],
+)
+def test_a_stack_that_cannot_be_is_refused(changes: dict, sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        tiny.experiment(**({"method": "kteps"} | changes))
+
+
+def test_stacks_are_blocks_of_ids_whoever_is_away() -> None:
+    assert stacks([7, 0, 1, 5, 2], 3) == [[0, 1, 2], [5], [7]]
+    assert stacks(range(4), 1) == [[0], [1], [2], [3]]
+
+
+def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
+    corpus = tiny.corpus(clients=6)
+    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3})
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+
+    def round_(number: int) -> list[object]:
+        for members in stacks(range(6), 3):
+            assert not any(reply.error for reply in worker.train(flat, number, members))
+        worker.evaluate(flat, number, range(6), personalize=True)
+        kept = [*worker.workspace.buffers.values(), *worker.stacks.values(), *worker.optimizers.values()]
+        return [*kept, *worker.texts.values(), worker.network]
+
+    first, second = round_(1), round_(2)
+    assert len(first) == len(second)
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    assert len(worker.stacks) == 2, "one for three clients side by side, one for reading them one by one"
+
+
+def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tiny.corpus(clients=3)
+    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3, "optimizer": {"persist": True}})
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    expected, broken = (Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private) for _ in range(2))
+    for client in (0, 1):
+        expected.train(flat, 1, [client])
+    original = Worker._payload
+
+    def payload(worker: Worker, flat: np.ndarray, parameters: dict, round_: int, data: ClientData) -> bytes:
+        if data.id == 2 and worker is broken:
+            raise OSError("no")
+        return original(worker, flat, parameters, round_, data)
+
+    monkeypatch.setattr(Worker, "_payload", payload)
+    assert [reply.error for reply in broken.train(flat, 1, [0, 1, 2])] == ["", "", "OSError: no"]
+    assert broken.private_states([0, 1, 2]) == expected.private_states([0, 1, 2])
+
+
+def test_a_loss_that_only_fails_in_a_stack_is_an_error_not_a_slower_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tiny.corpus(clients=2)
+    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 2})
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    original = type(experiment.method).loss
+
+    def loss(method: object, model: object, received: object, batch: object) -> dict:
+        terms = original(method, model, received, batch)
+        assert terms["ce_shared"].item() >= 0  # no number can be looked at while clients are mapped
+        return terms
+
+    monkeypatch.setattr(type(experiment.method), "loss", loss)
+    for reply in worker.train(flat, 1, [0, 1]):
+        assert "only in a stack: set training.stack to 1" in reply.error
+    assert worker.private_states([0, 1]) == {0: b"", 1: b""}
+
+
+def test_one_client_that_fails_does_not_take_its_stack_along() -> None:
+    corpus = tiny.corpus(clients=3)
+    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3})
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    corpus.clients[1].train.labels_N[0] = 9  # no such class: its loss raises
+    replies = worker.train(flat, 1, [0, 1, 2])
+    assert [bool(reply.error) for reply in replies] == [False, True, False]
+    alone = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private).train(flat, 1, [2])[0]
+    assert np.array_equal(replies[2].payload, alone.payload)
