@@ -41,9 +41,10 @@ class ClientActor:
         """The node this actor lives on; answering it means it is ready."""
         return ray.get_runtime_context().get_node_id()
 
-    def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int], fold: bool) -> list[Reply]:
-        """The turn of one stack. With ``fold`` its updates are kept here, added up, until ``partial`` asks for them."""
-        replies = self.worker.train(flat, round_, members)
+    def train(self, flat: NDArray[np.float32], round_: int, turns: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
+        """The turns of some stacks. With ``fold`` their updates are kept here, added up, until ``partial`` asks for
+        them."""
+        replies = [reply for members in turns for reply in self.worker.train(flat, round_, members)]
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
 
     def _folded(self, reply: Reply, flat: NDArray[np.float32], round_: int) -> Reply:

@@ -1,5 +1,6 @@
 """The fleet whose clients are Ray actors."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from fedtext.training.choice import stack_size
 from fedtext.worker import Reply
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
+CALLS = 16  # a round that an actor's turns are spread over, at least where there are so many
+CALL_BYTES = 32_000_000  # that the replies of one call may bring
 WORTH_MOVING = 0.85  # of the longest actor's time: clients move if it comes down to this
 
 
@@ -90,9 +93,9 @@ class RayFleet:
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.linear and up > 2 * size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
-        for members in stacks(cohort, self.stack):
-            place = self.home[members[0]]
-            waiting[self.actors[place].train.remote(handle, round_, members, fold[place])] = members
+        for place, hosted in enumerate(self._by_actor(cohort)):
+            for turns in self._calls(stacks(hosted, self.stack)):
+                waiting[self.actors[place].train.remote(handle, round_, turns, fold[place])] = list(chain(*turns))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         deadline = time.monotonic() + self.timeout
         while waiting:
@@ -108,6 +111,15 @@ class RayFleet:
                     self.bytes_up[reply.client] = reply.bytes_up
                     self.seconds[reply.client] = reply.metrics["seconds"]
                 yield reply
+
+    def _calls(self, turns: list[list[int]]) -> list[list[list[int]]]:
+        """An actor's turns as its calls: a call costs milliseconds, so that many small turns share one, as long as what
+        they send is known to be little."""
+        if any(client not in self.bytes_up for client in chain(*turns)):
+            return [[members] for members in turns]
+        largest = max((sum(self.bytes_up[client] for client in members) for members in turns), default=0)
+        together = max(1, min(math.ceil(len(turns) / CALLS), CALL_BYTES // max(1, largest)))
+        return [turns[start : start + together] for start in range(0, len(turns), together)]
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
