@@ -72,6 +72,8 @@ class Checkpoints:
             file = found[-1] / f"client-{client:05d}.safetensors"
             clients[client] = file.read_bytes() if file.exists() else b""
         flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
+        for older in found[:-1]:  # of a writer that died before it could remove them
+            shutil.rmtree(older, ignore_errors=True)
         return Snapshot(content["history"][-1]["round"], flat, clients, content["history"])
 
 
