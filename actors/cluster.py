@@ -8,19 +8,11 @@ from typing import Any
 
 import ray
 
+from fedtext.environment import ENVIRONMENT
 from fedtext.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
-ENVIRONMENT = {
-    # One thread for each actor, set before torch is imported: spinning threads of several workers starve each other.
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "passive",
-    # Large blocks are kept, not returned to the system after every step: training touches the same sizes all the time.
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "67108864",
-}
 # For a Ray started here. It starts a worker for each CPU ahead of any trial: they import what takes longest while the
 # driver is still busy with other things, and wait for the first trial although Tune reserves the CPUs, upon which Ray
 # would end them after a second. A Ray that does not know these names ignores them.

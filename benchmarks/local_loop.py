@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import ENVIRONMENT, paired, spread, table, write
+from benchmarks.measure import paired, spread, table, write
+from fedtext.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.local_loop", *sys.argv[1:]], os.environ | ENVIRONMENT)

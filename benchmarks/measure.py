@@ -12,15 +12,6 @@ from typing import Any
 
 import psutil
 
-# One thread a process, and large blocks kept: what the platform gives its own workers. Set before torch is loaded.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "passive",
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "67108864",
-}
-
 
 def cpu_tree(process: psutil.Process | None = None) -> float:
     """CPU seconds of a process, of the children that live, and of those it has waited for."""

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measure import ENVIRONMENT, paired, spread, table, write
+from benchmarks.measure import paired, spread, table, write
+from fedtext.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.w2", *sys.argv[1:]], os.environ | ENVIRONMENT)

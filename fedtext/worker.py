@@ -18,24 +18,22 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
-from fedtext import wire
-from fedtext.aggregation import Update
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
 from fedtext.evaluation import accuracy
 from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
-from fedtext.mechanisms.base import steps
 from fedtext.methods.base import Inference, Model
 from fedtext.models.config import BagClassifier, RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Encoder
 from fedtext.parameters import build_network
 from fedtext.received import Received, load_into
-from fedtext.seeding import generator, torch_scope
+from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.local import Outcome, Problem, Work, train
-from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.stack import Stack, Workspace
+from fedtext.training.room import Room
+from fedtext.training.stack import Stack
+from fedtext.uplink import Uplink
 
 _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
 
@@ -87,18 +85,15 @@ class Worker:
         table = (vocabulary, experiment.model.embedding.dim)
         shapes = {n: table if n == TABLE else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
-        self.everything = Layout(shapes)
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        self.workspace = Workspace(self.device)
-        self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
-        self.optimizers: dict[tuple[int, float], LocalOptimizer] = {}
         cells = experiment.engine == "cells"
         directions = next(m.directions for m in self.network.modules() if isinstance(m, Encoder)) if cells else None
         self.training = Assembler(directions, cells and not self.method.reads_table, self.device)
         self.reading = replace(self.training, cut=False)
-        self.steps = steps(experiment.uplink)
+        self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
+        self.uplink = Uplink(experiment, self.shared)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
@@ -130,7 +125,7 @@ class Worker:
         start, config, seed = time.perf_counter(), self.experiment.training, self.experiment.seed
         members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
         stack = self._stack(flat, members)
-        optimizer = self._optimizer(stack, config.optimizer.lr)
+        optimizer = self.room.optimizer(stack, config.optimizer.lr)
         work = []
         for place, client in enumerate(members):
             optimizer.recall(place, self._remembered(client))
@@ -143,37 +138,26 @@ class Worker:
         with torch_scope(seed, "training", round_, min(members)):
             outcomes = train(problem, self.training, optimizer, work)
         seconds = (time.perf_counter() - start) / len(members)
-        return [
-            self._reply(flat, round_, stack, optimizer, place, client, outcomes[place], seconds)
-            for place, client in sorted(enumerate(members), key=lambda member: member[1])
-        ]
+        turns: dict[int, Turn] = {}
+        for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
+            fault = _fault(outcome, stack.flat_CP[place], stack.tensors(place)[TABLE])
+            if fault:
+                turns[client] = Reply(client, error=fault), {}
+                continue
+            start, data, parameters = time.perf_counter(), self.clients[client], stack.tensors(place)
+            payload = self.uplink.payload(flat, parameters, round_, data)
+            metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
+            metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
+            reply = Reply(client, payload, payload.nbytes, metrics)
+            turns[client] = reply, self._kept(parameters, optimizer.state(place))
+        return [turns[client] for client in sorted(members)]
 
-    def _reply(
-        self,
-        flat: NDArray[np.float32],
-        round_: int,
-        stack: Stack,
-        optimizer: LocalOptimizer,
-        place: int,
-        client: int,
-        outcome: Outcome,
-        seconds: float,
-    ) -> Turn:
-        """A trained client's uplink, and what it keeps; ``seconds`` is its share of its stack's time."""
-        start, data, parameters = time.perf_counter(), self.clients[client], stack.tensors(place)
-        if not math.isfinite(outcome.loss):
-            fault = f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help"
-            return Reply(client, error=fault), {}
-        if not all(bool(torch.isfinite(part.sum())) for part in (stack.flat_CP[place], parameters[TABLE])):
-            return Reply(client, error="its parameters are not finite; a lower training.optimizer.lr may help"), {}
-        payload = np.frombuffer(self._payload(flat, parameters, round_, data), np.uint8)
+    def _kept(self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, NDArray]:
+        """What stays with a client after its turn."""
         kept = {name: p.cpu().numpy().copy() for name, p in parameters.items() if self.method.private(name)}
         if self.experiment.training.optimizer.persist:
-            state = optimizer.state(place)
             kept |= {_OPTIMIZER + name: value.cpu().numpy().copy() for name, value in state.items()}
-        metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
-        metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
-        return Reply(client, payload, payload.nbytes, metrics), kept
+        return kept
 
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
@@ -205,7 +189,7 @@ class Worker:
     ) -> dict[str, float]:
         training = self.experiment.training
         lr = training.optimizer.lr * config.lr_multiplier
-        optimizer = self._optimizer(stack, lr)
+        optimizer = self.room.optimizer(stack, lr)
         problem = Problem(self.method, self.network, self._received(flat, [client]))
         texts, readings = self._texts(client, "train"), []
         epochs = -(-config.steps * training.batch_size // len(texts)) + 1
@@ -237,14 +221,7 @@ class Worker:
     def _stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
         """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
         neither read nor change."""
-        rows = [len(self.clients[client].rows_R) for client in members]
-        if len(rows) > max(self.stacks, default=0):  # it needs larger buffers; the others will share them
-            self.stacks.clear()
-            self.optimizers.clear()
-        if len(rows) not in self.stacks:
-            self.stacks[len(rows)] = Stack(self.everything, rows, self.workspace)
-        stack = self.stacks[len(rows)]
-        stack.seat(rows)
+        stack = self.room.stack([len(self.clients[client].rows_R) for client in members])
         sources = self.shared.views(flat) | dict(self.initial_private)
         for place, client in enumerate(members):
             own = self.private.get(client, {})
@@ -257,43 +234,9 @@ class Worker:
                     load_into(tensor, sources[name])
         return stack
 
-    def _optimizer(self, stack: Stack, lr: float) -> LocalOptimizer:
-        """The optimizer of a stack, with nothing remembered."""
-        if (stack.clients, lr) not in self.optimizers:
-            config = self.experiment.training.optimizer
-            self.optimizers[stack.clients, lr] = LocalOptimizer(config, stack, lr, self.training.cut)
-        optimizer = self.optimizers[stack.clients, lr]
-        optimizer.reset()
-        return optimizer
-
     def _received(self, flat: NDArray[np.float32], members: Sequence[int]) -> Mapping[str, Tensor]:
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
         return Received(self.shared.views(flat), rows_R, self.device)
-
-    def _payload(
-        self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
-    ) -> bytes:
-        """What leaves the client: the differences of the shared parameters after the uplink's mechanisms."""
-        if not self.shared.shapes:
-            return b""
-        own = self.experiment.own_rows
-        rows = data.rows_R[: data.train_rows]
-        received, delta = self.shared.views(flat), {}
-        for name, before in received.items():
-            after = parameters[name].cpu().numpy()
-            if name == TABLE:
-                change = before.take(rows, axis=0)
-                np.subtract(after[: data.train_rows], change, out=change)
-                delta[name] = change if own else np.zeros_like(before)
-                if not own:
-                    delta[name][rows] = change
-            else:
-                delta[name] = after - before
-        if own and TABLE in received and self.experiment.uplink:
-            received = received | {TABLE: received[TABLE][rows]}
-        for name, step in self.steps.items():
-            delta = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
-        return wire.encode(Update(data.id, len(data.train), delta, rows if own and TABLE in received else None))
 
     def _remembered(self, client: int) -> dict[str, Tensor]:
         """The optimizer's state after the client's last turn, where it persists."""
@@ -324,3 +267,12 @@ class Worker:
             self.private.pop(client, None)
         self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
         return states
+
+
+def _fault(outcome: Outcome, *parameters: Tensor) -> str:
+    """What is wrong with a client's training; empty if nothing is."""
+    if not math.isfinite(outcome.loss):
+        return f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help"
+    if not all(bool(torch.isfinite(part.sum())) for part in parameters):
+        return "its parameters are not finite; a lower training.optimizer.lr may help"
+    return ""

@@ -11,9 +11,9 @@ from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb
 from fedtext.experiment import SGD, Adam
 from fedtext.methods import KTEPS, METHODS
 from fedtext.methods.base import Model
-from fedtext.models.cells import GRUSteps, LSTMSteps
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.packing import Packing
+from fedtext.models.steps import GRUSteps, LSTMSteps
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
 from tests.data import real_data

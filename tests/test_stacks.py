@@ -59,18 +59,19 @@ def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    room = worker.room
 
     def round_(number: int) -> list[object]:
         for members in stacks(range(6), 3):
             assert not any(reply.error for reply in worker.train(flat, number, members))
         worker.evaluate(flat, number, range(6), personalize=True)
-        kept = [*worker.workspace.buffers.values(), *worker.stacks.values(), *worker.optimizers.values()]
+        kept = [*room.workspace.buffers.values(), *room.stacks.values(), *room.optimizers.values()]
         return [*kept, *worker.texts.values(), worker.network]
 
     first, second = round_(1), round_(2)
     assert len(first) == len(second)
     assert all(one is other for one, other in zip(first, second, strict=True))
-    assert len(worker.stacks) == 2, "one for three clients side by side, one for reading them one by one"
+    assert len(room.stacks) == 2, "one for three clients side by side, one for reading them one by one"
 
 
 def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,14 +82,14 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
     expected, broken = (Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private) for _ in range(2))
     for client in (0, 1):
         expected.train(flat, 1, [client])
-    original = Worker._payload
+    original = broken.uplink.payload
 
-    def payload(worker: Worker, flat: np.ndarray, parameters: dict, round_: int, data: ClientData) -> bytes:
-        if data.id == 2 and worker is broken:
+    def payload(flat: np.ndarray, parameters: dict, round_: int, data: ClientData) -> np.ndarray:
+        if data.id == 2:
             raise OSError("no")
-        return original(worker, flat, parameters, round_, data)
+        return original(flat, parameters, round_, data)
 
-    monkeypatch.setattr(Worker, "_payload", payload)
+    monkeypatch.setattr(broken.uplink, "payload", payload)
     assert [reply.error for reply in broken.train(flat, 1, [0, 1, 2])] == ["", "", "OSError: no"]
     assert broken.private_states([0, 1, 2]) == expected.private_states([0, 1, 2])
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedtext.environment import ENVIRONMENT
 from fedtext.parameters import initial
 
-from ..measure import ENVIRONMENT
 from .environments import cache_folder, python_of, versions
 from .fedtext_side import corpus, experiment
 from .measure import measure

@@ -1,0 +1,39 @@
+"""Where a worker's clients are trained, kept from round to round: for each width a stack, and its optimizers."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fedtext.experiment import SGD, Adam
+from fedtext.layout import Layout
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
+
+
+class Room:
+    """Seats clients whose parameters ``layout`` names, and trains them by ``config``. All use one memory in turn:
+    whoever is seated next overwrites who was before."""
+
+    def __init__(self, layout: Layout, config: SGD | Adam, cut: bool, device: torch.device) -> None:
+        self.layout, self.config, self.cut = layout, config, cut
+        self.workspace = Workspace(device)
+        self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
+        self.optimizers: dict[tuple[int, float], LocalOptimizer] = {}
+
+    def stack(self, rows: Sequence[int]) -> Stack:
+        """Seats for clients with tables of so many rows."""
+        if len(rows) in self.stacks:
+            self.stacks[len(rows)].seat(rows)
+            return self.stacks[len(rows)]
+        if len(rows) > max(self.stacks, default=0):  # it needs larger buffers, and narrower stacks will share them
+            self.stacks.clear()
+            self.optimizers.clear()
+        return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace))
+
+    def optimizer(self, stack: Stack, lr: float) -> LocalOptimizer:
+        """The optimizer of those who are seated in ``stack``, with nothing remembered."""
+        key = stack.clients, lr
+        if key in self.optimizers:
+            self.optimizers[key].reset()
+            return self.optimizers[key]
+        return self.optimizers.setdefault(key, LocalOptimizer(self.config, stack, lr, self.cut))

@@ -1,0 +1,50 @@
+"""The sending half of the wire: what leaves a client. Its counterpart is intake.py."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtext import wire
+from fedtext.aggregation import Update
+from fedtext.corpora.types import ClientData
+from fedtext.experiment import Experiment
+from fedtext.layout import Layout
+from fedtext.mechanisms.base import steps
+from fedtext.models.recurrent import TABLE
+from fedtext.seeding import generator
+
+
+class Uplink:
+    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms."""
+
+    def __init__(self, experiment: Experiment, layout: Layout) -> None:
+        self.experiment, self.layout = experiment, layout
+        self.steps = steps(experiment.uplink)
+
+    def payload(
+        self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
+    ) -> NDArray[np.uint8]:
+        """The bytes of a client that received ``flat`` and has ``parameters`` now, its table in its own rows; none if
+        nothing is shared."""
+        if not self.layout.shapes:
+            return np.zeros(0, np.uint8)
+        own, rows = self.experiment.own_rows, data.rows_R[: data.train_rows]
+        received, delta = self.layout.views(flat), {}
+        for name, before in received.items():
+            after = parameters[name].cpu().numpy()
+            if name == TABLE:
+                change = before.take(rows, axis=0)
+                np.subtract(after[: data.train_rows], change, out=change)
+                delta[name] = change if own else np.zeros_like(before)
+                if not own:
+                    delta[name][rows] = change
+            else:
+                delta[name] = after - before
+        if own and TABLE in received and self.steps:
+            received = received | {TABLE: received[TABLE][rows]}
+        for name, step in self.steps.items():
+            delta = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
+        sent_rows = rows if own and TABLE in received else None
+        return np.frombuffer(wire.encode(Update(data.id, len(data.train), delta, sent_rows)), np.uint8)
