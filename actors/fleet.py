@@ -20,6 +20,7 @@ from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, describe, participants, stacks
+from fedtext.methods.base import Individual
 from fedtext.training.choice import stack_size
 from fedtext.worker import Reply
 
@@ -57,7 +58,7 @@ class RayFleet:
         group: PlacementGroup | None,
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
-        self.data, self.linear = shipment.clients, experiment.method.linear
+        self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # what each client's last turn took
@@ -85,13 +86,13 @@ class RayFleet:
             raise
 
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
+        self.size = flat.nbytes
         return ray.put(flat)
 
     def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.balance()
-        size = ray.get(handle).nbytes
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
-        fold = [self.linear and up > 2 * size for up in sent]  # a sum takes twice the bytes of the parameters
+        fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
         for place, hosted in enumerate(self._by_actor(cohort)):
             for turns in self._calls(stacks(hosted, self.stack)):
@@ -123,11 +124,13 @@ class RayFleet:
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
+        what = f"collect the actors' sums of round {round_}"
         deadline = time.monotonic() + self.timeout
         while waiting:
-            done, late = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
-            (part,) = self._get(done or late[:1], 1.0, "collect the actors' sums")
-            waiting = late
+            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                raise TimeoutError(f"it took over resources.round_timeout_s = {self.timeout:g} s to {what}")
+            (part,) = self._get(done, self.timeout, what)
             if part is not None:
                 yield part
 

@@ -13,35 +13,57 @@ from typing import Any
 import psutil
 
 
-def cpu_tree(process: psutil.Process | None = None) -> float:
-    """CPU seconds of a process, of the children that live, and of those it has waited for."""
-    total = 0.0
-    root = process or psutil.Process()
-    for one in [root, *root.children(recursive=True)]:
+class Tree:
+    """A process (this one, if none is named) and all that descend from it, also those that lose their parent later.
+
+    ``seen`` has the CPU seconds, user and system, of every process that was ever found, each as last read: one that has
+    ended lacks what it used after that. Waiting for children would miss what Ray's daemons start: they do not wait.
+    """
+
+    def __init__(self, root: psutil.Process | None = None) -> None:
+        self.root = root or psutil.Process()
+        self.seen: dict[psutil.Process, float] = {self.root: 0.0}
+
+    def alive(self) -> list[psutil.Process]:
+        """Finds who has come. A process is its number and its start: a number used again is another one."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            for process in self.root.children(recursive=True):
+                self.seen.setdefault(process, 0.0)
+        return [process for process in self.seen if process.is_running()]
 
+    def cpu(self) -> float:
+        """CPU seconds of all of them so far."""
+        for process in self.alive():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                used = process.cpu_times()
+                self.seen[process] = used.user + used.system
+        return sum(self.seen.values())
 
-def pss_tree(process: psutil.Process | None = None) -> int:
-    """Bytes of memory of a process and all below it, shared pages counted once (proportional set size)."""
-    total = 0
-    root = process or psutil.Process()
-    for one in [root, *root.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            total += one.memory_full_info().pss
-    return total
+    def pss(self) -> int:
+        """Bytes of memory, shared pages counted once (proportional set size). Takes milliseconds: it walks the page
+        tables of every process."""
+        total = 0
+        for process in self.alive():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += process.memory_full_info().pss
+        return total
+
+    def kill(self) -> None:
+        """Ends those that are left."""
+        for process in self.alive():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @contextlib.contextmanager
-def peak_pss(every: float = 0.25) -> Iterator[list[int]]:
-    """Samples ``pss_tree`` meanwhile; the list's only entry is the largest so far."""
-    peak, done = [pss_tree()], threading.Event()
+def peak_pss(every: float) -> Iterator[list[int]]:
+    """Reads the memory of this process and all below it meanwhile; the list's only entry is the most so far."""
+    tree, done = Tree(), threading.Event()
+    peak = [tree.pss()]
 
     def sample() -> None:
         while not done.wait(every):
-            peak[0] = max(peak[0], pss_tree())
+            peak[0] = max(peak[0], tree.pss())
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -50,6 +72,7 @@ def peak_pss(every: float = 0.25) -> Iterator[list[int]]:
     finally:
         done.set()
         thread.join()
+        peak[0] = max(peak[0], tree.pss())
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import cpu_tree, peak_pss, pss_tree, spread, table, write
+from benchmarks.measure import Tree, peak_pss, spread, table, write
 from fedtext.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
@@ -65,11 +65,11 @@ def through_ray(made: Experiment, corpus: Corpus, actors: int) -> dict[str, Any]
     fleet = RayFleet(made, ship(made, corpus), private, Plan(actors, 1, 0, 1), None)
     try:
         federation = Federation(made, shared, fleet, None)
-        walls, cpus = [], []
+        walls, cpus, tree = [], [], Tree()
         with peak_pss(2.0) as peak:  # seldom: a reading walks the page tables of every process
-            before, cpu = time.perf_counter(), cpu_tree()
+            before, cpu = time.perf_counter(), tree.cpu()
             for row in federation.run():
-                now, used = time.perf_counter(), cpu_tree()
+                now, used = time.perf_counter(), tree.cpu()
                 if row["round"] == 1:
                     first = now - start
                 else:
@@ -201,7 +201,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args(words)
     connect(None, num_cpus=2)
-    found: dict[str, Any] = {"idle Ray, MB": pss_tree() / 1e6}
+    found: dict[str, Any] = {"idle Ray, MB": Tree().pss() / 1e6}
     for name in arguments.parts or PARTS:
         found[name] = PARTS[name](arguments.quick)
         print(f"\n{name}\n\n{table(found[name])}", flush=True)

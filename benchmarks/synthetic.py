@@ -40,6 +40,6 @@ def corpus(clients: int, texts: int, vocabulary: int = 50_000, longest: int = 20
 
 def real(data: Path) -> list[ClientData]:
     """The sixteen clients of FDU-MTL in ``data``."""
-    experiment = config.validate(config.read(Path("tune_spaces/kteps.yaml")))
+    experiment = config.validate(config.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
     drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
     return prepare(experiment.corpus, drawn, experiment.seed, data).clients

@@ -1,27 +1,16 @@
-"""RR-LDP's client against the plain torch loop, as paired CPU time per turn: `python -m benchmarks.w2`.
+"""W2 of local_loop.py: RR-LDP's client, and the plain torch loop.
 
 W2: bags of 5,000 buckets (by Zipf's law, about 110 words and at most 200 a text), dense layers 100-50-25, Adam at
 0.001, one epoch of 250 texts in batches of 32, then one-bit quantisation and randomised response of all weights.
 ``naive`` is what one would write first: dense vectors through a DataLoader, torch's optimizer as it comes, copies of
 the state dict, two Bernoulli draws a tensor. ``ours`` is a worker's whole turn: resetting its memory, training, checks,
-privacy, and the payload's bytes. Variants take turns; figures are medians over the turns, ratios paired turn by turn.
+privacy, and the payload's bytes.
 """
 
-import argparse
 import copy
 import itertools
 import math
-import os
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-
-from benchmarks.measure import paired, spread, table, write
-from fedtext.environment import ENVIRONMENT
-
-if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
-    os.execve(sys.executable, [sys.executable, "-m", "benchmarks.w2", *sys.argv[1:]], os.environ | ENVIRONMENT)
 
 import torch
 from torch import Tensor, nn
@@ -101,30 +90,3 @@ def variants() -> dict[str, Callable[[int], None]]:
     """Each makes so many clients' turns."""
     clients = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(CLIENTS)]
     return {"naive": naive(clients), "ours": ours(clients)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=10, help="in each turn")
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    made = variants()
-    found: dict[str, list[float]] = {name: [] for name in made}
-    for turn in range(arguments.turns + 1):
-        for name, run in made.items():
-            start = time.process_time()
-            run(arguments.clients)
-            if turn:  # the first one warms up
-                found[name].append(1000 * (time.process_time() - start) / arguments.clients)
-    rows = [
-        {"variant": name, "CPU ms / client": spread(values), "times naive": paired(found["naive"], values)}
-        for name, values in found.items()
-    ]
-    print(table(rows))
-    write(arguments.json, rows)
-
-
-if __name__ == "__main__":
-    main()

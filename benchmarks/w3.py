@@ -1,21 +1,12 @@
-"""FedAtt's language model against the plain torch loop, as paired CPU time per step.
+"""W3 of local_loop.py: FedAtt's language model, and the plain torch loop.
 
-W3: tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 read and 35 predicted, words by Zipf's law);
+Tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 read and 35 predicted, words by Zipf's law);
 SGD with momentum. ``naive`` is what one would write first: nn.GRU on the padded batch, a linear layer that shares the
 embedding's weights, cross entropy of all logits, torch's optimizer as it comes. ``ours`` is the model as it is trained
-here. Variants take turns; figures are medians over the turns, ratios are paired turn by turn.
+here.
 """
 
-import argparse
-import os
-import statistics
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
@@ -99,27 +90,3 @@ def ours() -> Callable[[int], None]:
 def variants() -> dict[str, Callable[[int], None]]:
     """Each trains for so many steps."""
     return {"naive": naive(), "ours": ours()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--turns", type=int, default=7)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    made = variants()
-    found: dict[str, list[float]] = {name: [] for name in made}
-    for turn in range(arguments.turns + 1):
-        for name, run in made.items():
-            start = time.process_time()
-            run(arguments.steps)
-            if turn:  # the first one warms up
-                found[name].append(1000 * (time.process_time() - start) / arguments.steps)
-    print("| variant | CPU ms / step | times naive |\n| --- | --- | --- |")
-    for name, values in found.items():
-        ratio = statistics.median(a / b for a, b in zip(found["naive"], values, strict=True))
-        print(f"| {name} | {statistics.median(values):.1f} | {ratio:.2f} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -19,6 +19,7 @@ from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout
+from fedtext.methods.base import Individual
 from fedtext.models.recurrent import TABLE
 from fedtext.seeding import generator
 from fedtext.training.choice import stack_size
@@ -126,8 +127,11 @@ class Federation:
                 yield self.intake.update(reply.payload, reply.client, self.flat)
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> NDArray[np.float32]:
-        if not self.experiment.method.linear:
-            return self.layout.pack(dict(self.experiment.method.aggregate(self.state, updates)))
+        if isinstance(self.experiment.method, Individual):
+            state = self.experiment.method.aggregate(self.state, updates)
+            for _ in updates:  # it need not look at all of them, yet all were sent
+                pass
+            return self.layout.pack(dict(state))
         total = self.intake.empty_sum()
         for update in updates:
             total.add(update)

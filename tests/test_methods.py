@@ -1,6 +1,8 @@
 """Every method on numbers worked out by hand, and its limiting cases."""
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
-from fedtext.methods.base import Batch, Model
+from fedtext.methods.base import Batch, Individual, Model, State
 from fedtext.methods.kteps import gram, hsic
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Parts
@@ -242,6 +244,35 @@ def test_fedavg_with_one_client_equals_pooled_training() -> None:
     assert not np.array_equal(
         finals[0], Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).flat
     )
+
+
+class CoordinateMedian(FedAvg, Individual):
+    """Of as many clients as ``looked_at``."""
+
+    looked_at: int = 3
+
+    def aggregate(self, state: State, updates: Iterable[Update]) -> State:
+        deltas = [update.tensors for update in itertools.islice(updates, self.looked_at)]
+        return {name: value + np.median([delta[name] for delta in deltas], 0) for name, value in state.items()}
+
+
+@pytest.mark.parametrize("looked_at", [3, 1])
+def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_them_count(looked_at: int) -> None:
+    corpus, training = tiny.corpus(clients=3), tiny.TRAINING | {"rounds": 1}
+    experiment = tiny.experiment("fedavg", training=training, wire={"rows": "all"})
+    experiment = experiment.model_copy(update={"method": CoordinateMedian(looked_at=looked_at)})
+    shared, private = initial(experiment, corpus)
+    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    before = federation.flat
+    worker = LocalFleet(experiment, corpus, private).worker
+    replies = [worker.train(before, 1, [client])[0] for client in range(3)]
+    deltas = [
+        federation.layout.pack(dict(federation.intake.update(r.payload, r.client, before).tensors)) for r in replies
+    ]
+    (row,) = federation.run()
+    assert np.allclose(federation.flat - before, np.median(deltas[:looked_at], 0), atol=1e-6)
+    assert row["metrics"]["clients_trained"] == 3
+    assert row["metrics"]["bytes_up"] == sum(reply.bytes_up for reply in replies)
 
 
 def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() -> None:

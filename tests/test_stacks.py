@@ -1,12 +1,16 @@
 """How many clients are trained side by side, and what is kept from round to round."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedtext.corpora.types import ClientData
+from fedtext.corpora.types import ClientData, Corpus
 from fedtext.fleet import stacks
 from fedtext.layout import Layout
+from fedtext.methods import KTEPS
 from fedtext.parameters import initial
 from fedtext.training.choice import stack_size
 from fedtext.worker import Worker
@@ -53,12 +57,22 @@ def test_stacks_are_blocks_of_ids_whoever_is_away() -> None:
     assert stacks(range(4), 1) == [[0], [1], [2], [3]]
 
 
-def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
-    corpus = tiny.corpus(clients=6)
-    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3})
+Setup = tuple[Corpus, np.ndarray, Callable[[], Worker]]
+
+
+def kteps(clients: int, stack: int, **optimizer: Any) -> Setup:
+    """A corpus, the parameters its clients receive, and who makes a worker that hosts them all."""
+    corpus = tiny.corpus(clients)
+    training = tiny.TRAINING | {"stack": stack, "optimizer": tiny.TRAINING["optimizer"] | optimizer}
+    experiment = tiny.experiment("kteps", training=training)
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    return corpus, flat, lambda: Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+
+
+def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
+    _, flat, host = kteps(clients=6, stack=3)
+    worker = host()
     room = worker.room
 
     def round_(number: int) -> list[object]:
@@ -75,11 +89,8 @@ def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
 
 
 def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = tiny.corpus(clients=3)
-    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3, "optimizer": {"persist": True}})
-    shared, private = initial(experiment, corpus)
-    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    expected, broken = (Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private) for _ in range(2))
+    _, flat, host = kteps(clients=3, stack=3, persist=True)
+    expected, broken = host(), host()
     for client in (0, 1):
         expected.train(flat, 1, [client])
     original = broken.uplink.payload
@@ -95,32 +106,25 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
 
 
 def test_a_loss_that_only_fails_in_a_stack_is_an_error_not_a_slower_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = tiny.corpus(clients=2)
-    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 2})
-    shared, private = initial(experiment, corpus)
-    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
-    original = type(experiment.method).loss
+    _, flat, host = kteps(clients=2, stack=2)
+    worker, original = host(), KTEPS.loss
 
     def loss(method: object, model: object, received: object, batch: object) -> dict:
         terms = original(method, model, received, batch)
         assert terms["ce_shared"].item() >= 0  # no number can be looked at while clients are mapped
         return terms
 
-    monkeypatch.setattr(type(experiment.method), "loss", loss)
+    monkeypatch.setattr(KTEPS, "loss", loss)
     for reply in worker.train(flat, 1, [0, 1]):
         assert "only in a stack: set training.stack to 1" in reply.error
     assert worker.private_states([0, 1]) == {0: b"", 1: b""}
 
 
 def test_one_client_that_fails_does_not_take_its_stack_along() -> None:
-    corpus = tiny.corpus(clients=3)
-    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3})
-    shared, private = initial(experiment, corpus)
-    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    corpus, flat, host = kteps(clients=3, stack=3)
+    worker = host()
     corpus.clients[1].train.labels_N[0] = 9  # no such class: its loss raises
     replies = worker.train(flat, 1, [0, 1, 2])
     assert [bool(reply.error) for reply in replies] == [False, True, False]
-    alone = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private).train(flat, 1, [2])[0]
+    alone = host().train(flat, 1, [2])[0]
     assert np.array_equal(replies[2].payload, alone.payload)

@@ -20,15 +20,10 @@ class Mechanism(Strict, ABC):
     name: str
     randomises: ClassVar[bool] = False  # adds noise everywhere, which own rows alone would give away
     bits: ClassVar[bool] = False  # gives one bit for each number
-    follows: ClassVar[str] = ""  # the mechanism it has to stand right behind, and whose form of an update it takes
 
     @abstractmethod
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         """The client's half: what is sent instead of ``delta``."""
-
-    def behind(self, before: "Mechanism") -> Step:
-        """The client's halves of the mechanism that this one ``follows`` and of this one, as one step."""
-        raise NotImplementedError
 
     def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
         """The server's half: an update again."""
@@ -36,19 +31,30 @@ class Mechanism(Strict, ABC):
 
     def misplaced(self, before: "Mechanism | None") -> str:
         """Why it cannot stand right behind ``before`` in an uplink; empty if it can."""
-        name = before.name if before else ""
-        if self.follows and self.follows != name:
-            return f"{self.name} has to stand right behind {self.follows}"
-        if before and before.bits and not self.follows:
-            return f"{self.name} takes numbers, and {name} leaves bits: put it before {name}"
+        if before and before.bits:
+            return f"{self.name} takes numbers, and {before.name} leaves bits: put it before {before.name}"
         return ""
+
+
+class Follower(Mechanism):
+    """A mechanism that has to stand right behind the one it ``follows``, whose form of an update it takes."""
+
+    follows: ClassVar[str]
+
+    @abstractmethod
+    def behind(self, before: Mechanism) -> Step:
+        """The client's halves of both, as one step."""
+
+    def misplaced(self, before: Mechanism | None) -> str:
+        fits = before is not None and before.name == self.follows
+        return "" if fits else f"{self.name} has to stand right behind {self.follows}"
 
 
 def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
     """The client's half of an uplink, step by step, each by a name for its random draws."""
     made: dict[str, Step] = {}
     for place, mechanism in enumerate(uplink):
-        if mechanism.follows:
+        if isinstance(mechanism, Follower):
             before = uplink[place - 1]
             del made[f"{place - 1}/{before.name}"]
             made[f"{place}/{mechanism.name}"] = mechanism.behind(before)

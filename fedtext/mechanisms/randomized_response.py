@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.mechanisms.base import Mechanism, Step, Tensors
+from fedtext.mechanisms.base import Follower, Mechanism, Step, Tensors
 from fedtext.mechanisms.draws import bernoulli
 from fedtext.mechanisms.quantize import Quantize
 
 
-class RandomizedResponse(Mechanism):
+class RandomizedResponse(Follower):
     """Flips each bit with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private: each
     bit by itself. A client's whole update has as many bits as it has numbers, and each of them adds its epsilon.
 

@@ -1,8 +1,8 @@
 """What a federated method is: a few pure functions of its hyper-parameters.
 
 A method says which network it trains, which of its parameters stay private, the local objective, and how the server
-combines updates where that is not the weighted mean. It is written for one client and one batch; how that is made fast,
-placed and sent is nobody's business here.
+combines updates where that is not the weighted mean (``Individual``). It is written for one client and one batch; how
+that is made fast, placed and sent is nobody's business here.
 """
 
 from abc import ABC, abstractmethod
@@ -64,7 +64,6 @@ class Method(Strict, ABC):
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
-    linear: ClassVar[bool] = True  # the server takes the weighted mean; False: `aggregate` wants every update by itself
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
 
     @abstractmethod
@@ -84,7 +83,11 @@ class Method(Strict, ABC):
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         """Class probabilities_BC. ``inference`` chooses between the branches where a method has two."""
 
+
+class Individual(Method):
+    """A method whose server wants every client's update by itself. Of all others it takes the weighted mean, and where
+    clients live together their updates are added up before they are sent."""
+
+    @abstractmethod
     def aggregate(self, state: State, updates: Iterable[Update]) -> State:
-        """The server's next shared parameters from the clients' updates, which come in client order. Only for methods
-        that are not ``linear``: the others take the weighted mean."""
-        raise NotImplementedError
+        """The server's next shared parameters from the clients' updates, which come in client order."""

@@ -88,7 +88,7 @@ def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
     squares_B = (features_BF * features_BF).sum(1)
     distances_BB = (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
     if bandwidth == "median":
-        upper = torch.triu_indices(len(squares_B), len(squares_B), offset=1)
+        upper = torch.triu_indices(len(squares_B), len(squares_B), offset=1, device=squares_B.device)
         b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)
         return torch.exp(-distances_BB / b)
     return torch.exp(-distances_BB / bandwidth)

@@ -120,14 +120,14 @@ class LocalOptimizer:
         self.tables.finish()
 
     def state(self, client: int) -> dict[str, Tensor]:
-        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and ``step``."""
+        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``."""
         kept = {
             f"{name}/{kind}": tensor[client]
             for kind, memory in self.memory.items()
             for name, tensor in self.stack.views(memory).items()
         }
         kept |= {f"{TABLE}/{kind}": tensor for kind, tensor in self.tables.state(client).items()}
-        return kept | {"step": self.steps[client]}
+        return kept | {"step": self.steps[client]} if isinstance(self.config, Adam) else kept
 
     def recall(self, client: int, state: Mapping[str, Tensor]) -> None:
         """Puts a client's state back."""

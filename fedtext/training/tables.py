@@ -74,7 +74,8 @@ class WholeTable:
         pass
 
     def state(self, client: int) -> dict[str, Tensor]:
-        return {kind: tables[client] for kind, tables in self.memory.items()} | {"step": self.steps[client]}
+        kept = {kind: tables[client] for kind, tables in self.memory.items()}
+        return kept | {"step": self.steps[client]} if "exp_avg" in kept else kept  # SGD counts nothing
 
 
 class CutTables(WholeTable):
@@ -98,14 +99,17 @@ class TouchedRows:
     """SGD: the loss is given the batch's rows, and each row's steps are made when it is next looked at."""
 
     def __init__(self, stack: Stack, lr: float, momentum: float) -> None:
-        self.stack, self.lr = stack, lr
-        table_ND = stack.table_ND
-        # m^k, and lr (m + ... + m^k), for k up to where m^k has died away
-        tiny = math.log(torch.finfo(table_ND.dtype).smallest_normal)
-        k = np.arange(3 + (int(tiny / math.log(momentum)) if momentum else 0))
-        powers = np.power(momentum, k) * (k < k[-2])
-        moves = lr * momentum / (1 - momentum) * (1 - powers)
-        self.decay_K1, self.move_K1 = (torch.from_numpy(x)[:, None].to(table_ND) for x in (powers, moves))
+        self.stack, self.lr, self.momentum = stack, lr, momentum
+        tiny = math.log(torch.finfo(stack.table_ND.dtype).smallest_normal)
+        self.dead = 1 + (int(tiny / math.log(momentum)) if momentum else 0)  # m^k is no number any more from here on
+        self._look_ahead(0)
+
+    def _look_ahead(self, steps: int) -> None:
+        """Makes m^k, and lr (m + ... + m^k), for k up to so many missed steps and one more, or to where m^k is dead."""
+        k = np.arange(min(steps, self.dead) + 2)
+        powers = np.power(self.momentum, k) * (k < self.dead)
+        moves = self.lr * np.cumsum(powers * (k > 0))
+        self.decay_K1, self.move_K1 = (torch.from_numpy(x)[:, None].to(self.stack.table_ND) for x in (powers, moves))
 
     def reset(self) -> None:
         take, table_ND = self.stack.workspace.take, self.stack.table_ND
@@ -115,6 +119,9 @@ class TouchedRows:
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         self.rows = _rows(self.stack, clients, words)
+        most = int(self.steps_C.max()) + 1  # steps that a row may have missed by the end of this one
+        if min(most, self.dead) > len(self.decay_K1) - 2:
+            self._look_ahead(2 * most)
         counts = torch.from_numpy(np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients)))
         self.counts = counts.to(self.rows.device)
         self.fetched, self.velocity, self.missed = self._fetch(self.rows, self.counts)
