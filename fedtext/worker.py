@@ -31,6 +31,7 @@ from fedtext.received import Received, load_into
 from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.local import Outcome, Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.room import Room
 from fedtext.training.stack import Stack
 from fedtext.uplink import Uplink
@@ -149,14 +150,14 @@ class Worker:
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
             reply = Reply(client, payload, payload.nbytes, metrics)
-            turns[client] = reply, self._kept(parameters, optimizer.state(place))
+            turns[client] = reply, self._kept(parameters, optimizer, place)
         return [turns[client] for client in sorted(members)]
 
-    def _kept(self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, NDArray]:
-        """What stays with a client after its turn."""
+    def _kept(self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int) -> dict[str, NDArray]:
+        """What stays with a client after its turn, in which it had this place."""
         kept = {name: p.cpu().numpy().copy() for name, p in parameters.items() if self.method.private(name)}
         if self.experiment.training.optimizer.persist:
-            kept |= {_OPTIMIZER + name: value.cpu().numpy().copy() for name, value in state.items()}
+            kept |= {_OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept
 
     def evaluate(
