@@ -165,7 +165,8 @@ BAD = [
     (["FILE", "tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot be reached"),
     (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
     (["FILE", "training.stack=2", "training.engine=reference"], "the engine reference trains clients one by one"),
-    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),  # starts Ray: last
+    (["FILE", "training.engine=triton", "--num-cpus", "2"], "triton needs a GPU"),  # starts Ray, as does the next: last
+    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
 ]
 # All of them in one process, since most of a command's time goes into importing.
 ONE_BY_ONE = """
