@@ -97,8 +97,9 @@ def epoch(
             tensor.copy_(torch.randn(tensor.shape) if name == TABLE else drawn[name])
             tensor.mul_(scales[place] if scales else 1)
     directions = 2 if config.name.startswith("bi") else 1
-    shortcut = engine == "cells" and not method.reads_table
-    assembler = Assembler(directions if engine == "cells" else None, shortcut, CPU)
+    cells = engine != "reference"
+    shortcut = cells and not method.reads_table
+    assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
     local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut)
     work = [Work(t, list(shuffled(len(t), 8, 1, 0, 1, c.rows))) for t, c in zip(texts, clients, strict=True)]
     before = [copies(stack, place) for place in range(len(clients))]

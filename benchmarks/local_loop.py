@@ -10,6 +10,9 @@ first clients of FDU-MTL. ``naive`` is what one would write first: a DataLoader,
 embedding table with a dense gradient, a default optimizer. ``floor`` is the time of the products alone, each as one
 large product (W1 and W4). CPU ms are per client and batch, of W2 per client: a local epoch and its randomised
 response. Variants take turns of ``--steps`` batches (W2: clients); ratios are paired turn by turn.
+
+With --device cuda, W1 and W4 by every engine and in stacks of up to 64 made-up clients, as wall time; FLOP are those
+of the products that ``floor`` makes.
 """
 
 import argparse
@@ -38,7 +41,7 @@ from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import RecurrentClassifier
+from fedtext.models.config import KERNEL_WIDTH, RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Parts
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.local import Problem, Work, train
@@ -68,26 +71,27 @@ def model(name: str, dim: int, hidden: int) -> RecurrentClassifier:
     return RecurrentClassifier.model_validate({"name": name, "hidden": hidden, "embedding": {"dim": dim}})
 
 
+GPU_STACKS = (4, 16, 64)
 TASKS = {
     "W1": Task(KTEPS(), model("bigru", 200, 64), SGD(), 8, (2, 4, 8, 16)),
     "W4": Task(FedAvg(), model("bilstm", 300, 300), Adam(), 32, (4,)),
 }
 
 
-def engine(task: Task, name: str, clients: list[ClientData]) -> Run:
+def engine(task: Task, name: str, clients: list[ClientData], device: torch.device = CPU) -> Run:
     """Trains so many batches of each client, as a worker does."""
-    network = task.network()
+    network = task.network().to(device)
     rows = [len(client.rows_R) for client in clients]
     drawn = dict(network.named_parameters())
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
-    stack = Stack(layout, rows, Workspace(CPU))
+    stack = Stack(layout, rows, Workspace(device))
     for place in range(len(clients)):
         for key, tensor in stack.tensors(place).items():
             tensor.copy_(torch.randn(tensor.shape) if key == TABLE else drawn[key].detach())
-    cells = name == "cells"
+    cells = name != "reference"
     optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells)
     texts = [Texts(client.train, len(client.rows_R)) for client in clients]
-    assembler = Assembler(2 if cells else None, cells, CPU)
+    assembler = Assembler(2 if cells else None, cells, device, name == "triton")
     problem = Problem(task.method, network, {})
     orders = [full_batches(len(each), task.batch, number) for number, each in enumerate(texts)]
 
@@ -141,18 +145,22 @@ def naive(task: Task, client: ClientData) -> Run:
     return run
 
 
-def floor(task: Task, client: ClientData) -> Run:
-    """The products of one batch and nothing else: projections of its distinct words, recurrent steps as one product;
-    forward, and backward towards inputs and weights."""
+def products(task: Task, client: ClientData) -> list[tuple[int, int, int]]:
+    """Rows, inner width and columns of a batch's products in its forward pass: projections of its distinct words, and
+    the recurrent steps of each direction as one product."""
     texts = Texts(client.train, len(client.rows_R))
     order = full_batches(len(texts), task.batch, 0)
     packed = [Assembler(2, True, CPU).packed([(texts, next(order))]) for _ in range(8)]
     tokens = round(sum(int(batch.lengths_B.sum()) for batch, _ in packed) / 8)
     words = round(sum(len(found[0]) for _, found in packed) / 8)
     gates = (3 if "gru" in task.model.name else 4) * task.model.hidden
-    shapes = [(words, task.model.embedding.dim, 2 * gates)] + 2 * [(tokens, task.model.hidden, gates)]
+    return [(words, task.model.embedding.dim, 2 * gates)] + 2 * [(tokens, task.model.hidden, gates)]
+
+
+def floor(task: Task, client: ClientData) -> Run:
+    """The products of one batch and nothing else: forward, and backward towards inputs and weights."""
     pairs = []
-    for m, k, n in shapes:
+    for m, k, n in products(task, client):
         a, w, g = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
         pairs += [(a, w), (g, w.T.contiguous()), (a.T.contiguous(), g)]
 
@@ -180,16 +188,36 @@ def variants(name: str, clients: list[ClientData]) -> dict[str, tuple[Run, int]]
     return found | {"floor": (floor(task, clients[0]), 1)}
 
 
-def measure(runs: dict[str, tuple[Run, int]], steps: int, turns: int) -> dict[str, list[float]]:
-    """CPU milliseconds per client and batch of each variant in each turn."""
+def on_gpu(name: str, clients: list[ClientData], device: torch.device) -> dict[str, tuple[Run, int]]:
+    """The loops to be measured on a GPU: every engine that is for this model, alone and in stacks."""
+    task = TASKS[name]
+    found = {"reference": (engine(task, "reference", clients[:1], device), 1)}
+    for kind in ("cells", "triton") if task.model.hidden <= KERNEL_WIDTH else ("cells",):
+        found[kind] = engine(task, kind, clients[:1], device), 1
+        found |= {f"{kind}, stack {n}": (engine(task, kind, clients[:n], device), n) for n in GPU_STACKS}
+    return found
+
+
+def seconds(device: torch.device) -> float:
+    """CPU time of this process; where a GPU computes, wall time once it has done all it was given."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def measure(
+    runs: dict[str, tuple[Run, int]], steps: int, turns: int, device: torch.device = CPU
+) -> dict[str, list[float]]:
+    """Milliseconds per client and batch of each variant in each turn."""
     for run, _ in runs.values():
         run(3)
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
         for name, (run, clients) in runs.items():
-            start = time.process_time()
+            start = seconds(device)
             run(steps)
-            found[name].append(1000 * (time.process_time() - start) / steps / clients)
+            found[name].append(1000 * (seconds(device) - start) / steps / clients)
     return found
 
 
@@ -203,8 +231,13 @@ def main(words: list[str] | None = None) -> list[dict]:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--data", type=Path, help="folder of the corpora: W1 and W4 on FDU-MTL")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--device", default="cpu", help="cuda: W1 and W4 on a GPU")
     arguments = parser.parse_args(words)
     torch.set_num_threads(1)
+    if arguments.device != "cpu":
+        if arguments.data or not set(arguments.workloads) <= set(TASKS):
+            parser.error(f"--device {arguments.device} is for {' and '.join(TASKS)}, on made-up texts")
+        return gpu(arguments, torch.device(arguments.device))
     clients = synthetic.real(arguments.data) if arguments.data else None
     rows = []
     for name in arguments.workloads or STEPS:
@@ -217,6 +250,23 @@ def main(words: list[str] | None = None) -> list[dict]:
                 row["samples / CPU s"] = 1000 * TASKS[name].batch / row["CPU ms"]["median"]
                 row["share of floor"] = paired(found["floor"], values)["median"]
             rows.append(row | {"times naive": paired(found["naive"], values)})
+        print(table(rows[-len(found) :]), flush=True)
+    write(arguments.json, rows)
+    return rows
+
+
+def gpu(arguments: argparse.Namespace, device: torch.device) -> list[dict]:
+    """The same on a GPU; what is printed, and returned."""
+    torch.backends.cudnn.allow_tf32 = False  # all engines in float32
+    made, rows = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(GPU_STACKS))], []
+    for name in arguments.workloads or TASKS:
+        found = measure(on_gpu(name, made, device), arguments.steps or STEPS[name], arguments.turns, device)
+        flop = 3 * sum(2 * m * k * n for m, k, n in products(TASKS[name], made[0]))
+        for variant, values in found.items():
+            row = {"workload": name, "variant": variant, "wall ms": spread(values)}
+            row["samples / s"] = 1000 * TASKS[name].batch / row["wall ms"]["median"]
+            row["GFLOP / s"] = 1e-6 * flop / row["wall ms"]["median"]
+            rows.append(row | {"times reference": paired(found["reference"], values)})
         print(table(rows[-len(found) :]), flush=True)
     write(arguments.json, rows)
     return rows

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
-from fedtext.models.config import BagClassifier, RecurrentClassifier
+from fedtext.models.config import KERNEL_WIDTH, BagClassifier, RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
@@ -59,15 +59,16 @@ class Training(Strict):
     local_epochs: int = Field(2, ge=1)
     batch_size: int = Field(8, ge=1)
     optimizer: OptimizerField = SGD()
-    engine: Literal["auto", "reference", "cells"] = Field(
+    engine: Literal["auto", "reference", "cells", "triton"] = Field(
         "auto",
         description="how recurrent layers compute: reference is torch's own, cells ours (the same sums in another "
-        "order; model.dropout draws other masks); auto: cells",
+        "order; model.dropout draws other masks), triton is cells with all steps of a layer in one kernel, for GPUs; "
+        "auto: cells",
     )
     stack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="clients trained side by side by the engine cells, blocks of consecutive ids; the last bits of the "
-        "result depend on it; auto: as many as leave work for 16 actors",
+        description="clients trained side by side by the engines cells and triton, blocks of consecutive ids; the last "
+        "bits of the result depend on it; auto: as many as leave work for 16 actors",
     )
 
 
@@ -193,8 +194,14 @@ class Experiment(Strict):
             fault = mechanism.misplaced(before)
             if fault:
                 raise ValueError(f"uplink: {fault}")
-        if self.training.engine == "cells" and isinstance(self.model, BagClassifier):
-            raise ValueError("training.engine: model bag has no recurrent layers for cells; leave engine at auto")
+        engine = self.training.engine
+        if engine in ("cells", "triton") and isinstance(self.model, BagClassifier):
+            raise ValueError(f"training.engine: model bag has no recurrent layers for {engine}; leave engine at auto")
+        if engine == "triton" and isinstance(self.model, RecurrentClassifier) and self.model.hidden > KERNEL_WIDTH:
+            raise ValueError(
+                f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {self.model.hidden} the "
+                "products of one step are large enough by themselves: use engine: cells"
+            )
         if self.training.stack not in ("auto", 1):
             if isinstance(self.model, BagClassifier):
                 raise ValueError(
@@ -213,10 +220,11 @@ class Experiment(Strict):
         return self
 
     @property
-    def engine(self) -> Literal["reference", "cells"]:
+    def engine(self) -> Literal["reference", "cells", "triton"]:
         """The engine that ``training.engine`` comes down to. A bag has no recurrent layers for ``cells`` to compute."""
-        bag = isinstance(self.model, BagClassifier)
-        return "reference" if bag or self.training.engine == "reference" else "cells"
+        if isinstance(self.model, BagClassifier):
+            return "reference"
+        return "cells" if self.training.engine == "auto" else self.training.engine
 
     @property
     def own_rows(self) -> bool:

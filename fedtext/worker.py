@@ -30,6 +30,7 @@ from fedtext.parameters import build_network
 from fedtext.received import Received, load_into
 from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.choice import check_engine
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.room import Room
@@ -81,6 +82,7 @@ class Worker:
         device: str = "cpu",
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
+        check_engine(experiment, self.device.type == "cuda")
         self.clients = {client.id: client for client in clients}
         self.network = build_network(experiment, classes).to(self.device)
         table = (vocabulary, experiment.model.embedding.dim)
@@ -89,9 +91,9 @@ class Worker:
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        cells = experiment.engine == "cells"
+        cells, triton = experiment.engine != "reference", experiment.engine == "triton"
         directions = next(m.directions for m in self.network.modules() if isinstance(m, Encoder)) if cells else None
-        self.training = Assembler(directions, cells and not self.method.reads_table, self.device)
+        self.training = Assembler(directions, cells and not self.method.reads_table, self.device, triton)
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)

@@ -17,7 +17,7 @@ from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.fleet import participants
-from fedtext.training.choice import engine_reason, stack_size
+from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
 
@@ -63,6 +63,8 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
         clients = len(participants(case.experiment, corpora[key(case.experiment)]))
         stack, _ = stack_size(case.experiment, clients)
         plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
+        if not plans[case.id].gpus:  # otherwise each actor looks at what is there
+            check_engine(case.experiment, gpu=False)
     folder.create(content, experiment)
     return Job(sweep, experiment, cases, corpora, plans, nodes, store, folder)
 

@@ -165,12 +165,14 @@ BAD = [
     (["FILE", "tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot be reached"),
     (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
     (["FILE", "training.stack=2", "training.engine=reference"], "the engine reference trains clients one by one"),
-    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),  # starts Ray: last
+    (["FILE", "training.engine=triton", "--num-cpus", "2"], "triton needs a GPU"),  # the last two start Ray
+    (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
 ]
 # All of them in one process, since most of a command's time goes into importing.
 ONE_BY_ONE = """
 import contextlib, io, json, os, sys
 import platform.run, platform.sweep
+import ray
 from platform._words import guarded
 for home, words in json.loads(sys.argv[1]):
     os.environ["FEDTEXT_HOME"], sys.argv, said = home, words, io.StringIO()
@@ -179,6 +181,7 @@ for home, words in json.loads(sys.argv[1]):
             status = guarded(getattr(platform, words[0]).main)()
         except SystemExit as ended:
             status = ended.code
+    ray.shutdown()
     print(json.dumps([status, said.getvalue()]), flush=True)
 """
 

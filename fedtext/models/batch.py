@@ -12,7 +12,7 @@ from fedtext.models.packing import Packing
 
 @dataclass(frozen=True)
 class Words:
-    """The batch as the engine ``cells`` reads it: each distinct word once.
+    """The batch as our own recurrent layers read it: each distinct word once.
 
     ``rows_U`` are the words' rows in the embedding table; None if the table that is given has been cut down to them.
     """
@@ -27,7 +27,7 @@ class Words:
 class Batch:
     """B texts: padded token ids (rows of the table that is given with them), their true lengths, their classes.
 
-    Beyond a text's length there is nothing to be read. ``words`` is there if the engine is ``cells``.
+    Beyond a text's length there is nothing to be read. ``words`` is there if the engine is not ``reference``.
     """
 
     tokens_BT: Tensor

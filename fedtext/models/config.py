@@ -6,6 +6,10 @@ from pydantic import Field
 
 from fedtext.schema import Strict, entry
 
+KERNEL_WIDTH = (
+    128  # hidden units up to which the kernels make sense: wider steps are large enough products by themselves
+)
+
 
 class RandomInit(Strict):
     """Rows drawn from N(0, std^2), keyed by the experiment's seed."""

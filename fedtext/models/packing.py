@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ints = NDArray[np.int64]
+BLOCK = 16  # texts that one program of a kernel has: the least that Triton multiplies at a time
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class Packing:
     text_CS: Ints  # the text of each token place; B where there is padding
     last_CB: Ints  # the token place of each text's last token
     device: torch.device
+    kernels: bool  # whether the steps are Triton's (models/kernels.py) or torch's (models/loops.py)
 
     @staticmethod
-    def of(lengths_CB: Ints, directions: int, device: torch.device) -> "Packing":
+    def of(lengths_CB: Ints, directions: int, device: torch.device, kernels: bool = False) -> "Packing":
         """The packing of texts of these lengths (all at least 1)."""
         clients, texts = lengths_CB.shape
         order_CB = np.argsort(-lengths_CB, axis=1, kind="stable")
@@ -73,6 +75,7 @@ class Packing:
             text_CS,
             last_CB,
             device,
+            kernels,
         )
 
     @property
@@ -113,6 +116,17 @@ class Packing:
         ordered = np.empty(self.rows_LS.size - first, np.int64)
         ordered[self.rows_LS[:, self.sizes_T[0] :] - first] = self.before_LS
         return self._tensor(ordered)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """The token place at which each step begins, and after the last one S: T + 1."""
+        return self._tensor(np.append(0, np.cumsum(self.sizes_T)))
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """The steps of each block of texts."""
+        firsts = np.arange(0, self.texts, BLOCK)
+        return self._tensor((np.asarray(self.sizes_T) > firsts[:, None]).sum(1))
 
     def source(self, inputs_CS: Ints, rows: int) -> Tensor:
         """For each row, P, which of the projected inputs it takes: every client has ``rows`` inputs, of which a token

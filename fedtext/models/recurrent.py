@@ -20,8 +20,8 @@ TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabula
 class Encoder(nn.Module):
     """E, H and SeqMean: tokens to one feature vector per text (equations 1 to 3).
 
-    A batch that brings its words (the engine ``cells``) goes through our own recurrent layers (models/cells.py), any
-    other (``reference``) through torch's: the same sums.
+    A batch that brings its words (the engines ``cells`` and ``triton``) goes through our own recurrent layers
+    (models/cells.py), any other (``reference``) through torch's: the same sums.
     """
 
     def __init__(self, config: RecurrentClassifier) -> None:

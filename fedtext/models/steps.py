@@ -1,14 +1,15 @@
-"""The loops over time: all steps of a GRU or LSTM layer, with a backward pass of our own.
+"""All steps of a GRU or LSTM layer, with a backward pass of our own.
 
-What does not depend on the step before is computed for all steps at once: gates' inputs before the loop, weight
-gradients after it. Every step is one batched product over all lanes and works on one contiguous block of memory. Under
-``torch.vmap`` the clients' mapped parameters become more lanes of the same loop.
+What does not depend on the step before is computed for all steps at once: gates' inputs before the loop over time,
+weight gradients after it. What does is computed by models/loops.py, or on a GPU by models/kernels.py, which change
+nothing but the order of sums. Under ``torch.vmap`` the clients' mapped parameters become more lanes of the same loop.
 
 Rows are in the packing's own order (models/packing.py), which only models/cells.py understands besides.
 
 Legend: P packed rows, L lanes, H hidden, G gates (3H of a GRU, 4H of an LSTM), N projected inputs, S token places.
 """
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from fedtext.models import loops
 from fedtext.models.packing import Packing
 
 
@@ -61,26 +63,7 @@ class GRUSteps(Steps):
         for block in packing.blocks(gates_PG[:, 2 * width :]):
             block.copy_(bias_LH[:, None])
         hidden_PH = torch.empty_like(new_PH)
-        weight_LHG = weight_LGH.transpose(1, 2).contiguous()
-        before = hidden_PH.new_zeros(packing.lanes, packing.sizes_T[0], width)
-        last = packing.sizes_T[0]
-        for size, gates, rz, r, z, recurrent, new, hidden in zip(
-            packing.sizes_T,
-            packing.steps(gates_PG),
-            packing.steps(gates_PG[:, : 2 * width]),
-            packing.steps(gates_PG[:, :width]),
-            packing.steps(gates_PG[:, width : 2 * width]),
-            packing.steps(gates_PG[:, 2 * width :]),
-            packing.steps(new_PH),
-            packing.steps(hidden_PH),
-            strict=True,
-        ):
-            if size != last:
-                before, last = before[:, :size], size
-            gates.baddbmm_(before, weight_LHG)
-            rz.sigmoid_()
-            new.addcmul_(r, recurrent).tanh_()
-            before = torch.lerp(new, before, z, out=hidden)
+        _loops(packing).gru_forward(gates_PG, new_PH, hidden_PH, weight_LGH, packing)
         return hidden_PH, gates_PG, new_PH
 
     @staticmethod
@@ -101,26 +84,8 @@ class GRUSteps(Steps):
         factor_P3H[:, 0].mul_(recurrent).mul_(slope_n)
         factor_P3H[:, 1].mul_(before_PH - n)
         torch.mul(slope_n, r, out=factor_P3H[:, 2])
-        grad_PH = grad_PH.clone()
-        grad_P3H = torch.empty_like(factor_P3H)
-        flat = packing.steps(grad_P3H.flatten(1))
-        later: tuple[Tensor, Tensor, Tensor] | None = None
-        last = packing.sizes_T[-1]
-        for size, dh, dh_1, factor, dg, dg_flat, kept in zip(
-            reversed(packing.sizes_T),
-            reversed(packing.steps(grad_PH)),
-            reversed(packing.steps(grad_PH[:, None])),
-            reversed(packing.steps(factor_P3H)),
-            reversed(packing.steps(grad_P3H)),
-            reversed(flat),
-            reversed(packing.steps(z)),
-            strict=True,
-        ):
-            if later is not None:
-                carried = dh if size == last else dh[:, :last]
-                carried.addcmul_(later[0], later[1]).baddbmm_(later[2], weight_LGH)
-            torch.mul(dh_1, factor, out=dg)
-            later, last = (dh, kept, dg_flat), size
+        grad_PH = grad_PH.clone(memory_format=torch.contiguous_format)
+        grad_P3H = _loops(packing).gru_backward(grad_PH, factor_P3H, z, weight_LGH, packing)
         grad_PG = grad_P3H.flatten(1)
         grad_weight_LGH, grad_LSG = _weight_gradient(grad_PG, before_PH, packing)
         grad_bias_LH = grad_LSG[..., 2 * width :].sum(1)
@@ -139,30 +104,10 @@ class LSTMSteps(Steps):
 
     @staticmethod
     def forward(inputs_NG: Tensor, weight_LGH: Tensor, source_P: Tensor, packing: Packing) -> tuple[Tensor, ...]:
-        width = weight_LGH.shape[2]
         gates_PG = inputs_NG.index_select(0, source_P)  # computed in place
-        hidden_PH = gates_PG.new_empty(len(gates_PG), width)
+        hidden_PH = gates_PG.new_empty(len(gates_PG), weight_LGH.shape[2])
         cell_PH, squashed_PH = torch.empty_like(hidden_PH), torch.empty_like(hidden_PH)  # c and tanh(c)
-        weight_LHG = weight_LGH.transpose(1, 2).contiguous()
-        before = cell = hidden_PH.new_zeros(packing.lanes, packing.sizes_T[0], width)
-        last = packing.sizes_T[0]
-        for size, gates, ifo, i, f, o, g, c, squashed, hidden in zip(
-            packing.sizes_T,
-            packing.steps(gates_PG),
-            packing.steps(gates_PG[:, : 3 * width]),
-            *[packing.steps(gate) for gate in gates_PG.split(width, 1)],
-            packing.steps(cell_PH),
-            packing.steps(squashed_PH),
-            packing.steps(hidden_PH),
-            strict=True,
-        ):
-            if size != last:
-                before, cell, last = before[:, :size], cell[:, :size], size
-            gates.baddbmm_(before, weight_LHG)
-            ifo.sigmoid_()
-            g.tanh_()
-            cell = torch.mul(f, cell, out=c).addcmul_(i, g)
-            before = torch.mul(o, torch.tanh(cell, out=squashed), out=hidden)
+        _loops(packing).lstm_forward(gates_PG, cell_PH, squashed_PH, hidden_PH, weight_LGH, packing)
         return hidden_PH, gates_PG, cell_PH, squashed_PH
 
     @staticmethod
@@ -181,32 +126,8 @@ class LSTMSteps(Steps):
         factor_P4H[:, 2].mul_(squashed)
         torch.addcmul(i, i * g, g, value=-1, out=factor_P4H[:, 3])
         slope = _one_minus_square(squashed).mul_(o)
-        grad_PH, grad_cell_PH = grad_PH.clone(), torch.zeros_like(hidden_PH)
-        grad_P4H = torch.empty_like(factor_P4H)
-        later: tuple[Tensor, Tensor, Tensor] | None = None
-        last = packing.sizes_T[-1]
-        for size, dh, dc, dc_1, dslope, factor, factor_o, dg, dg_o, dg_flat, kept in zip(
-            reversed(packing.sizes_T),
-            reversed(packing.steps(grad_PH)),
-            reversed(packing.steps(grad_cell_PH)),
-            reversed(packing.steps(grad_cell_PH[:, None])),
-            reversed(packing.steps(slope)),
-            reversed(packing.steps(factor_P4H)),
-            reversed(packing.steps(factor_P4H[:, 2])),
-            reversed(packing.steps(grad_P4H)),
-            reversed(packing.steps(grad_P4H[:, 2])),
-            reversed(packing.steps(grad_P4H.flatten(1))),
-            reversed(packing.steps(f)),
-            strict=True,
-        ):
-            if later is not None:
-                whole = size == last
-                (dh if whole else dh[:, :last]).baddbmm_(later[2], weight_LGH)
-                torch.mul(later[0], later[1], out=dc if whole else dc[:, :last])
-            dc.addcmul_(dh, dslope)
-            torch.mul(dc_1, factor, out=dg)
-            torch.mul(dh, factor_o, out=dg_o)
-            later, last = (dc, kept, dg_flat), size
+        grad_PH = grad_PH.clone(memory_format=torch.contiguous_format)
+        grad_P4H = _loops(packing).lstm_backward(grad_PH, factor_P4H, slope, f, weight_LGH, packing)
         grad_PG = grad_P4H.flatten(1)
         grad_weight_LGH, _ = _weight_gradient(grad_PG, _before(hidden_PH, packing), packing)
         grad_inputs_NG = grad_PG.new_zeros(ctx.inputs, 4 * width).index_add_(0, source_P, grad_PG)
@@ -215,6 +136,15 @@ class LSTMSteps(Steps):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
         return LSTMSteps.mapped(info, in_dims, *arguments)
+
+
+def _loops(packing: Packing) -> ModuleType:
+    """The module that has this packing's loops over time."""
+    if not packing.kernels:
+        return loops
+    from fedtext.models import kernels  # here, since Triton is not everywhere
+
+    return kernels
 
 
 def _one_minus_square(value: Tensor) -> Tensor:

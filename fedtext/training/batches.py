@@ -63,12 +63,14 @@ def _sets(tokens: TokenSet, rows: int) -> TokenSet:
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes batches. ``directions`` of the recurrent layers for the engine ``cells``; None for ``reference``. ``cut``:
-    the loss is given the rows of the batch's words in the table's place, and tokens number these."""
+    """Makes batches. ``directions`` of the recurrent layers for the engine ``cells``, with ``kernels`` for ``triton``;
+    None for ``reference``. ``cut``: the loss is given the rows of the batch's words in the table's place, and tokens
+    number these."""
 
     directions: int | None
     cut: bool
     device: torch.device
+    kernels: bool = False
 
     def single(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
         """One client's batch, and its words' rows in the client's table."""
@@ -91,7 +93,7 @@ class Assembler:
         of their client's batch, and these words' rows in each client's table."""
         assert self.directions is not None
         lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks])
-        packing = Packing.of(lengths_CB, self.directions, self.device)
+        packing = Packing.of(lengths_CB, self.directions, self.device, self.kernels)
         word_CS = np.zeros(packing.text_CS.shape, np.int64)
         numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)
         words = []

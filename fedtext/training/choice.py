@@ -1,5 +1,9 @@
-"""How many clients are trained side by side: what ``training.stack`` comes down to, and why."""
+"""What ``training.engine`` and ``training.stack`` come down to, why, and what cannot be."""
 
+import os
+from importlib.util import find_spec
+
+from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.models.config import BagClassifier
 
@@ -15,6 +19,19 @@ def engine_reason(experiment: Experiment) -> str:
     if experiment.training.engine != "auto":
         return f"engine {experiment.engine}, as configured"
     return f"engine {experiment.engine}: it has a {experiment.model.name}'s steps, and equals torch's to rounding"
+
+
+def check_engine(experiment: Experiment, gpu: bool) -> None:
+    """Raises UserError if the experiment's engine cannot train where this process is, on its GPU or on its CPU."""
+    if experiment.engine != "triton":
+        return
+    if not gpu and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UserError(
+            "training.engine: triton needs a GPU, but clients would be trained on the CPU; give them shares of a GPU "
+            "(resources.gpus_per_actor, or --device cuda), or use engine: cells"
+        )
+    if find_spec("triton") is None:
+        raise UserError("training.engine: Triton is not installed here; pip install triton, or use engine: cells")
 
 
 def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:

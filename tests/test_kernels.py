@@ -1,0 +1,95 @@
+"""The Triton kernels without a GPU: what they compute, that they compile, and where they are refused."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from fedtext.errors import UserError
+from fedtext.models.config import KERNEL_WIDTH
+from fedtext.models.packing import Packing
+from fedtext.training import choice
+from fedtext.training.choice import check_engine, engine_reason, stack_size
+from tests import tiny
+from tests.commands import ROOT
+
+TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (it is for Linux on x86-64)")
+# All four for one kind of GPU, with the least shared memory that a program has on any (48 KiB) as the limit.
+COMPILE = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from fedtext.models import kernels
+
+width, failed = int(sys.argv[1]), []
+for kernel in (kernels._gru_forward, kernels._gru_backward, kernels._lstm_forward, kernels._lstm_backward):
+    kinds = {name: "constexpr" if name.isupper() else "*fp32" for name in kernel.arg_names}
+    kinds |= {"starts": "*i64", "depths": "*i64"}
+    source = ASTSource(kernel, kinds, {"WIDTH": width, "PADDED": kernels.padded(width)})
+    made = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=kernels.OPTIONS)
+    assert made.asm["cubin"] and made.metadata.shared <= 48 * 1024, (kernel.__name__, made.metadata.shared)
+"""
+
+
+def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    without = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=without | variables, capture_output=True, text=True, timeout=500
+    )
+
+
+@TRITON
+def test_kernels_equal_the_loops_in_tritons_interpreter() -> None:
+    done = python("-m", "pytest", "-q", "tests/interpreted.py", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
+@TRITON
+def test_kernels_compile_for_a_gpu_up_to_the_widest(tmp_path: Any) -> None:
+    done = python("-c", COMPILE, str(KERNEL_WIDTH), TRITON_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-5000:]
+
+
+def test_a_packing_says_where_steps_begin_and_where_blocks_end() -> None:
+    packing = Packing.of(np.array([[1] * 20 + [3] * 17 + [4] * 3]), 2, torch.device("cpu"))
+    assert packing.sizes_T == [40, 20, 20, 3]
+    assert packing.starts.tolist() == [0, 40, 60, 80, 83]
+    assert packing.depths.tolist() == [4, 3, 1]
+
+
+def test_auto_does_not_take_them_and_stacks_are_those_of_cells() -> None:
+    triton, auto = (tiny.experiment("kteps", training={"engine": engine}) for engine in ("triton", "auto"))
+    assert (triton.engine, auto.engine) == ("triton", "cells")
+    assert engine_reason(triton) == "engine triton, as configured"
+    assert stack_size(triton, 1000) == stack_size(auto, 1000)
+    assert tiny.experiment("kteps", training={"engine": "triton", "stack": 3}).training.stack == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({"hidden": KERNEL_WIDTH + 1}, f"triton is for up to {KERNEL_WIDTH} hidden units; with {KERNEL_WIDTH + 1}"),
+        ("bag", "model bag has no recurrent layers for triton"),
+    ],
+)
+def test_a_model_they_are_not_for_is_refused(model: Any, sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        tiny.experiment(model=model, training={"engine": "triton"})
+
+
+def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = tiny.experiment(training={"engine": "triton"})
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(UserError, match="triton needs a GPU, but clients would be trained on the CPU"):
+        check_engine(experiment, gpu=False)
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="Triton is not installed here"):
+        check_engine(experiment, gpu=True)
+    check_engine(tiny.experiment(), gpu=False)
