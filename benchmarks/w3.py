@@ -81,7 +81,7 @@ def ours() -> Callable[[int], None]:
             at += 1
             batch = sentences(data[at % BATCHES], lengths_B, torch.device("cpu"))
             parameters = optimizer.begin(one, [])
-            optimizer.step(one, functional_call(network, parameters, (batch,)).loss, parameters)
+            optimizer.step(one, functional_call(network, parameters, (batch,)).loss)
         optimizer.finish()
 
     return run

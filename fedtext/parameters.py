@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
-from fedtext.models.config import RandomInit
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import RandomInit, is_table
+from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
 
@@ -19,12 +19,14 @@ def build_network(experiment: Experiment, classes: int) -> torch.nn.Module:
 
 
 def initial(experiment: Experiment, corpus: Corpus) -> tuple[dict[str, NDArray[np.float32]], ...]:
-    """(shared, private) parameters before the first round, the same for every client; tables have V rows."""
-    network = build_network(experiment, corpus.classes)
-    tensors = {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}
-    tensors[TABLE] = _table(experiment, corpus)
-    private = {name: tensor for name, tensor in tensors.items() if experiment.method.private(name)}
-    return {name: tensor for name, tensor in tensors.items() if name not in private}, private
+    """(shared, private) parameters before the first round, the same for every client; tables have V rows. Private ones
+    that mirror a shared one are left out."""
+    method, drawn = experiment.method, dict(build_network(experiment, corpus.classes).named_parameters())
+    table = _table(experiment, corpus)
+    tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}
+    shared = {name: tensor for name, tensor in tensors.items() if not method.private(name)}
+    private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
+    return shared, private
 
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

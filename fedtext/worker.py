@@ -24,8 +24,8 @@ from fedtext.evaluation import accuracy
 from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
-from fedtext.models.config import BagClassifier, RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Encoder
+from fedtext.models.config import BagClassifier, RecurrentClassifier, is_table
+from fedtext.models.recurrent import Encoder
 from fedtext.parameters import build_network
 from fedtext.received import Received, load_into
 from fedtext.seeding import torch_scope
@@ -86,7 +86,7 @@ class Worker:
         self.clients = {client.id: client for client in clients}
         self.network = build_network(experiment, classes).to(self.device)
         table = (vocabulary, experiment.model.embedding.dim)
-        shapes = {n: table if n == TABLE else tuple(p.shape) for n, p in self.network.named_parameters()}
+        shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
@@ -143,7 +143,7 @@ class Worker:
         seconds = (time.perf_counter() - start) / len(members)
         turns: dict[int, Turn] = {}
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            fault = _fault(outcome, stack.flat_CP[place], stack.tensors(place)[TABLE])
+            fault = _fault(outcome, stack.flat_CP[place], stack.tables(stack.table_ND)[place])
             if fault:
                 turns[client] = Reply(client, error=fault), {}
                 continue
@@ -157,7 +157,8 @@ class Worker:
 
     def _kept(self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int) -> dict[str, NDArray]:
         """What stays with a client after its turn, in which it had this place."""
-        kept = {name: p.cpu().numpy().copy() for name, p in parameters.items() if self.method.private(name)}
+        private, mirrors = self.method.private, self.method.mirrors
+        kept = {n: p.cpu().numpy().copy() for n, p in parameters.items() if private(n) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:
             kept |= {_OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept
@@ -165,8 +166,9 @@ class Worker:
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
     ) -> dict[int, dict[str, float]]:
-        """Each client's ``Ag`` (and ``Ag_val``) of the shared branch; with ``personalize`` also ``Ap``: the mean of the
-        readings while the client fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
+        """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
+        ``Ap_0``, with the client's own; with ``personalize`` also ``Ap``: the mean of the readings while the client
+        fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
 
         Raises ClientError if a client's computation fails."""
         scores = {}
@@ -180,7 +182,8 @@ class Worker:
 
     def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
         stack = self._stack(flat, [client])
-        scores, config = self._read(client, stack, "shared", "Ag"), self.experiment.evaluation.personalize
+        name, config = "Ag" if self.method.complete else "Ap_0", self.experiment.evaluation.personalize
+        scores = self._read(client, stack, "shared", name)
         if not personalize or config is None:
             return scores
         if not self.method.personalizes:
@@ -231,10 +234,9 @@ class Worker:
             for name, tensor in stack.tensors(place).items():
                 if name in own:
                     load_into(tensor, own[name])
-                elif name == TABLE:
-                    load_into(tensor, sources[name], self.clients[client].rows_R)
                 else:
-                    load_into(tensor, sources[name])
+                    rows_R = self.clients[client].rows_R if is_table(name) else None
+                    load_into(tensor, sources[self.method.mirrors(name) or name], rows_R)
         return stack
 
     def _received(self, flat: NDArray[np.float32], members: Sequence[int]) -> Mapping[str, Tensor]:

@@ -127,7 +127,7 @@ def test_training_equals_torchs_own() -> None:
     for lengths in LENGTHS.values():
         leaves = optimizer.begin(range(1), [])
         score = torch.func.functional_call(network, leaves, (batch(lengths, own=True),))
-        optimizer.step(range(1), score.loss, leaves)
+        optimizer.step(range(1), score.loss)
         theirs.zero_grad()
         plain(batch(lengths, own=False)).loss.backward()
         theirs.step()

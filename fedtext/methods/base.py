@@ -65,6 +65,7 @@ class Method(Strict, ABC):
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
+    complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
 
     @abstractmethod
     def network(self, parts: Parts) -> nn.Module:
@@ -73,6 +74,10 @@ class Method(Strict, ABC):
     def private(self, parameter: str) -> bool:
         """Whether this parameter stays on the client, between rounds as well."""
         return False
+
+    def mirrors(self, parameter: str) -> str:
+        """The shared parameter as which this private one begins every turn; empty for those that are kept."""
+        return ""
 
     @abstractmethod
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:

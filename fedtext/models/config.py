@@ -6,9 +6,13 @@ from pydantic import Field
 
 from fedtext.schema import Strict, entry
 
-KERNEL_WIDTH = (
-    128  # hidden units up to which the kernels make sense: wider steps are large enough products by themselves
-)
+TABLE = "embedding.weight"  # the shared embedding table, if any is shared: its first axis is the vocabulary
+KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
+
+
+def is_table(parameter: str) -> bool:
+    """Whether a parameter's first axis is the vocabulary: those of a network's parts called ``embedding...``."""
+    return parameter.startswith("embedding") and parameter.count(".") == 1 and parameter.endswith(".weight")
 
 
 class RandomInit(Strict):

@@ -70,7 +70,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words)
         terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
-        optimizer.step(clients, _sum(list(terms.values())), parameters)
+        optimizer.step(clients, _sum(list(terms.values())))
         size = batch.labels_B.shape[-1]
         for name, term in terms.items():
             seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))

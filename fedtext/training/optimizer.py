@@ -12,7 +12,6 @@ from torch.optim.sgd import sgd
 
 from fedtext.experiment import SGD, Adam
 from fedtext.models.packing import Ints
-from fedtext.models.recurrent import TABLE
 from fedtext.training.stack import Stack
 from fedtext.training.tables import CutTables, Tables, TouchedRows, WholeTable
 
@@ -106,11 +105,13 @@ class LocalOptimizer:
             parameters, grad = ([tensor[c] for c in clients] for tensor in (self.stack.flat_CP, self.grad_CP))
             memory = {kind: [tensor[c] for c in clients] for kind, tensor in self.memory.items()}
             self._flat[clients] = parameters, grad, memory, [self.steps[c] for c in clients]
-        return self._views[clients][0] | {TABLE: self.tables.begin(clients, words)}
+        leaves, table = self._views[clients][0], self.tables.begin(clients, words)
+        self._leaves = [*leaves.values(), table]
+        return leaves | self.stack.columns(table)
 
-    def step(self, clients: range, loss: Tensor, leaves: Mapping[str, Tensor]) -> None:
+    def step(self, clients: range, loss: Tensor) -> None:
         """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
-        *grads, table_grad = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        *grads, table_grad = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
         torch._foreach_copy_(self._views[clients][1], grads)
         advance(self.config, self.lr, *self._flat[clients])
         self.tables.step(clients, table_grad)
@@ -126,7 +127,7 @@ class LocalOptimizer:
             for kind, memory in self.memory.items()
             for name, tensor in self.stack.views(memory).items()
         }
-        kept |= {f"{TABLE}/{kind}": tensor for kind, tensor in self.tables.state(client).items()}
+        kept |= {f"tables/{kind}": tensor for kind, tensor in self.tables.state(client).items()}
         return kept | {"step": self.steps[client]} if isinstance(self.config, Adam) else kept
 
     def recall(self, client: int, state: Mapping[str, Tensor]) -> None:

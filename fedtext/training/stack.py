@@ -1,7 +1,7 @@
 """The memory in which clients are trained: one workspace for all clients of a worker, used again and again.
 
 Legend: C clients of a stack, P parameters besides the embedding table, R rows of a client's table, N rows of all
-tables and C more, D embedding.
+tables and C more, D embedding (of all tables side by side, if a method has several).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedtext.layout import Layout
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import is_table
 
 
 class Workspace:
@@ -35,13 +35,15 @@ class Stack:
     """Parameters of C clients side by side: ``flat_CP`` without the tables, and all tables one after the other in
     ``table_ND``, which ends with one row more for each client: what pads its words, without effect on anything.
 
-    ``layout`` names the tensors; its table's row count is replaced by each client's own, ``rows``. Other clients, as
+    ``layout`` names the tensors; its tables' row count is replaced by each client's own, ``rows``. Other clients, as
     many of them, can ``seat`` themselves later.
     """
 
     def __init__(self, layout: Layout, rows: Sequence[int], workspace: Workspace) -> None:
-        self.workspace, self.clients, self.dim = workspace, len(rows), layout.shapes[TABLE][1]
-        self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name != TABLE})
+        self.workspace, self.clients = workspace, len(rows)
+        self.widths = {name: shape[1] for name, shape in layout.shapes.items() if is_table(name)}
+        self.dim = sum(self.widths.values())
+        self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name not in self.widths})
         self.flat_CP = workspace.take("parameters", self.clients, self.layout.size)
         self.flat_CP.zero_()  # between two tensors there may be a gap
         named = self.views(self.flat_CP)
@@ -67,4 +69,10 @@ class Stack:
 
     def tensors(self, client: int) -> dict[str, Tensor]:
         """One client's parameters by name, its table among them, as views."""
-        return self.named[client] | {TABLE: self.table_ND[self.starts[client] : self.starts[client + 1]]}
+        return self.named[client] | self.columns(self.table_ND[self.starts[client] : self.starts[client + 1]])
+
+    def columns(self, rows_XD: Tensor) -> dict[str, Tensor]:
+        """Each table's own columns of rows of all of them."""
+        if len(self.widths) == 1:
+            return dict.fromkeys(self.widths, rows_XD)
+        return dict(zip(self.widths, rows_XD.split(list(self.widths.values()), -1), strict=True))
