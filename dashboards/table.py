@@ -1,7 +1,8 @@
 """The final table of trials, sorted by the metric, and the honest remark that belongs under it."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO, cast
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dashboards.groups import Group, Spread, groups, readings
 from dashboards.records import flatten
 from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy, last_values, one_line, percent, title
 
@@ -29,28 +31,29 @@ class Line:
     baseline: bool
 
 
-def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Case]:
-    """The cases with an outcome, best first; then those without the metric, then the failed ones."""
+def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Group]:
+    """The cases with an outcome, best first by the mean over their seeds; then those without the metric, then those of
+    which every trial failed."""
 
-    def key(case: Case) -> tuple[int, float]:
-        outcome = outcomes[case.id]
-        value = _finite(last_values(outcome.rows).get(metric))
-        if outcome.status == "failed":
-            return 2, 0.0
-        if value is None:
-            return 1, 0.0
-        return 0, -value if mode == "max" else value
+    def key(group: Group) -> tuple[int, float]:
+        value = readings(group, outcomes).get(metric)
+        if value is not None:
+            return 0, -value.mean if mode == "max" else value.mean
+        return (2 if all(_failed(outcomes.get(case.id)) for case in group.cases) else 1), 0.0
 
-    return sorted((case for case in cases if case.id in outcomes), key=key)
+    return sorted((group for group in groups(cases) if any(case.id in outcomes for case in group.cases)), key=key)
 
 
-def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Case | None:
-    """The best trial of the search: baselines are no candidates, failed trials and those without the metric neither."""
-    for case in rank(cases, outcomes, metric, mode):
-        outcome = outcomes[case.id]
-        if not case.baseline and outcome.status != "failed":
-            return case if _finite(last_values(outcome.rows).get(metric)) is not None else None
+def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Group | None:
+    """The best case of the search: baselines are no candidates, those without the metric neither."""
+    for group in rank(cases, outcomes, metric, mode):
+        if not group.case.baseline:
+            return group if metric in readings(group, outcomes) else None
     return None
+
+
+def _failed(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.status == "failed"
 
 
 def print_table(
@@ -77,17 +80,19 @@ def print_table(
         outcome = outcomes.get(case.id)
         if outcome and outcome.status == "failed":
             stream.write(f"{title(case)} failed: {one_line(outcome.error) or 'no cause was reported'}\n")
-    for note in notes(outcomes, metric, mode):
+    for note in notes(cases, outcomes, metric, mode):
         stream.write(f"{note}\n")
     stream.flush()
 
 
-def notes(outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]:
+def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]:
     """How the table is sorted, and what a choice by that metric is worth."""
     found = {name for outcome in outcomes.values() for name in last_values(outcome.rows)}
     said = [
         f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first), read after each trial's last round."
     ]
+    if any(len(group.cases) > 1 for group in groups(cases)):
+        said[0] += " Of several seeds: mean ± standard deviation."
     if metric not in found:
         said = [f"No trial reported {metric}, so the table is not sorted."]
     elif metric in TEST_METRICS:
@@ -103,26 +108,35 @@ def notes(outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]
     return said
 
 
-def _lines(ranked: Sequence[Case], outcomes: Mapping[str, Outcome]) -> list[Line]:
-    swept = _swept(ranked)
+def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
+    swept, several = _swept([group.case for group in ranked]), any(len(group.cases) > 1 for group in ranked)
     lines = []
-    for place, case in enumerate(ranked, 1):
-        outcome, method = outcomes[case.id], cast(Any, case.experiment.method)
-        failed, values = outcome.status == "failed", last_values(outcome.rows)
+    for place, group in enumerate(ranked, 1):
+        case, method = group.case, cast(Any, group.case.experiment.method)
+        ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
+        failed, values = all(map(_failed, ended)), readings(group, outcomes)
         cells = {
             "#": "" if failed else str(place),
-            "trial": f"{case.id} (baseline)" if case.baseline else case.id,
+            "trial": f"{group.id} (baseline)" if case.baseline else group.id,
             "method": method.name,
         }
         overrides = flatten(dict(case.overrides))
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
-        cells |= {name: percent(values[name]) for name in sorted(values) if is_accuracy(name)}
-        cells |= {"loss": decimal(values["loss"])} if "loss" in values else {}
-        cells |= _costs(outcome.rows)
-        cells["rounds"] = f"{outcome.rows[-1]['round'] if outcome.rows else 0}/{case.experiment.training.rounds}"
-        cells["status"] = outcome.status
-        lines.append(Line(case.id, cells, failed, case.baseline))
+        cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
+        cells |= {name: spread(values[name], percent) for name in sorted(values) if is_accuracy(name)}
+        cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
+        cells |= _costs([row for outcome in ended for row in outcome.rows])
+        reached = min((outcome.rows[-1]["round"] if outcome.rows else 0 for outcome in ended), default=0)
+        cells["rounds"] = f"{reached}/{case.experiment.training.rounds}"
+        counts = Counter(outcome.status for outcome in ended)
+        cells["status"] = ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items())
+        lines.append(Line(group.id, cells, failed, case.baseline))
     return lines
+
+
+def spread(value: Spread, shown: Callable[[float], str]) -> str:
+    """``85.3``, or with several seeds mean and standard deviation: ``85.3 ± 0.4``."""
+    return shown(value.mean) if value.deviation is None else f"{shown(value.mean)} ± {shown(value.deviation)}"
 
 
 def _value(overrides: Mapping[str, str], key: str) -> str:
@@ -135,7 +149,7 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
-    taken = {"#", "trial", "method", "loss", "rounds", "status", *ACCURACIES}
+    taken = {"#", "trial", "method", "seeds", "loss", "rounds", "status", *ACCURACIES}
     return {
         key: short if last.count(short) == 1 and short not in taken else key
         for key, short in zip(keys, last, strict=True)
@@ -157,7 +171,7 @@ def _costs(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    first = ["#", "trial", "method", *_swept(cases).values()]
+    first = ["#", "trial", "method", *_swept(cases).values(), "seeds"]
     last = ["loss", "bytes/client/round", "s/round", "rounds", "status"]
     accuracies = [name for name in ACCURACIES if name in columns]
     others = [name for name in columns if name not in {*first, *last, *accuracies}]
@@ -207,8 +221,3 @@ def _rich(lines: Sequence[Line], columns: Sequence[str], metric: str) -> Table:
         style = "red" if line.failed else "dim" if line.baseline else ""
         table.add_row(*(Text(line.cells.get(name, "") or "-") for name in columns), style=style)
     return table
-
-
-def _finite(value: float | None) -> float | None:
-    """A loss that became NaN ranks as none: NaN compares with nothing, so it would stand anywhere."""
-    return value if value is not None and abs(value) < float("inf") else None

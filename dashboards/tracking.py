@@ -16,11 +16,12 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
 
+from dashboards.groups import Found, Group, Spread
 from dashboards.mirror import STATE_FILE, Description, End, Mirror, RunStatus
 from dashboards.provenance import experiment_tags, git_state, versions
 from dashboards.records import flatten
 from dashboards.store import Store, cause, redacted
-from dashboards.trial import About, Case, Dataset, Row, last_values, one_line, title
+from dashboards.trial import About, Case, Dataset, Row, one_line, title
 from fedtext.experiment import Experiment
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
@@ -29,7 +30,7 @@ UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine can
 # How MLflow's pages present an experiment: as one that trains models, and which metric its charts begin with.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
-OF_THE_SWEEP = ("space", "tune", "baselines")  # keys that describe the search, not a trial
+OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
 
 
 class Tracker:
@@ -108,8 +109,14 @@ class Tracker:
         mirror.finish(_end(status, rows[-1]["time"] if rows else time.time(), error, stopped))
         self._deliver(mirror, final=True)
 
-    def close(self, status: RunStatus = "FINISHED", best: tuple[Case, Iterable[Row]] | None = None) -> None:
-        """Ends the parent run with its best trial, tries everything owed once more, and says what stays behind.
+    def close(
+        self,
+        status: RunStatus = "FINISHED",
+        best: Found | None = None,
+        found: Iterable[Found] = (),
+    ) -> None:
+        """Ends the parent run with its best case, tries everything owed once more, and says what stays behind. Of what
+        was ``found`` a case with several seeds has a run of its own.
 
         A trial that is still open (an interrupted sweep) is ended as KILLED; a resume sets it back to RUNNING.
         """
@@ -117,6 +124,9 @@ class Tracker:
         for mirror in self._trials.values():
             if mirror.status in ("", "RUNNING") and not mirror.end:
                 mirror.finish(End("KILLED", now))
+        for group, values in found:
+            if len(group.cases) > 1 and values:
+                self._summarise(group, values, status, now)
         if self._parent:
             self._parent.finish(_summary(status, now, self.experiment.tune.metric, best))
         self._retry_at = 0.0
@@ -157,6 +167,7 @@ class Tracker:
             "baseline": str(case.baseline).lower(),
             "fedtext.run": self.folder.name,
             "fedtext.case": case.id,
+            "fedtext.group": case.group,
             **(about.tags or {}),
         }
         name = title(case) if self.sweep else self.folder.name
@@ -164,6 +175,18 @@ class Tracker:
             self._trials[case.id] = Mirror(self.folder / case.id, self.store.shown)
         self._trials[case.id].open(_description(name, dump, params, tags, about.dataset))
         return self._trials[case.id]
+
+    def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
+        """The run of a case with several seeds: mean and standard deviation of every metric."""
+        dump = group.case.experiment.model_dump(mode="json")
+        kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
+        tags = {**self.tags, **experiment_tags(dump), "fedtext.run": self.folder.name, "fedtext.group": group.id}
+        tags["seeds"] = ", ".join(str(case.experiment.seed) for case in group.cases)
+        mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
+        mirror.open(_description(f"{group.title}: {len(group.cases)} seeds", kept, flatten(kept), tags))
+        metrics = {name: value.mean for name, value in values.items()}
+        metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
+        mirror.finish(End(status, now, {}, metrics))
 
     def _mirrors(self) -> list[Mirror]:
         """All runs; the parent first, since the others carry its id."""
@@ -249,17 +272,16 @@ def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:
     return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
 
 
-def _summary(status: RunStatus, now: float, metric: str, best: tuple[Case, Iterable[Row]] | None) -> End:
-    """The end of a sweep: ``best.case``, and that trial's value of the metric as ``best.<metric>``.
+def _summary(status: RunStatus, now: float, metric: str, best: Found | None) -> End:
+    """The end of a sweep: ``best.case``, and that case's value of the metric as ``best.<metric>``.
 
     It has a name of its own: under the usual one the parent would stand among its trials a second time.
     """
     if best is None:
         return End(status, now)
-    case, rows = best
-    value = last_values(rows).get(metric)
-    metrics = {f"best.{metric}": value} if value is not None else {}
-    return End(status, now, {"best.case": case.id, "best.label": case.label}, metrics)
+    group, values = best
+    metrics = {f"best.{metric}": values[metric].mean} if metric in values else {}
+    return End(status, now, {"best.case": group.id, "best.label": group.case.label}, metrics)
 
 
 def _say(sentence: str) -> None:

@@ -172,6 +172,7 @@ class Experiment(Strict):
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     storage: str = Field("runs", description="folder for the state of runs")
+    seeds: int = Field(1, ge=1, description="of a sweep: every case is run with seed, seed + 1, ... so many")
     baselines: tuple[MethodField, ...] = ()
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     tune: Tune = Tune()

@@ -85,7 +85,7 @@ class RunFolder:
 
 def _same(begun: Experiment, asked: Experiment, path: Path) -> None:
     """Refuses to continue a run as another experiment; where it runs and is tracked may change."""
-    for key in sorted(SCIENCE | {"name", "space", "baselines", "tune"}):
+    for key in sorted(SCIENCE | {"name", "space", "baselines", "tune", "seeds"}):
         before, now = getattr(begun, key), getattr(asked, key)
         if before != now:
             raise UserError(

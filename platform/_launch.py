@@ -71,10 +71,10 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:
     """The same experiment without what only a sweep uses; says so where that leaves something aside."""
-    if experiment.space or experiment.baselines:
-        print("one run: the experiment's space and baselines are left aside (platform.sweep runs them)")
-    left = {key: value for key, value in content.items() if key not in ("space", "baselines")}
-    return left, experiment.model_copy(update={"space": {}, "baselines": ()})
+    if experiment.space or experiment.baselines or experiment.seeds > 1:
+        print("one run: the experiment's space, baselines and seeds are left aside (platform.sweep runs them)")
+    left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
+    return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
 
 
 def _data(given: Path | None) -> Path | None:

@@ -9,6 +9,7 @@ from actors.fleet import Shipment, ship
 from actors.trial import Assignment
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
+from dashboards.groups import groups, readings
 from dashboards.progress import progress
 from dashboards.table import best, print_table
 from dashboards.tracking import Tracker
@@ -72,7 +73,8 @@ def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
             outcomes = callback.outcomes
             winner = best(job.cases, outcomes, tune.metric, tune.direction)
             whole = len(outcomes) == len(job.cases)
-            tracker.close("FINISHED" if whole else "KILLED", (winner, outcomes[winner.id].rows) if winner else None)
+            found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
+            tracker.close("FINISHED" if whole else "KILLED", next((f for f in found if f[0] == winner), None), found)
     return outcomes
 
 

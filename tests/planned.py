@@ -8,8 +8,9 @@ from typing import Any
 import mlflow
 from mlflow import MlflowClient
 
+from dashboards.groups import Found, Group, readings
 from dashboards.store import Store
-from dashboards.trial import Row
+from dashboards.trial import Outcome, Row
 from fedtext.experiment import Experiment
 
 START = 1_700_000_000.0
@@ -25,6 +26,10 @@ class Planned:
     baseline: bool
     experiment: Experiment
     overrides: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        return self.id.partition("-seed")[0]
 
 
 def experiment(method: Any = "kteps", rounds: int = 3, **changes: Any) -> Experiment:
@@ -49,6 +54,12 @@ def row(round_: int, level: float = 0.7, last: bool = False, **metrics: float) -
 
 def rows(count: int, total: int = 3, level: float = 0.7) -> list[Row]:
     return [row(round_, level, last=round_ == total) for round_ in range(1, count + 1)]
+
+
+def won(case: Planned, history: list[Row]) -> Found:
+    """What the best case of a sweep comes to."""
+    group = Group(case.group, (case,))
+    return group, readings(group, {case.id: Outcome("finished", tuple(history))})
 
 
 def steps(client: MlflowClient, run_id: str, name: str) -> list[int]:

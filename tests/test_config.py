@@ -218,3 +218,19 @@ def test_keys_lists_what_can_be_written() -> None:
     listed = config.keys()
     for words in ("lambda1 = 0.01", "[gaussian]", "clients_per_actor = auto", "batch_size = 8"):
         assert words in listed
+
+
+def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
+    experiment = tiny.experiment(
+        "kteps",
+        seed=7,
+        seeds=3,
+        baselines=["fedavg"],
+        space={"method.lambda1": {"grid": [0.0, 0.1]}},
+        tune={"metric": "Ag"},
+    )
+    made = cases(experiment.model_dump(mode="json"), experiment, "test")
+    assert [case.id for case in made[:4]] == ["00-fedavg-seed7", "00-fedavg-seed8", "00-fedavg-seed9", "01-kteps-seed7"]
+    assert [case.group for case in made] == [*["00-fedavg"] * 3, *["01-kteps"] * 3, *["02-kteps"] * 3]
+    assert {case.experiment.seed for case in made} == {7, 8, 9}
+    assert len({case.experiment.model_copy(update={"seed": 0}).model_dump_json() for case in made}) == 3

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -129,11 +130,35 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(monkeypatch: pytest.Mon
     assert isinstance(progress([], out), LiveProgress)
 
 
+def test_seeds_of_a_case_share_a_line_with_mean_and_deviation() -> None:
+    cases = [Planned("00-fedavg", "fedavg", True, experiment("fedavg"))]
+    cases += [replace(kteps(n, n / 100), id=f"{n:02d}-kteps-seed{seed}") for n in (1, 2) for seed in (0, 1, 2)]
+    levels = {"00-fedavg": 0.8, "01-kteps-seed0": 0.60, "01-kteps-seed1": 0.70, "01-kteps-seed2": 0.65}
+    outcomes = {case: Outcome("finished", tuple(rows(3, level=level))) for case, level in levels.items()}
+    outcomes["02-kteps-seed0"] = Outcome("finished", tuple(rows(3, level=0.9)))
+    outcomes["02-kteps-seed1"] = Outcome("failed", tuple(rows(1)), "no")
+    out = io.StringIO()
+    print_table(cases, outcomes, "Ap_val", "max", out)
+    text = out.getvalue().splitlines()
+    assert text[0].split()[3:6] == ["lambda1", "seeds", "Ag"]
+    assert text[2].split()[1:] == [
+        *("02-kteps", "kteps", "0.02", "1", "93.0", "95.0", "93.0", "0.167"),
+        *("5.0", "MB", "4.10", "1/3", "1", "finished,", "1", "failed"),
+    ]
+    assert text[3].split()[1:7] == ["00-fedavg", "(baseline)", "fedavg", "-", "1", "83.0"]
+    assert " 0.01      3  68.0 ± 5.0  70.0 ± 5.0  68.0 ± 5.0  0.167 ± 0.000 " in text[4]
+    assert "02-kteps-seed1 lambda1=0.02 failed: no" in text
+    assert text[-1].endswith("Of several seeds: mean ± standard deviation.")
+    winner = best(cases, outcomes, "Ap_val", "max")
+    assert winner is not None
+    assert winner.id == "02-kteps"
+
+
 def test_sorting_by_a_test_metric_is_called_what_it_is() -> None:
-    _, outcomes = outcomes_of_a_sweep()
-    assert len(notes(outcomes, "Ap_val", "max")) == 1
-    said = notes(outcomes, "Ap", "max")[1]
+    cases, outcomes = outcomes_of_a_sweep()
+    assert len(notes(cases, outcomes, "Ap_val", "max")) == 1
+    said = notes(cases, outcomes, "Ap", "max")[1]
     assert "selection on the test split" in said
     assert "tune.metric=Ap_val" in said
-    assert "corpus.validation" in notes(outcomes, "Ag", "max")[1]
-    assert "not sorted" in notes(outcomes, "AUC", "max")[0]
+    assert "corpus.validation" in notes(cases, outcomes, "Ag", "max")[1]
+    assert "not sorted" in notes(cases, outcomes, "AUC", "max")[0]

@@ -2,20 +2,22 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dashboards import store as stores
+from dashboards.groups import Group, readings
 from dashboards.mirror import Description, Mirror
 from dashboards.records import flatten, metric_batches
 from dashboards.store import Store
 from dashboards.tracking import Tracker
-from dashboards.trial import About, Dataset
+from dashboards.trial import About, Dataset, Outcome
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of
+from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of, won
 
 
 def test_the_store_is_the_files_own_then_the_environments_then_a_database_here(
@@ -48,6 +50,29 @@ def test_a_store_that_cannot_be_used_is_one_sentence_within_seconds(tmp_path: Pa
     stores.check(store, "another")
 
 
+def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_path: Path, store: Store) -> None:
+    folder, cases = tmp_path / "runs/seeds", [replace(kteps(1, 0.01), id=f"01-kteps-seed{seed}") for seed in (0, 1)]
+    tracker = Tracker(store, folder, experiment(seeds=2), sweep=True)
+    tracker.open()
+    outcomes = {case.id: Outcome("finished", tuple(rows(3, level=0.6 + 0.1 * n))) for n, case in enumerate(cases)}
+    for case in cases:
+        tracker.open_trial(case)
+        tracker.deliver(case.id, outcomes[case.id].rows)
+        tracker.close_trial(case.id, "FINISHED")
+    group = Group("01-kteps", tuple(cases))
+    found = group, readings(group, outcomes)
+    tracker.close(best=found, found=[found])
+    client = store.client()
+    together, parent = client.get_run(run_id(folder / "01-kteps")), client.get_run(run_id(folder))
+    assert together.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert together.info.run_name == "01-kteps lambda1=0.01: 2 seeds"
+    assert together.data.metrics["Ag"] == pytest.approx(0.68)
+    assert together.data.metrics["Ag.std"] == pytest.approx(0.1 / 2**0.5)
+    assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.68)
+    for case in cases:
+        assert client.get_run(run_id(folder / case.id)).data.tags["fedtext.group"] == "01-kteps"
+
+
 def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, store: Store) -> None:
     case, folder = kteps(1, 0.01), tmp_path / "runs/first"
     swept = experiment(space={"method.lambda1": {"grid": [0.0, 0.01]}})
@@ -58,7 +83,7 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
     for each in rows(3):
         tracker.deliver(case.id, [each])
     tracker.close_trial(case.id, "FINISHED")
-    tracker.close(best=(case, rows(3)))
+    tracker.close(best=won(case, rows(3)))
 
     client = store.client()
     parent, child = client.get_run(run_id(folder)), client.get_run(run_id(folder / case.id))
@@ -71,7 +96,7 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
 
     path = client.download_artifacts(child.info.run_id, "experiment.yaml", str(tmp_path))
     written = yaml.safe_load(Path(path).read_text())
-    left = {key: value for key, value in written.items() if key not in ("space", "tune", "baselines")}
+    left = {key: value for key, value in written.items() if key not in ("space", "tune", "baselines", "seeds")}
     assert child.data.params == flatten(left)
     assert child.data.params["uplink.0.gaussian.sigma"] == "0.01"
     assert child.data.params["training.optimizer.persist"] == "false"

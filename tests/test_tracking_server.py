@@ -27,7 +27,7 @@ from dashboards.store import Store
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome, Row
 from fedtext.errors import ClientError
-from tests.planned import CLIENTS, experiment, kteps, row, rows, run_id, steps, table_of
+from tests.planned import CLIENTS, experiment, kteps, row, rows, run_id, steps, table_of, won
 
 
 def free_port() -> int:
@@ -89,7 +89,7 @@ def test_rows_that_a_dead_server_missed_arrive_exactly_once(
         assert steps(store.client(), first, "loss") == [1, 2, 3, 4, 5]
         tracker.deliver(one.id, history)
         tracker.close_trial(one.id, "FINISHED")
-        tracker.close(best=(one, history))
+        tracker.close(best=won(one, history))
         for each in (first, second):
             table = table_of(remote, each)
             assert sorted(zip(table["round"], table["client"], strict=True)) == [
@@ -116,7 +116,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     for each in rows(3):
         away.deliver(case.id, [each])
     away.close_trial(case.id, "FAILED", "a cause")
-    away.close(best=(case, rows(3)))
+    away.close(best=won(case, rows(3)))
     assert time.monotonic() - began < 15
     assert [json.loads(line) for line in (folder / case.id / "spool.jsonl").open()] == rows(3)
     said = capsys.readouterr().err.strip().splitlines()
@@ -133,7 +133,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     assert found.data.tags["mlflow.parentRunId"] == run_id(folder)
     assert found.inputs.dataset_inputs[0].dataset.digest == "abc"
     assert len(table_of(store, found.info.run_id)) == 6
-    later.close(best=(case, rows(3)))
+    later.close(best=won(case, rows(3)))
     assert store.client().get_run(run_id(folder)).data.tags["best.case"] == case.id
     assert not list(folder.glob("*/spool.jsonl"))
     assert capsys.readouterr().err == ""

@@ -26,9 +26,11 @@ FORMS: dict[str, tuple[Any, int]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One trial to be: ``id`` names its folder, ``overrides`` the dimensions it differs in."""
+    """One trial to be: ``id`` names its folder, ``group`` is shared by those that differ in their seeds only,
+    ``overrides`` are the dimensions in which a group differs from others."""
 
     id: str
+    group: str
     label: str
     baseline: bool
     overrides: dict[str, Any]
@@ -68,7 +70,7 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
     if experiment.tune.samples > 1 and all("grid" in spec for spec in experiment.space.values()):
         raise UserError(
             "tune.samples repeats the draws of random dimensions, and this space is all grid: leave it at 1 (several "
-            "seeds: space.seed: {grid: [0, 1, 2]})"
+            "seeds: seeds=3)"
         )
     draws = generator(experiment.seed, "space")
     for _ in range(experiment.tune.samples):
@@ -81,7 +83,7 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
 
     Raises UserError if a point of the space is not a valid experiment.
     """
-    base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune")}
+    base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune", "seeds")}
     made: list[tuple[str, bool, dict[str, Any], Experiment]] = []
     for method in experiment.baselines:
         chosen = method.model_dump(mode="json")
@@ -97,10 +99,13 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         for _, _, _, variant in made:
             check_metric(variant.model_copy(update={"tune": experiment.tune}))
     width = max(2, len(str(len(made) - 1)))
-    return [
-        Case(f"{number:0{width}d}-{variant.method.name}", label, baseline, point, variant)
-        for number, (label, baseline, point, variant) in enumerate(made)
-    ]
+    found = []
+    for number, (label, baseline, point, variant) in enumerate(made):
+        group = f"{number:0{width}d}-{variant.method.name}"
+        for seed in range(variant.seed, variant.seed + experiment.seeds):
+            name = group if experiment.seeds == 1 else f"{group}-seed{seed}"
+            found.append(Case(name, group, label, baseline, point, variant.model_copy(update={"seed": seed})))
+    return found
 
 
 def check_metric(experiment: Experiment) -> None:

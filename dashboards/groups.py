@@ -1,0 +1,60 @@
+"""A case under several seeds: its trials together, and what their readings come to."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dashboards.trial import Case, Outcome, last_values, one_line
+
+
+@dataclass(frozen=True)
+class Group:
+    """The trials of one case, which differ in their seeds only; most have one."""
+
+    id: str
+    cases: tuple[Case, ...]
+
+    @property
+    def case(self) -> Case:
+        """Any of them, for what they have in common."""
+        return self.cases[0]
+
+    @property
+    def title(self) -> str:
+        label = one_line(self.case.label)
+        return self.id if not label or label in self.id else f"{self.id} {label}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of ``count`` readings; of a single one there is no deviation."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> "Spread":
+        return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+Found = tuple[Group, Mapping[str, Spread]]  # with its readings
+
+
+def groups(cases: Sequence[Case]) -> list[Group]:
+    """The cases' groups, in the order in which they begin."""
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.group, []).append(case)
+    return [Group(name, tuple(members)) for name, members in found.items()]
+
+
+def readings(group: Group, outcomes: Mapping[str, Outcome]) -> dict[str, Spread]:
+    """Each metric over the seeds whose trials have not failed: what each had last. Infinite ones and NaN count as
+    none."""
+    ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
+    last = [last_values(outcome.rows) for outcome in ended if outcome.status != "failed"]
+    names = dict.fromkeys(name for values in last for name in values)
+    found = {name: [v[name] for v in last if name in v and math.isfinite(v[name])] for name in names}
+    return {name: Spread.of(values) for name, values in found.items() if values}
