@@ -9,7 +9,8 @@ This module can be imported where Triton is installed: torch brings it where it 
 the environment its interpreter runs the kernels on the CPU, very slowly: that is for tests.
 
 Legend as in models/steps.py; inside a kernel B is a block of texts, and H is padded to a power of two. What is padded
-is read as zero, and is not written.
+is read as zero, and is not written. ``kept`` is the gate that keeps the state (z) or the cell (f), a part of the gates:
+its rows are as far apart as theirs.
 """
 
 from typing import Any
