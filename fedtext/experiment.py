@@ -95,6 +95,13 @@ class Wire(Strict):
     rows: Literal["auto", "own", "all"] = Field("auto", description="auto: all if a mechanism randomises, else own")
 
 
+class Variation(Strict):
+    """Another way of fine-tuning: what is left out is as in the first one."""
+
+    lr_multiplier: float | None = Field(None, gt=0)
+    inference: Literal["both", "shared", "private"] | None = None
+
+
 class Personalize(Strict):
     """Ap (KTEPS paper, equation 16): after the last aggregation, fine-tune ``steps`` steps, read every ``every``."""
 
@@ -102,6 +109,20 @@ class Personalize(Strict):
     every: int = Field(1, ge=1)
     lr_multiplier: float = Field(0.01, gt=0)
     inference: Literal["both", "shared", "private"] = "both"
+    also: tuple[Variation, ...] = Field(
+        (), description="other readings from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
+    )
+
+    def readings(self) -> dict[str, "Personalize"]:
+        """Each way of fine-tuning by the name of what is read."""
+        found = {"Ap": self}
+        for variation in self.also:
+            changes = variation.model_dump(exclude_none=True)
+            words = [
+                f"_{key}_{value:g}" if isinstance(value, float) else f"_{key}_{value}" for key, value in changes.items()
+            ]
+            found["Ap" + "".join(words)] = self.model_copy(update=changes)
+        return found
 
 
 class Evaluation(Strict):

@@ -188,11 +188,14 @@ class Worker:
             return scores
         if not self.method.personalizes:
             return scores | {name.replace("Ag", "Ap"): value for name, value in scores.items()}
-        return scores | self._personalize(config, stack, flat, round_, client)
+        for name, way in config.readings().items():
+            scores |= self._personalize(name, way, flat, round_, client)
+        return scores
 
     def _personalize(
-        self, config: Personalize, stack: Stack, flat: NDArray[np.float32], round_: int, client: int
+        self, name: str, config: Personalize, flat: NDArray[np.float32], round_: int, client: int
     ) -> dict[str, float]:
+        stack = self._stack(flat, [client])
         training = self.experiment.training
         lr = training.optimizer.lr * config.lr_multiplier
         optimizer = self.room.optimizer(stack, lr)
@@ -204,7 +207,7 @@ class Worker:
             for _ in range(config.steps // config.every):
                 work = Work(texts, list(itertools.islice(order, config.every)))
                 train(problem, self.training, optimizer, [work])
-                readings.append(self._read(client, stack, config.inference, "Ap"))
+                readings.append(self._read(client, stack, config.inference, name))
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
 
     def _read(self, client: int, stack: Stack, inference: Inference, name: str) -> dict[str, float]:

@@ -23,6 +23,9 @@ class CorpusConfig(Strict, ABC):
     max_length: int = Field(200, ge=1, description="tokens kept of each text, from its beginning")
     vocabulary: int = Field(50_000, ge=1, description="most frequent words kept, by summed client counts of train")
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
+    share: float = Field(
+        1.0, gt=0, le=1, description="share of each client's train texts that is used, for short trials"
+    )
     drop_leaked: bool = Field(False, description="drop test texts that also stand in the client's own train split")
 
     @abstractmethod

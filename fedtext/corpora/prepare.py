@@ -49,7 +49,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
 
 
 def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> RawClient:
-    """The texts that are used: leaked test texts dropped, validation held out of train, each only if asked for."""
+    """The texts that are used: leaked test texts dropped, validation held out of train, a share drawn of what is left
+    of it, each only if asked for."""
     if config.drop_leaked:
         seen = set(client.train.texts)
         client = replace(client, test=_subset(client.test, np.array([text not in seen for text in client.test.texts])))
@@ -58,7 +59,13 @@ def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> 
                 f"corpus.drop_leaked leaves client {client.name!r} without test texts, since all of them also stand in "
                 "its train split: set it to false"
             )
-    return _hold_out(client, config.validation, seed, number) if config.validation else client
+    if config.validation:
+        client = _hold_out(client, config.validation, seed, number)
+    if config.share < 1:
+        order = generator(seed, "share", client=number).permutation(len(client.train))
+        kept = order < max(1, round(config.share * len(order)))
+        client = replace(client, train=_subset(client.train, kept))
+    return client
 
 
 def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawClient:

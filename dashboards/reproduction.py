@@ -1,0 +1,166 @@
+"""A paper's table beside ours: Markdown, CSV and a picture."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboards.groups import Spread
+from dashboards.trial import Outcome
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure, in percent; ``ours`` is None where nothing was run or nothing is read."""
+
+    row: str
+    column: str
+    paper: float | None
+    ours: Spread | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean seconds and bytes of a round, over rounds and seeds."""
+
+    seconds: float
+    bytes_per_client: float
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """``noise``: points by which the paper's figure may be off by itself. ``clients``: client by client, row by row.
+    ``about``: what was run, and how it differs from the paper, a sentence each."""
+
+    title: str
+    noise: float
+    cells: Sequence[Cell]
+    clients: Sequence[Cell]
+    costs: Mapping[str, Cost]
+    about: Sequence[str]
+
+
+def percent(values: Sequence[float]) -> Spread | None:
+    return Spread.of([100 * value for value in values]) if values else None
+
+
+def cost(outcomes: Sequence[Outcome]) -> Cost | None:
+    """What a round took; None if there was none."""
+    metrics = [row["metrics"] for outcome in outcomes for row in outcome.rows]
+    if not metrics:
+        return None
+    sent = [values.get("bytes_per_client", 0.0) for values in metrics]
+    return Cost(sum(values["train_seconds"] for values in metrics) / len(metrics), sum(sent) / len(sent))
+
+
+def differs(cell: Cell, noise: float) -> bool:
+    """Whether ours is further from the paper's than the paper's noise and the standard error of our mean explain."""
+    if cell.paper is None or cell.ours is None:
+        return False
+    error = (cell.ours.deviation or 0.0) / cell.ours.count**0.5
+    return abs(cell.ours.mean - cell.paper) > noise + 2 * error
+
+
+def markdown(made: Reproduction) -> str:
+    columns = list(dict.fromkeys(cell.column for cell in made.cells))
+    lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
+    heads = [f"{column}: paper | ours | difference" for column in columns]
+    lines += _table(["", *heads, "s / round", "times FedAvg", "MB / client and round"], [*_rows(made, columns)])
+    lines += [
+        "",
+        "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
+        f"noise ({made.noise:g} points) and two standard errors of our mean.",
+    ]
+    if made.clients:
+        names = list(dict.fromkeys(cell.column for cell in made.clients))
+        lines += ["", "## Client by client (paper / ours)", ""]
+        lines += _table(["", *names], [*_clients(made.clients, names)])
+    return "\n".join(lines) + "\n"
+
+
+def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+    found, reference = {(cell.row, cell.column): cell for cell in made.cells}, made.costs.get("FedAvg")
+    rows = []
+    for row in dict.fromkeys(cell.row for cell in made.cells):
+        texts = [row]
+        for column in columns:
+            cell = found[row, column]
+            difference = _difference(cell)
+            bold = f"**{difference}**" if differs(cell, made.noise) else difference
+            texts.append(f"{_number(cell.paper)} | {_spread(cell.ours)} | {bold}")
+        spent = made.costs.get(row)
+        texts.append(f"{spent.seconds:.1f}" if spent else "")
+        texts.append(f"{spent.seconds / reference.seconds:.2f}" if spent and reference else "")
+        texts.append(f"{spent.bytes_per_client / 1e6:.1f}" if spent else "")
+        rows.append(texts)
+    return rows
+
+
+def _clients(cells: Sequence[Cell], names: Sequence[str]) -> list[list[str]]:
+    found = {(cell.row, cell.column): cell for cell in cells}
+    rows = []
+    for row in dict.fromkeys(cell.row for cell in cells):
+        pairs = [found.get((row, name)) for name in names]
+        rows.append([row, *(f"{_number(pair.paper)} / {_spread(pair.ours)}" if pair else "" for pair in pairs)])
+    return rows
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    width = sum(head.count("|") + 1 for head in heads)
+    return [f"| {' | '.join(heads)} |", "|" + " --- |" * width, *(f"| {' | '.join(texts)} |" for texts in rows)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _spread(value: Spread | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.1f}" + ("" if value.deviation is None else f" ± {value.deviation:.1f}")
+
+
+def _difference(cell: Cell) -> str:
+    return "" if cell.paper is None or cell.ours is None else f"{cell.ours.mean - cell.paper:+.1f}"
+
+
+def table_csv(made: Reproduction) -> str:
+    """All cells: ``part, row, column, paper, ours, deviation, seeds``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds"])
+    for part, cells in (("mean", made.cells), ("client", made.clients)):
+        for cell in cells:
+            ours = cell.ours
+            figures = (ours.mean, ours.deviation, ours.count) if ours else (None, None, 0)
+            writer.writerow([part, cell.row, cell.column, cell.paper, *figures])
+    return text.getvalue()
+
+
+def picture(made: Reproduction, path: Path) -> None:
+    """The paper's figures as hollow marks and ours as filled ones with their standard deviation, a panel a column."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = list(dict.fromkeys(cell.column for cell in made.cells))
+    rows = list(dict.fromkeys(cell.row for cell in made.cells))
+    figure = Figure(figsize=(2.6 + 3.2 * len(columns), 1.6 + 0.32 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    for panel, column in zip(panels, columns, strict=True):
+        places = {row: len(rows) - place for place, row in enumerate(rows)}
+        cells = [cell for cell in made.cells if cell.column == column]
+        theirs = [(cell.paper, places[cell.row]) for cell in cells if cell.paper is not None]
+        ours = [(cell.ours, places[cell.row]) for cell in cells if cell.ours is not None]
+        panel.plot(*zip(*theirs, strict=True), "o", mfc="none", mec="#444", label="paper") if theirs else None
+        if ours:
+            means, at = [value.mean for value, _ in ours], [place for _, place in ours]
+            spread = [value.deviation or 0.0 for value, _ in ours]
+            panel.errorbar(means, at, xerr=spread, fmt="s", color="#1f6fb4", ms=4, capsize=2, label="ours")
+        panel.set(yticks=list(places.values()), yticklabels=rows, xlabel=f"{column}, %")
+        panel.grid(axis="x", color="#ddd")
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].legend(frameon=False, fontsize=8)
+    figure.suptitle(made.title, fontsize=10)
+    figure.savefig(path, dpi=150)

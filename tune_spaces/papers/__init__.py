@@ -1,0 +1,116 @@
+"""The tables of the papers: the experiment behind each figure, and the figure. One YAML file for each paper."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedtext import config
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+from fedtext.federation import SCIENCE
+from fedtext.schema import Strict
+from tune_spaces.cases import Case
+
+PAPERS = Path(__file__).parent
+
+
+class Row(Strict):
+    """A row of a table: a system with changes of its own, and what the paper has, scene by scene and column by column,
+    in percent."""
+
+    system: str
+    set: dict[str, Any] = Field(default_factory=dict)
+    paper: dict[str, dict[str, float]]
+
+
+class Table(Strict):
+    """``read`` names the metric in each column; ``clients`` the paper's figure of each client and row, by scene."""
+
+    title: str
+    read: dict[str, str]
+    rows: dict[str, Row]
+    clients: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
+
+
+class Paper(Strict):
+    """``noise`` is by how many points a single run of the paper's may be off, ``scenes`` are complete experiments,
+    ``systems`` changes to them."""
+
+    title: str
+    noise: dict[str, float]
+    scenes: dict[str, dict[str, Any]]
+    systems: dict[str, dict[str, Any]]
+    tables: dict[str, Table]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of what the paper did is done: a share of the rounds and of each client's train texts."""
+
+    share: float = 1.0
+
+    @property
+    def sentence(self) -> str:
+        if self.share == 1:
+            return "As many rounds and texts as in the paper."
+        return f"SCALED DOWN: {self.share:g} of the paper's rounds, and {self.share:g} of each client's train texts."
+
+    def applied(self, content: config.Content) -> config.Content:
+        if self.share == 1:
+            return content
+        rounds = max(1, round(self.share * content["training"]["rounds"]))
+        return config.override(content, {"training.rounds": rounds, "corpus.share": self.share})
+
+
+def load(name: str) -> Paper:
+    """The paper called ``name``. Raises UserError listing those there are."""
+    path = PAPERS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in PAPERS.glob("*.yaml")))
+        raise UserError(f"there is no paper {name}: choose {known}")
+    return Paper.model_validate(config.read(path))
+
+
+def table(paper: Paper, number: str, scene: str, systems: Sequence[str]) -> Table:
+    """Table ``number`` as far as it is about ``scene``, and about ``systems`` if any are named."""
+    if number not in paper.tables:
+        raise UserError(f"there is no table {number} of results: choose {', '.join(paper.tables)}")
+    if scene not in paper.scenes:
+        raise UserError(f"--scene: there is no scene {scene}: choose {', '.join(paper.scenes)}")
+    found = paper.tables[number]
+    rows = {name: row for name, row in found.rows.items() if scene in row.paper}
+    for system in systems:
+        if system not in (known := dict.fromkeys(row.system for row in rows.values())):
+            raise UserError(f"--methods: table {number} has no {system}: choose among {', '.join(known)}")
+    kept = {name: row for name, row in rows.items() if not systems or row.system in systems}
+    return found.model_copy(update={"rows": kept})
+
+
+def content(paper: Paper, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]) -> config.Content:
+    """The experiment behind a row, to be validated."""
+    changes = paper.systems[row.system] | row.set | dict(overrides)
+    return config.override(scale.applied(paper.scenes[scene]), changes)
+
+
+def cases(
+    paper: Paper, rows: Mapping[str, Row], scene: str, scale: Scale, seeds: int, overrides: Mapping[str, Any]
+) -> Iterator[tuple[str, list[Case]]]:
+    """Each row's name with its cases, one for each seed. Rows of one experiment have the same cases, in whichever table
+    they stand."""
+    for name, row in rows.items():
+        experiment = config.validate(content(paper, row, scene, scale, overrides), f"row {name}")
+        group = f"{experiment.method.name}-{_digest(experiment)}"
+        seeded = [experiment.model_copy(update={"seed": experiment.seed + n}) for n in range(seeds)]
+        label = row.system + "".join(f" {key.rpartition('.')[2]}={value}" for key, value in row.set.items())
+        yield name, [Case(f"{group}-seed{one.seed}", group, label, False, dict(row.set), one) for one in seeded]
+
+
+def _digest(experiment: Experiment) -> str:
+    """Names what is computed, whatever the seed."""
+    parts = experiment.model_dump(mode="json", include=SCIENCE - {"seed"})
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
