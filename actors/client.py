@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import ray
-import torch
 from numpy.typing import NDArray
 
 from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
-from fedtext.worker import Reply, Worker
+from fedtext.reply import Reply
 
 
 @ray.remote
@@ -29,6 +28,10 @@ class ClientActor:
         weights: Sequence[int],
         *clients: ClientData,
     ) -> None:
+        import torch  # here: a driver and a server import this class, and torch takes seconds
+
+        from fedtext.worker import Worker
+
         # A logical GPU (ray start --num-gpus on a machine without one) gives a share of nothing: the CPU computes.
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"

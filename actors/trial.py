@@ -16,7 +16,6 @@ from fedtext.checkpoint import Checkpoints, Row
 from fedtext.errors import ClientError, UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation, fingerprint
-from fedtext.parameters import initial
 
 LOST = (ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError)
 
@@ -56,6 +55,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 def rounds(assignment: Assignment) -> Iterator[Row]:
     """The rows of the rounds that are left, from actors that live as long as this iteration."""
+    from fedtext.parameters import initial  # with torch, which takes seconds: the driver imports this file as well
+
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header)
     name = fingerprint(experiment, shipment.header.digest, len(shipment.infos))

@@ -122,8 +122,8 @@ def open_(store: Store, experiment: str | None = None) -> None:
 
 
 def _make_tables(store: Store) -> None:
-    """The tables of a new database file, as MLflow makes them in memory: it takes some sixty steps to the form of today,
-    and in a file each of them waits for the disk. Where this fails, MLflow goes the long way."""
+    """The tables of a new database file, as MLflow makes them in memory: it takes some sixty steps, and in a file each
+    of them waits for the disk. Where this fails, MLflow goes the long way."""
     from mlflow.exceptions import MlflowException
 
     path, memory = _sqlite_path(store.uri), "file:fedtext?mode=memory&cache=shared"

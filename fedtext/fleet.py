@@ -12,8 +12,8 @@ from fedtext.aggregation import WeightedSum
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
+from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
-from fedtext.worker import Reply, Worker
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class LocalFleet:
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
     ) -> None:
+        from fedtext.worker import Worker  # with torch, which takes seconds to import and not everybody here needs
+
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
-from fedtext.models.config import RandomInit
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import TABLE, RandomInit
+from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
 

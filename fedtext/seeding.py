@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 
 SERVER = -1  # the "client" of draws made by the server or by everybody alike
 
@@ -29,6 +28,8 @@ def generator(seed: int, purpose: str, round_: int = 0, client: int = SERVER) ->
 def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> Iterator[None]:
     """Within the block torch's own generators (initialisation, dropout) are seeded for this purpose; afterwards they
     are as they were before, so nothing leaks from one client into the next."""
+    import torch  # takes seconds, and most who draw have no use for it
+
     with torch.random.fork_rng():
         # where there is no GPU torch.manual_seed does the same, and notes down a stack trace for each call
         seeded = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed

@@ -7,30 +7,36 @@ that is made fast, placed and sent is nobody's business here.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from fedtext.aggregation import Update
 from fedtext.models.batch import Batch
-from fedtext.models.recurrent import Parts
 from fedtext.schema import Strict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from fedtext.models.recurrent import Parts
+else:  # torch takes seconds to import, and a command reads the hyper-parameters of all methods
+    Module = Parts = Tensor = Any
 
 Inference = Literal["both", "shared", "private"]
 State = Mapping[str, NDArray[np.float32]]
 
 
-_HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
+_HOLDERS: WeakKeyDictionary[Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
 
 
 class Model:
     """A network bound to one client's parameters; calling it gives the network's outputs. The same as torch's
     ``functional_call``, which searches the network anew each time."""
 
-    def __init__(self, network: nn.Module, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, network: Module, parameters: Mapping[str, Tensor]) -> None:
         self.network, self.parameters = network, dict(parameters)
 
     def __call__(self, batch: Batch):  # type: ignore[no-untyped-def]  # a method knows what its own network returns
@@ -46,7 +52,7 @@ class Model:
                 place[leaf] = tensor
 
 
-def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
+def _holders(network: Module) -> dict[str, tuple[dict[str, Any], str]]:
     """Where a network keeps each of its parameters: a module's dict, and the name in it."""
     if network not in _HOLDERS:
         _HOLDERS[network] = {
@@ -67,7 +73,7 @@ class Method(Strict, ABC):
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
 
     @abstractmethod
-    def network(self, parts: Parts) -> nn.Module:
+    def network(self, parts: Parts) -> Module:
         """The network, its parameters named so that ``private`` can tell them apart."""
 
     def private(self, parameter: str) -> bool:

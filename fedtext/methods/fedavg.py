@@ -1,13 +1,14 @@
 """FedAvg (McMahan et al. 2017; KTEPS paper, section 3.3): one shared model, averaged by sample counts."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from fedtext.methods.base import Batch, Inference, Method, Model, Module, Parts, Tensor
 
-from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts, SingleBranch
+
+def logits(network: Any, batch: Batch) -> Tensor:
+    """The plain classifier, equations 1-4: BxC."""
+    return network.head(network.encoder(network.embedding, batch))
 
 
 class FedAvg(Method):
@@ -15,11 +16,11 @@ class FedAvg(Method):
 
     name: Literal["fedavg"] = "fedavg"
 
-    def network(self, parts: Parts) -> nn.Module:
-        return SingleBranch(parts)
+    def network(self, parts: Parts) -> Module:
+        return parts.network(logits, embedding=parts.embedding(), encoder=parts.encoder(), head=parts.head())
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        return {"ce": cross_entropy(model(batch), batch.labels_B)}
+        return {"ce": batch.cross_entropy(model(batch))}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch).softmax(1)

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
-from torch import Tensor
 
-from fedtext.methods.base import Model
+from fedtext.methods.base import Batch, Model, Tensor
 from fedtext.methods.fedavg import FedAvg
-from fedtext.models.batch import Batch
 
 
 class FedProx(FedAvg):

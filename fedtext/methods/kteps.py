@@ -5,30 +5,18 @@ G_p. Legend: B batch, F features, C classes.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from pydantic import Field, PositiveFloat
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts
+from fedtext.methods.base import Batch, Inference, Method, Model, Module, Parts, Tensor
 
 
-class TwoBranches(nn.Module):
-    """One encoder, two projections, two classifiers. Returns logits and projected features of both branches."""
-
-    def __init__(self, parts: Parts) -> None:
-        super().__init__()
-        self.embedding, self.encoder = parts.embedding(), parts.encoder()
-        self.projection_shared, self.head_shared = parts.projection(), parts.head()
-        self.projection_private, self.head_private = parts.projection(), parts.head()
-
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        o_BF = self.encoder(self.embedding, batch)
-        o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(o_BF)  # equation 6
-        return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
+def branches(network: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One encoder, two projections, two classifiers: logits and projected features of both branches."""
+    o_BF = network.encoder(network.embedding, batch)
+    o_s_BF, o_p_BF = network.projection_shared(o_BF), network.projection_private(o_BF)  # equation 6
+    return network.head_shared(o_s_BF), network.head_private(o_p_BF), o_s_BF, o_p_BF
 
 
 class KTEPS(Method):
@@ -47,8 +35,16 @@ class KTEPS(Method):
         "median", description="b of exp(-d^2 / b) in equation 7; median: of the batch's squared distances"
     )
 
-    def network(self, parts: Parts) -> nn.Module:
-        return TwoBranches(parts)
+    def network(self, parts: Parts) -> Module:
+        return parts.network(
+            branches,
+            embedding=parts.embedding(),
+            encoder=parts.encoder(),
+            projection_shared=parts.projection(),
+            head_shared=parts.head(),
+            projection_private=parts.projection(),
+            head_private=parts.head(),
+        )
 
     def private(self, parameter: str) -> bool:
         return parameter.startswith(("projection_private.", "head_private."))
@@ -56,8 +52,8 @@ class KTEPS(Method):
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         g_s_BC, g_p_BC, o_s_BF, o_p_BF = model(batch)
         terms = {
-            "ce_shared": cross_entropy(g_s_BC, batch.labels_B),
-            "ce_private": cross_entropy(g_p_BC, batch.labels_B),
+            "ce_shared": batch.cross_entropy(g_s_BC),
+            "ce_private": batch.cross_entropy(g_p_BC),
         }
         if self.lambda1:
             terms["transfer"] = self.lambda1 * self.transfer(g_s_BC, g_p_BC)
@@ -88,10 +84,12 @@ def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
     squares_B = (features_BF * features_BF).sum(1)
     distances_BB = (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
     if bandwidth == "median":
+        import torch  # here: see base.py
+
         upper = torch.triu_indices(len(squares_B), len(squares_B), offset=1, device=squares_B.device)
         b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)
-        return torch.exp(-distances_BB / b)
-    return torch.exp(-distances_BB / bandwidth)
+        return (-distances_BB / b).exp()
+    return (-distances_BB / bandwidth).exp()
 
 
 def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: float | Literal["median"] = "median") -> Tensor:

@@ -3,11 +3,15 @@
 Legend: B batch, T time, U distinct words of the batch, S token places, P packed rows (models/packing.py).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:  # as in methods/base.py
+    from torch import Tensor
 
-from fedtext.models.packing import Packing
+    from fedtext.models.packing import Packing
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,9 @@ class Batch:
     lengths_B: Tensor
     labels_B: Tensor
     words: Words | None = None
+
+    def cross_entropy(self, logits_BC: Tensor) -> Tensor:
+        """-log softmax at the true classes, the mean of the texts."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits_BC, self.labels_B)

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from fedtext.schema import Strict, entry
 
+TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabulary
+
 
 class RandomInit(Strict):
     """Rows drawn from N(0, std^2), keyed by the experiment's seed."""

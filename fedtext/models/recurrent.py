@@ -3,7 +3,9 @@
 Legend: B batch, T time, D embedding, F features (hidden x directions), C classes.
 """
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +14,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fedtext.models import cells
 from fedtext.models.bag import BagEncoder, Dense
 from fedtext.models.batch import Batch, Words
+from fedtext.models.config import TABLE as TABLE
 from fedtext.models.config import BagClassifier, RecurrentClassifier
-
-TABLE = "embedding.weight"  # the one parameter whose first axis is the vocabulary
 
 
 class Encoder(nn.Module):
@@ -102,13 +103,19 @@ class Parts:
         """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
         return nn.Linear(self.features, self.features)
 
+    def network(self, outputs: Callable[[Any, Batch], Any], **parts: nn.Module) -> nn.Module:
+        """A network whose ``parts`` have these names and whose outputs for a batch are ``outputs(network, batch)``."""
+        return Network(outputs, parts)
 
-class SingleBranch(nn.Module):
-    """The plain classifier: logits_BC of equations 1-4."""
 
-    def __init__(self, parts: Parts) -> None:
+class Network(nn.Module):
+    """Named parts, and what a batch goes through."""
+
+    def __init__(self, outputs: Callable[[Any, Batch], Any], parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
+        self.outputs = outputs
+        for name, part in parts.items():
+            self.add_module(name, part)
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.head(self.encoder(self.embedding, batch))
+    def forward(self, batch: Batch) -> Any:
+        return self.outputs(self, batch)
