@@ -47,3 +47,12 @@ sys.exit(main(["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.tra
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "round 1/1" in done.stdout
+
+
+def test_a_command_knows_its_experiment_before_anything_slow_is_imported() -> None:
+    script = (
+        "import platform, sys, platform._launch as launch; launch.make_cases(*launch.load('demo.yaml'), 'demo');"
+        "import actors.trial; print(sorted({'torch', 'mlflow', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
