@@ -12,7 +12,8 @@ from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
-from fedtext.worker import Reply, Worker
+from fedtext.reply import Reply
+from fedtext.worker import Worker
 
 
 @ray.remote

@@ -21,8 +21,8 @@ from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, describe, participants, stacks
 from fedtext.methods.base import Individual
+from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
-from fedtext.worker import Reply
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 CALLS = 16  # a round that an actor's turns are spread over, at least where there are so many

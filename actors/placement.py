@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from ray.tune import PlacementGroupFactory
+from typing import TYPE_CHECKING, Any
 
 from fedtext.errors import UserError
 from fedtext.experiment import Resources
 from fedtext.fleet import stacks
+
+if TYPE_CHECKING:
+    from ray.tune import PlacementGroupFactory
 
 EPSILON = 1e-6  # resources are counted in ten-thousandths; 0.1 + 0.2 must fit in 0.3
 
@@ -23,9 +24,11 @@ class Plan:
     gpus: float
     trials: int
 
-    def bundles(self, server_node: str) -> PlacementGroupFactory:
+    def bundles(self, server_node: str) -> "PlacementGroupFactory":
         """The trial's placement group: the server's bundle on the driver's node, where checkpoints are written, then
         one bundle for each client actor, spread over the nodes."""
+        from ray.tune import PlacementGroupFactory  # here: it takes a second, and a plan is made before Ray starts
+
         server = {f"node:{server_node}": 0.001}  # no CPU: it works while its clients wait
         client = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
         return PlacementGroupFactory([server, *[dict(client) for _ in range(self.actors)]], strategy="SPREAD")

@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -33,11 +34,7 @@ def _never_raises(
         try:
             hook(self, *args, **kwargs)
         except Exception as error:
-            kind = (hook.__name__, type(error).__name__)
-            if kind not in self.faults:
-                self.faults.add(kind)
-                message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
-                print(one_line(message), file=sys.stderr, flush=True)
+            self.faulty(hook.__name__, error)
 
     return guarded
 
@@ -57,12 +54,14 @@ class TrialCallback(Callback):
         history: Callable[[str], list[Row]],
         about: Callable[[Case], About] | None = None,
         on_end: Callable[[str, Outcome], None] | None = None,
+        recorder: Executor | None = None,
     ) -> None:
         """``history`` gives the rows a case has on disk, ``about`` what is to be recorded beyond its experiment;
-        ``on_end`` is called with each trial's outcome."""
+        ``on_end`` is called with each trial's outcome. The tracker is called by the one thread of ``recorder``, so that
+        no trial waits for MLflow; without it, at once."""
         self.cases = {case.id: case for case in cases}
         self.tracker, self.progress, self.history = tracker, progress, history
-        self.about, self.on_end = about or (lambda case: About()), on_end
+        self.about, self.on_end, self.recorder = about or (lambda case: About()), on_end, recorder
         self.outcomes: dict[str, Outcome] = {}
         self.faults: set[tuple[str, str]] = set()
         self._rows: dict[str, tuple[Row, ...]] = {}
@@ -72,6 +71,26 @@ class TrialCallback(Callback):
         """Tune pickles its callbacks beside its own state, which is never restored: a display cannot be pickled."""
         return {}
 
+    def faulty(self, what: str, error: Exception) -> None:
+        kind = (what, type(error).__name__)
+        if kind not in self.faults:
+            self.faults.add(kind)
+            message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
+            print(one_line(message), file=sys.stderr, flush=True)
+
+    def _record(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """A call of the tracker's."""
+        if self.recorder is None:
+            call(*args, **kwargs)
+        else:
+            self.recorder.submit(self._recorded, lambda: call(*args, **kwargs), call.__name__)
+
+    def _recorded(self, call: Callable[[], None], name: str) -> None:
+        try:
+            call()
+        except Exception as error:  # as in _never_raises
+            self.faulty(name, error)
+
     @_never_raises
     def restore(self, case_id: str, outcome: Outcome) -> None:
         """A trial that ended in an earlier process: shown as done, and MLflow gets what it may lack of it."""
@@ -79,17 +98,18 @@ class TrialCallback(Callback):
         self.outcomes[case_id] = outcome
         self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
         stopped = self._stopped(case_id, outcome)
-        self.tracker.settle(case, outcome.rows, STATUS[outcome.status], outcome.error, stopped, about=self.about(case))
+        status, about = STATUS[outcome.status], self.about(case)
+        self._record(self.tracker.settle, case, outcome.rows, status, outcome.error, stopped, about=about)
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
-        self.tracker.open_trial(case, self.about(case))
+        self._record(self.tracker.open_trial, case, self.about(case))
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
-        self.tracker.deliver(case.id, rows)
+        self._record(self.tracker.deliver, case.id, rows)
 
     @_never_raises
     def on_trial_result(
@@ -103,7 +123,7 @@ class TrialCallback(Callback):
             return
         self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
         self.progress.row(case_id, row)
-        self.tracker.deliver(case_id, [row])
+        self._record(self.tracker.deliver, case_id, [row])
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -127,7 +147,7 @@ class TrialCallback(Callback):
             self.on_end(case_id, outcome)
         stopped = self._stopped(case_id, outcome)
         self.progress.finish(case_id, outcome.status, outcome.error)
-        self.tracker.close_trial(case_id, STATUS[outcome.status], outcome.error, stopped)
+        self._record(self.tracker.close_trial, case_id, STATUS[outcome.status], outcome.error, stopped)
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

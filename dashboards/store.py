@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,8 @@ def open_(store: Store, experiment: str | None = None) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
+        if is_new(store):
+            _make_tables(store)
         client = store.client()
         client.search_experiments(max_results=1)
         found = client.get_experiment_by_name(experiment) if experiment else None
@@ -116,6 +119,19 @@ def open_(store: Store, experiment: str | None = None) -> None:
             f"the experiment {experiment!r} was deleted in MLflow at {store.shown}: restore it there, or choose "
             "another name with tracking.experiment"
         )
+
+
+def _make_tables(store: Store) -> None:
+    """The tables of a new database file, as MLflow makes them in memory: it takes some sixty steps, and in a file each
+    of them waits for the disk. Where this fails, MLflow goes the long way."""
+    from mlflow.exceptions import MlflowException
+
+    path, memory = _sqlite_path(store.uri), "file:fedtext?mode=memory&cache=shared"
+    assert path is not None
+    with suppress(MlflowException, sqlite3.Error), closing(sqlite3.connect(memory, uri=True)) as made:
+        Store(f"sqlite:///{memory}&uri=true").client()
+        with closing(sqlite3.connect(path)) as file:  # one transaction, which fails if another command was quicker
+            file.executescript("\n".join(made.iterdump()))
 
 
 def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedtext.errors import UserError
 from fedtext.layout import Layout
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below what float32 parameters can show. Sums of
 # such numbers are exact in float64 as long as they stay below 2^15, and what is exact does not depend on the order.

@@ -20,10 +20,10 @@ from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout
 from fedtext.methods.base import Individual
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
+from fedtext.reply import Reply
 from fedtext.seeding import generator
 from fedtext.training.choice import stack_size
-from fedtext.worker import Reply
 
 # What a run computes depends on these parts of an experiment and on no others.
 SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}

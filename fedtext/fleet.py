@@ -12,8 +12,9 @@ from fedtext.aggregation import WeightedSum
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
+from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
-from fedtext.worker import Reply, Worker
+from fedtext.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from fedtext import wire
 from fedtext.aggregation import Update, WeightedSum
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 
 
 class Intake:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 
 ALIGN = 16  # floats: every tensor starts on a cache line, wherever the ones before it end
 Shapes = Mapping[str, tuple[int, ...]]

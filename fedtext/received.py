@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 
 
 class Received(Mapping[str, Tensor]):

@@ -12,7 +12,7 @@ from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.mechanisms.base import steps
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 from fedtext.seeding import generator
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedtext.aggregation import Update
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 
 _SAMPLES, _ROWS = "#samples", "#rows"
 

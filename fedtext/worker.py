@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from fedtext.models.config import BagClassifier, RecurrentClassifier, is_table
 from fedtext.models.recurrent import Encoder
 from fedtext.parameters import build_network
 from fedtext.received import Received, load_into
+from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.choice import check_engine
@@ -38,21 +39,6 @@ from fedtext.training.stack import Stack
 from fedtext.uplink import Uplink
 
 _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What comes back from a client after its turn: an encoded payload and figures for the log, or the reason why not.
-
-    ``payload`` is bytes as a uint8 array, which crosses processes without a copy; ``bytes_up`` is its size, also where
-    it has been added up on the way and is empty by now.
-    """
-
-    client: int
-    payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
-    bytes_up: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
-    error: str = ""
 
 
 Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it

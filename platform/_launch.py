@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from platform._job import Job, key
@@ -27,14 +27,15 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     if words.keys:
         print(keys())
         return 0
-    job = _decide(words, sweep)
-    _announce(job)
-    from platform._trials import run  # with all of MLflow, which _decide imports while Ray starts
+    with ThreadPoolExecutor(1) as recorder:  # MLflow's thread: nobody waits for it until the end
+        job = _decide(words, sweep, recorder)
+        _announce(job)
+        from platform._trials import run  # with Ray Tune and all of MLflow, which the recorder imports while Ray starts
 
-    return run(job)
+        return run(job, recorder)
 
 
-def _decide(words: argparse.Namespace, sweep: bool) -> Job:
+def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
     """Reads and checks everything that can be known to fail; only then is the run's folder made."""
     if not words.experiment:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
@@ -44,7 +45,8 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     cases = make_cases(content, experiment, find(words.experiment).name)
     store, tracked = mlflow_store.resolve(experiment.tracking.uri, home()), experiment.tracking.experiment
     mlflow_store.reach(store)
-    if not mlflow_store.is_new(store):  # what is there may be refused, and then nothing is to be started
+    new = mlflow_store.is_new(store)
+    if not new:  # what is there may be refused, and then nothing is to be started
         mlflow_store.open_(store, tracked or experiment.name)
     data = _data(words.data)
     folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
@@ -53,10 +55,9 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    with ThreadPoolExecutor(1) as aside:  # not for Ray: its processes end with the thread that started them
-        opened = aside.submit(mlflow_store.open_, store, tracked or experiment.name)
-        cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
-        opened.result()
+    if new:
+        recorder.submit(mlflow_store.open_, store)
+    cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)  # its processes end with this thread
     nodes = cluster.nodes()
     plans = {}
     for case in cases:

@@ -1,6 +1,7 @@
 """The trials of a job: run by Tune, recorded in MLflow, shown while they run, and their table at the end."""
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from platform._job import Job, key  # type: ignore[import-not-found]
 
@@ -23,10 +24,10 @@ from tune_spaces.cases import Case
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(job: Job) -> int:
-    """Exit status 0 if every trial ended well, 1 if one did not."""
+def run(job: Job, recorder: Executor) -> int:
+    """Exit status 0 if every trial ended well, 1 if one did not. MLflow is told by the recorder's thread."""
     tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
-    outcomes = _run(job, tracker)
+    outcomes = _run(job, tracker, recorder)
     tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
     print_table(job.cases, outcomes, tune.metric, tune.direction)
     print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if job.sweep else None))
@@ -54,7 +55,7 @@ def _about(case: Case, job: Job) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
 
 
-def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
+def _run(job: Job, tracker: Tracker, recorder: Executor) -> dict[str, Outcome]:
     """Runs the trials under a live display and in MLflow; how each of them ended."""
     tune = job.experiment.tune
     with progress(job.cases) as display:
@@ -65,16 +66,18 @@ def _run(job: Job, tracker: Tracker) -> dict[str, Outcome]:
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
             about=lambda case: _about(case, job),
             on_end=job.folder.record,
+            recorder=recorder,
         )
         try:
-            tracker.open()
+            recorder.submit(tracker.open)
             _train(job, callback)
         finally:
             outcomes = callback.outcomes
             winner = best(job.cases, outcomes, tune.metric, tune.direction)
             whole = len(outcomes) == len(job.cases)
             found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
-            tracker.close("FINISHED" if whole else "KILLED", next((f for f in found if f[0] == winner), None), found)
+            first = next((one for one in found if one[0] == winner), None)
+            recorder.submit(tracker.close, "FINISHED" if whole else "KILLED", first, found).result()
     return outcomes
 
 

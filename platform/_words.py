@@ -48,8 +48,8 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:
-    """What run and sweep do with their words. torch and ray take seconds to import; --help need not wait for them, and
-    without looking for garbage, of which there is none yet, it is a tenth less."""
+    """What run and sweep do with their words. Ray and the rest take a second to import; --help need not wait for them,
+    and without looking for garbage, of which there is none yet, it is a tenth less."""
     gc.disable()
     from platform._launch import launch  # type: ignore[import-not-found]
 

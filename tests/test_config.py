@@ -7,6 +7,8 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from ray import tune
+from ray.tune.search.variant_generator import generate_variants
 
 from fedtext import config
 from fedtext.errors import UserError
@@ -137,6 +139,18 @@ def test_every_file_in_tune_spaces_gives_valid_cases(file: str) -> None:
     made = cases(content, experiment, file)
     assert len({case.id for case in made}) == len(made) >= 4
     assert [case.experiment.method.name for case in made if case.baseline] == [m.name for m in experiment.baselines]
+
+
+def test_a_space_that_is_all_grid_has_tunes_order() -> None:
+    space = {
+        "method.lambda2": {"grid": [0.1, 0.2]},
+        "method.lambda1": {"grid": [0.1, 0.2, 0.3]},
+        "training.optimizer": {"grid": ["sgd", {"name": "adam", "lr": 0.1}]},
+        "seed": {"grid": [0, 1]},
+    }
+    theirs = generate_variants({key.replace(".", "/"): tune.grid_search(spec["grid"]) for key, spec in space.items()})
+    expected = [[(key.replace("/", "."), value) for key, value in variant.items()] for _, variant in theirs]
+    assert [list(point.items()) for point in points(tiny.experiment("kteps", space=space))] == expected
 
 
 def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:

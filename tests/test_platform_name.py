@@ -47,3 +47,12 @@ sys.exit(main(["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.tra
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "round 1/1" in done.stdout
+
+
+def test_a_command_starts_ray_before_it_imports_what_it_needs_later() -> None:
+    script = (
+        "import platform, sys, platform._launch as launch; launch.make_cases(*launch.load('demo.yaml'), 'demo');"
+        "print(sorted({'ray.tune', 'mlflow', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

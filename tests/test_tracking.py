@@ -1,12 +1,16 @@
 """Tracking on real MLflow stores."""
 
 import json
+import re
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 
 from dashboards import store as stores
 from dashboards.groups import Group, readings
@@ -71,6 +75,21 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.68)
     for case in cases:
         assert client.get_run(run_id(folder / case.id)).data.tags["fedtext.group"] == "01-kteps"
+
+
+def test_a_new_store_has_the_tables_that_mlflow_makes(tmp_path: Path, ready: Path) -> None:
+    MlflowClient(f"sqlite:///{tmp_path / 'theirs.db'}")
+    found = []
+    for path in (tmp_path / "theirs.db", ready):
+        with closing(sqlite3.connect(path)) as database:
+            entries = database.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+            version = database.execute("SELECT version_num FROM alembic_version").fetchall()
+        # A table's constraints come in any order: its words are compared.
+        found.append(
+            (sorted((kind, name, sorted(re.findall(r"\w+", sql or ""))) for kind, name, sql in entries), version)
+        )
+    assert len(found[0][0]) > 100
+    assert found[0] == found[1]
 
 
 def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, store: Store) -> None:

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
-
-from ray import tune
-from ray.tune.search.variant_generator import generate_variants
 
 from fedtext import config
 from fedtext.errors import UserError
@@ -13,15 +11,8 @@ from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
 from fedtext.seeding import generator
 
-# How a dimension of the space may be written, and the arguments each form takes, in Ray Tune's own words.
-FORMS: dict[str, tuple[Any, int]] = {
-    "grid": (tune.grid_search, 0),
-    "choice": (tune.choice, 0),
-    "uniform": (tune.uniform, 2),
-    "loguniform": (tune.loguniform, 2),
-    "quniform": (tune.quniform, 3),
-    "randint": (tune.randint, 2),
-}
+# How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
+FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
 
 
 @dataclass(frozen=True)
@@ -37,20 +28,27 @@ class Case:
     experiment: Experiment
 
 
-def dimension(key: str, spec: dict[str, Any]) -> Any:
-    """``{loguniform: [0.001, 1]}`` -> ``tune.loguniform(0.001, 1)``. Raises UserError if it is not one of FORMS."""
+def check_dimension(key: str, spec: dict[str, Any]) -> None:
+    """Raises UserError if it is not one of FORMS with the values it takes."""
     if len(spec) != 1 or next(iter(spec)) not in FORMS:
         raise UserError(f"space.{key}: write one of {', '.join(FORMS)}, such as {{grid: [0.0, 0.01]}}, not {spec}")
     ((form, values),) = spec.items()
-    make, arguments = FORMS[form]
+    numbers = FORMS[form]
     if not isinstance(values, list) or not values:
         raise UserError(f"space.{key}.{form} needs a list of values, not {values!r}")
-    if not arguments:
-        return make(values)
-    if len(values) != arguments or not all(isinstance(value, int | float) for value in values):
-        raise UserError(f"space.{key}.{form} needs {arguments} numbers, not {values!r}")
+    if numbers and (len(values) != numbers or not all(isinstance(value, int | float) for value in values)):
+        raise UserError(f"space.{key}.{form} needs {numbers} numbers, not {values!r}")
+
+
+def dimension(key: str, spec: dict[str, Any]) -> Any:
+    """``{loguniform: [0.001, 1]}`` -> ``tune.loguniform(0.001, 1)``. Raises UserError if nothing can be drawn."""
+    from ray import tune
+
+    ((form, values),) = spec.items()
+    if form == "grid":
+        return tune.grid_search(values)
     try:
-        made = make(*values)
+        made = getattr(tune, form)(*values) if FORMS[form] else tune.choice(values)
         made.sample()  # some bounds are found wrong only when something is drawn
     except (ValueError, TypeError, AssertionError, OverflowError, ZeroDivisionError) as error:
         raise UserError(f"space.{key}.{form}: {values!r} cannot be drawn from ({error})") from error
@@ -62,20 +60,40 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
     if not experiment.space:
         yield {}
         return
-    # Dots would nest in Tune's configuration; its keys are flat here.
-    space = {key.replace(".", "/"): dimension(key, spec) for key, spec in experiment.space.items()}
+    for key, spec in experiment.space.items():
+        check_dimension(key, spec)
     for key in experiment.space:
         if key.partition(".")[0] not in SCIENCE:
             raise UserError(f"space.{key}: only what is computed can be swept: {', '.join(sorted(SCIENCE))}")
-    if experiment.tune.samples > 1 and all("grid" in spec for spec in experiment.space.values()):
-        raise UserError(
-            "tune.samples repeats the draws of random dimensions, and this space is all grid: leave it at 1 (several "
-            "seeds: seeds=3)"
-        )
+    if all("grid" in spec for spec in experiment.space.values()):
+        yield from _grid(experiment)
+        return
+    # Here: it takes a second to import, and a grid needs none of it.
+    from ray.tune.search.variant_generator import generate_variants
+
+    space = {_flat(key): dimension(key, spec) for key, spec in experiment.space.items()}
     draws = generator(experiment.seed, "space")
     for _ in range(experiment.tune.samples):
         for _, variant in generate_variants(space, random_state=draws):
             yield {key.replace("/", "."): _plain(value) for key, value in variant.items()}
+
+
+def _flat(key: str) -> str:
+    """A key as Tune gets it: dots would nest in its configuration."""
+    return key.replace(".", "/")
+
+
+def _grid(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """The points of a space that is all grid, in Tune's order."""
+    if experiment.tune.samples > 1:
+        raise UserError(
+            "tune.samples repeats the draws of random dimensions, and this space is all grid: leave it at 1 (several "
+            "seeds: seeds=3)"
+        )
+    keys = sorted(experiment.space, key=_flat)
+    for values in product(*(experiment.space[key]["grid"] for key in reversed(keys))):
+        chosen = dict(zip(reversed(keys), values, strict=True))
+        yield {key: chosen[key] for key in experiment.space}
 
 
 def cases(content: config.Content, experiment: Experiment, source: str) -> list[Case]:
