@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 
 KEPT = Path(__file__).with_suffix(".json")
-# Workload of local_loop.py, clients, and batches counted, after as many that warm up: a batch of W4 takes minutes.
-CASES = {"W1 one client": ("W1", 1, 3), "W1 stack 4": ("W1", 4, 1), "W4 one client": ("W4", 1, 1)}
+# Workload of local_loop.py, clients, and batches counted, after as many that warm up. W4 is left out: its products are
+# the library's own, and valgrind takes half an hour for one batch of them.
+CASES = {"W1 one client": ("W1", 1, 3), "W1 stack 4": ("W1", 4, 1)}
 VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null"]
 
 

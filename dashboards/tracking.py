@@ -142,6 +142,18 @@ class Tracker:
                 f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
             )
 
+    def log_files(self, paths: Iterable[Path], folder: str) -> None:
+        """Files of the parent run's, into this folder of its artifacts. Where MLflow is away that is said, and the
+        files stay where they are."""
+        try:
+            client, _ = self._connect()
+            assert self._parent is not None
+            assert self._parent.run_id is not None
+            for path in paths:
+                client.log_artifact(self._parent.run_id, str(path), folder)
+        except (*UNFILED, AssertionError) as error:
+            self._tell(error if isinstance(error, Exception) else OSError())
+
     def charts_path(self) -> str | None:
         """The path of MLflow's page with the curves of this run's trials, the best by the metric first, to go behind a
         server's address; None before there are runs."""

@@ -18,6 +18,7 @@ from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.fleet import participants
 from fedtext.training.choice import check_engine, engine_reason, stack_size
+from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
 
@@ -29,7 +30,7 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
         return 0
     with ThreadPoolExecutor(1) as recorder:  # MLflow's thread: nobody waits for it until the end
         job = _decide(words, sweep, recorder)
-        _announce(job)
+        announce(job)
         from platform._trials import run  # with Ray Tune and all of MLflow, which the recorder imports while Ray starts
 
         return run(job, recorder)
@@ -43,19 +44,39 @@ def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
     if not sweep:
         content, experiment = _single(content, experiment)
     cases = make_cases(content, experiment, find(words.experiment).name)
-    store, tracked = mlflow_store.resolve(experiment.tracking.uri, home()), experiment.tracking.experiment
-    mlflow_store.reach(store)
-    new = mlflow_store.is_new(store)
-    if not new:  # what is there may be refused, and then nothing is to be started
-        mlflow_store.open_(store, tracked or experiment.name)
-    data = _data(words.data)
+    store = opened(experiment)
     folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
+    job = planned(words, experiment, cases, store, folder, recorder, sweep)
+    folder.create(content, experiment)
+    return job
+
+
+def opened(experiment: Experiment) -> mlflow_store.Store:
+    """The MLflow store, which is there and takes the experiment, or is new."""
+    store = mlflow_store.resolve(experiment.tracking.uri, home())
+    mlflow_store.reach(store)
+    if not mlflow_store.is_new(store):  # what is there may be refused, and then nothing is to be started
+        mlflow_store.open_(store, experiment.tracking.experiment or experiment.name)
+    return store
+
+
+def planned(
+    words: argparse.Namespace,
+    experiment: Experiment,
+    cases: list[Case],
+    store: mlflow_store.Store,
+    folder: RunFolder,
+    recorder: Executor,
+    sweep: bool,
+) -> Job:
+    """The cases with their corpora, and with their places on Ray, which is started or joined here."""
+    data = _data(words.data)
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    if new:
+    if mlflow_store.is_new(store):
         recorder.submit(mlflow_store.open_, store)
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)  # its processes end with this thread
     nodes = cluster.nodes()
@@ -66,7 +87,6 @@ def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
         plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
-    folder.create(content, experiment)
     return Job(sweep, experiment, cases, corpora, plans, nodes, store, folder)
 
 
@@ -84,7 +104,7 @@ def _data(given: Path | None) -> Path | None:
     return given.resolve() if given else None
 
 
-def _announce(job: Job) -> None:
+def announce(job: Job) -> None:
     """What is about to run, on what, and what it gives away."""
     print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
     for corpus in job.corpora.values():

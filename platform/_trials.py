@@ -26,8 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(job: Job, recorder: Executor) -> int:
     """Exit status 0 if every trial ended well, 1 if one did not. MLflow is told by the recorder's thread."""
-    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
-    outcomes = _run(job, tracker, recorder)
+    tracker, outcomes = train(job, recorder)
     tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
     print_table(job.cases, outcomes, tune.metric, tune.direction)
     print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if job.sweep else None))
@@ -55,8 +54,9 @@ def _about(case: Case, job: Job) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
 
 
-def _run(job: Job, tracker: Tracker, recorder: Executor) -> dict[str, Outcome]:
+def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
     """Runs the trials under a live display and in MLflow; how each of them ended."""
+    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
     tune = job.experiment.tune
     with progress(job.cases) as display:
         callback = TrialCallback(
@@ -78,7 +78,7 @@ def _run(job: Job, tracker: Tracker, recorder: Executor) -> dict[str, Outcome]:
             found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
             recorder.submit(tracker.close, "FINISHED" if whole else "KILLED", first, found).result()
-    return outcomes
+    return tracker, outcomes
 
 
 def _train(job: Job, callback: TrialCallback) -> None:

@@ -36,15 +36,20 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
     )
     made.add_argument("experiment", nargs="?", help="experiment file (YAML)")
     made.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    made.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     made.add_argument("--name", help="name of the run (else the experiment's name and the time)")
     made.add_argument("--seed", type=int, help="the same as seed=N")
     made.add_argument("--resume", metavar="RUN", help="continue this run, from its last completed rounds")
+    add_cluster(made)
+    made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
+    return made
+
+
+def add_cluster(made: argparse.ArgumentParser) -> None:
+    """Where the data lie, and what computes."""
+    made.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
     made.add_argument("--num-cpus", type=_count, metavar="N", help="logical CPUs of a Ray started here")
     made.add_argument("--num-gpus", type=_count, metavar="N", help="logical GPUs of a Ray started here")
-    made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
-    return made
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:

@@ -1,0 +1,65 @@
+"""``python -m platform.reproduce PAPER TABLE``: a table of a paper, run and printed beside the paper's own figures."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from platform._words import add_cluster, guarded  # type: ignore[import-not-found]
+
+EXAMPLE = """\
+examples:
+  python -m platform.reproduce kteps 2 --data FOLDER                             one seed, as long as in the paper
+  python -m platform.reproduce kteps 2 3 --data FOLDER --seeds 5                 two tables from the same runs
+  python -m platform.reproduce kteps 7 --data FOLDER --scale 0.2 --seeds 3       a fifth of the rounds and of the texts
+  python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its rows
+
+Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes on
+where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged to
+MLflow. A row that differs by more than the paper's noise is set in bold.
+"""
+
+
+def _share(word: str) -> float:
+    share = float(word)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError("a scale lies above 0 and is at most 1")
+    return share
+
+
+def _seeds(word: str) -> int:
+    count = int(word)
+    if count < 1:
+        raise argparse.ArgumentTypeError("at least one seed")
+    return count
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m platform.reproduce",
+        description=__doc__,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("paper", help="kteps")
+    made.add_argument("tables", nargs="+", metavar="TABLE", help="numbers of its tables")
+    made.add_argument("--scene", default=None, help="the paper's data set (else its first)")
+    made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")
+    made.add_argument("--scale", type=_share, default=1.0, help="share of the paper's rounds and of the train texts")
+    made.add_argument(
+        "--methods", nargs="+", default=(), metavar="NAME", help="only these systems, in the paper's names"
+    )
+    made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
+    made.add_argument("--out", type=Path, default=Path("docs/reproductions"), help="folder for what comes of it")
+    add_cluster(made)
+    return made
+
+
+def main(words: Sequence[str] | None) -> int:
+    arguments = parser().parse_args(words)
+    from platform._reproduce import reproduce  # type: ignore[import-not-found]
+
+    return reproduce(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main)())
