@@ -13,9 +13,9 @@ examples:
   python -m platform.reproduce kteps 7 --data FOLDER --scale 0.2 --seeds 3       a fifth of the rounds and of the texts
   python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its rows
 
-Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes on
-where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged to
-MLflow. A row that differs by more than the paper's noise is set in bold.
+Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes
+on where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged
+to MLflow. What differs by more than the paper's own noise is set in bold.
 """
 
 
