@@ -163,7 +163,7 @@ def main() -> None:
                 found[str(root)].append(run.watch())
                 if options.processes:
                     for key, seconds in sorted(run.cpu.items(), key=lambda item: -item[1]):
-                        print(f"{seconds:6.2f}  {run.names[key]}")
+                        print(f"{seconds:6.2f}  {run.names.get(key, 'ended')}")
             except RuntimeError as error:
                 print(f"{root}: {error}", file=sys.stderr)
             finally:

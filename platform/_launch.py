@@ -31,7 +31,7 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     with ThreadPoolExecutor(1) as recorder:  # MLflow's thread: nobody waits for it until the end
         job = _decide(words, sweep, recorder)
         announce(job)
-        from platform._trials import run  # with Ray Tune and all of MLflow, which the recorder imports while Ray starts
+        from platform._trials import run  # with Ray Tune and MLflow, seconds in which Ray prepares workers
 
         return run(job, recorder)
 
@@ -76,9 +76,9 @@ def planned(
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    if mlflow_store.is_new(store):
+    cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
+    if mlflow_store.is_new(store):  # not while Ray starts: that is in this process as well, and would wait for it
         recorder.submit(mlflow_store.open_, store)
-    cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)  # its processes end with this thread
     nodes = cluster.nodes()
     plans = {}
     for case in cases:
