@@ -7,8 +7,8 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class LGFedAvg(FedAvg):
-    """The head is shared, embedding and encoder are private; both are trained jointly. No whole model is shared, hence
-    no Ag; what the LG-FedAvg paper does for clients that took no part, an ensemble of all private models, is left out."""
+    """The head is shared, embedding and encoder are private; all are trained jointly. No whole model is shared, hence
+    no Ag; LG-FedAvg's way with clients that took no part, an ensemble of all private models, is left out."""
 
     name: Literal["lg_fedavg"] = "lg_fedavg"  # type: ignore[assignment]
     complete = False
