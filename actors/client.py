@@ -34,7 +34,8 @@ class ClientActor:
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
-        self.worker = Worker(experiment, classes, vocabulary, clients, private, device)
+        there = len(weights) - experiment.method.pooled  # the pooled client is none of the corpus's own
+        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, there)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
 

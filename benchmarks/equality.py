@@ -1,4 +1,4 @@
-"""How far the engines are from the reference on real texts: in float64, one local epoch, every method and model.
+"""How far the engines are from the reference on real texts: in float64, one local epoch, every kind of loss and model.
 
     python -m benchmarks.equality --data FOLDER [--texts 1600]
 
@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,13 @@ from benchmarks import synthetic
 from fedtext.corpora.types import TokenSet
 from fedtext.experiment import SGD, Adam
 from fedtext.layout import Layout
-from fedtext.methods import METHODS
+from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Method
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import RecurrentClassifier, is_table
+from fedtext.models.recurrent import Parts
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
-from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.batches import Assembler, Texts, by_task, shuffled
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
@@ -83,25 +83,34 @@ def epoch(
 ) -> list[Trained]:
     """One local epoch of these clients side by side, in batches of 8, from tables of their own (all times ``scales``).
 
-    The batches' order and the parameters of a client depend on its own texts only, not on who is beside it.
+    The batches' order and the parameters of a client depend on its own texts only, not on who is beside it. Where the
+    method tells tasks apart, every other text is of the second of two.
     """
     torch.manual_seed(3)
-    network = method.network(Parts(config, classes=3)).to(dtype)
+    network = method.network(Parts(config, classes=3, clients=2)).to(dtype)
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
     stack = Stack(layout, [client.rows for client in clients], Workspace(CPU, dtype))
-    texts = [Texts(c.tokens, c.rows, longest if config.pooling == "mean" else None) for c in clients]
+    pad_to = longest if config.pooling == "mean" else None
+    texts = [Texts(replace(c.tokens, tasks_N=np.arange(len(c.tokens)) % 2), c.rows, pad_to) for c in clients]
     for place, client in enumerate(clients):
         torch.manual_seed(client.rows)
         for name, tensor in stack.tensors(place).items():
-            tensor.copy_(torch.randn(tensor.shape) if name == TABLE else drawn[name])
+            tensor.copy_(torch.randn(tensor.shape) if is_table(name) else drawn[name])
             tensor.mul_(scales[place] if scales else 1)
+        own = stack.tensors(place)
+        for name, tensor in own.items():
+            tensor.copy_(own[method.mirrors(name) or name])
     directions = 2 if config.name.startswith("bi") else 1
     cells = engine != "reference"
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
     local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut)
-    work = [Work(t, list(shuffled(len(t), 8, 1, 0, 1, c.rows))) for t, c in zip(texts, clients, strict=True)]
+    work = []
+    for each, client in zip(texts, clients, strict=True):
+        how = 8, 1, 0, 1, client.rows
+        order = by_task(each.tasks_N, *how) if method.separates else shuffled(len(each), *how)
+        work.append(Work(each, list(order)))
     before = [copies(stack, place) for place in range(len(clients))]
     torch.manual_seed(5)
     with one_thread():
@@ -109,6 +118,11 @@ def epoch(
     return [
         Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)
     ]
+
+
+def stackable(method: Method | type[Method]) -> bool:
+    """Whether several clients may train side by side by it."""
+    return not method.reads_table and not method.pooled
 
 
 def copies(stack: Stack, place: int) -> dict[str, Tensor]:
@@ -163,7 +177,7 @@ def main() -> None:
         for model in MODELS:
             config = RecurrentClassifier.model_validate(model | {"embedding": {"dim": 50}, "hidden": 32})
             for name, method in METHODS.items():
-                if name in ("local_only", "pooled"):  # they train by fedavg's loss
+                if method is not FedAvg and method.loss is FedAvg.loss:
                     continue
                 expected = epoch("reference", method(), config, clients[:1], SGD())[0]
                 row: dict[str, Any] = {
@@ -172,7 +186,7 @@ def main() -> None:
                     "method": name,
                 }
                 row["cells"] = difference(epoch("cells", method(), config, clients[:1], SGD())[0], expected)
-                if not method.reads_table:
+                if stackable(method):
                     row["stacked"] = difference(epoch("cells", method(), config, clients, SGD())[0], expected)
                 rows.append(row)
                 print(row, file=sys.stderr, flush=True)

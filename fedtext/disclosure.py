@@ -2,12 +2,13 @@
 
 from fedtext.experiment import Experiment
 from fedtext.mechanisms import RandomizedResponse
+from fedtext.models.config import TABLE
 
 
 def reveals(experiment: Experiment) -> list[str]:
     """Sentences about what the server learns under this experiment."""
     if experiment.method.pooled:
-        return ["pooled: all training texts lie in one place; there is no privacy to speak of"]
+        return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
         return ["nothing leaves a client but its word counts, for the vocabulary, and the figures that are reported"]
     said = [
@@ -16,7 +17,9 @@ def reveals(experiment: Experiment) -> list[str]:
     ]
     names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
-    if experiment.own_rows:
+    if experiment.method.private(TABLE):
+        said.append("no embedding table leaves a client")
+    elif experiment.own_rows:
         said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
         if noisy:
             said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")

@@ -91,7 +91,8 @@ class LocalFleet:
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))
-        self.worker = Worker(experiment, corpus.classes, len(corpus.vocabulary), clients, private, device)
+        vocabulary, there = len(corpus.vocabulary), len(corpus.clients)
+        self.worker = Worker(experiment, corpus.classes, vocabulary, clients, private, device, there)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat

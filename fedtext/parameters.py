@@ -11,9 +11,10 @@ from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
 
-def build_network(experiment: Experiment, classes: int) -> torch.nn.Module:
-    """The method's network, drawn from the experiment's seed; its embedding table has one placeholder row."""
-    parts = Parts(experiment.model, classes)
+def build_network(experiment: Experiment, classes: int, clients: int) -> torch.nn.Module:
+    """The method's network for so many clients, drawn from the experiment's seed; its embedding tables have one
+    placeholder row."""
+    parts = Parts(experiment.model, classes, clients)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
 
@@ -21,7 +22,8 @@ def build_network(experiment: Experiment, classes: int) -> torch.nn.Module:
 def initial(experiment: Experiment, corpus: Corpus) -> tuple[dict[str, NDArray[np.float32]], ...]:
     """(shared, private) parameters before the first round, the same for every client; tables have V rows. Private ones
     that mirror a shared one are left out."""
-    method, drawn = experiment.method, dict(build_network(experiment, corpus.classes).named_parameters())
+    method, network = experiment.method, build_network(experiment, corpus.classes, len(corpus.clients))
+    drawn = dict(network.named_parameters())
     table = _table(experiment, corpus)
     tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}
     shared = {name: tensor for name, tensor in tensors.items() if not method.private(name)}

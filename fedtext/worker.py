@@ -25,12 +25,13 @@ from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
 from fedtext.models.config import BagClassifier, RecurrentClassifier, is_table
+from fedtext.models.packing import Ints
 from fedtext.models.recurrent import Encoder
 from fedtext.parameters import build_network
 from fedtext.received import Received, load_into
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
-from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.batches import Assembler, Texts, by_task, shuffled
 from fedtext.training.choice import check_engine
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
@@ -56,7 +57,8 @@ def one_thread() -> Iterator[None]:
 
 
 class Worker:
-    """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows."""
+    """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows;
+    ``corpus_clients`` counts the corpus's clients, hosted here or not."""
 
     def __init__(
         self,
@@ -66,11 +68,12 @@ class Worker:
         clients: Sequence[ClientData],
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
+        corpus_clients: int = 1,
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
         self.clients = {client.id: client for client in clients}
-        self.network = build_network(experiment, classes).to(self.device)
+        self.network = build_network(experiment, classes, corpus_clients).to(self.device)
         table = (vocabulary, experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
@@ -121,8 +124,7 @@ class Worker:
             texts = self._texts(client, "train")
             if not len(texts):
                 raise ValueError("it has no training texts")
-            order = shuffled(len(texts), config.batch_size, config.local_epochs, seed, round_, client)
-            work.append(Work(texts, list(order)))
+            work.append(Work(texts, list(self._order(texts, config.local_epochs, round_, client))))
         problem = Problem(self.method, self.network, self._received(flat, members))
         with torch_scope(seed, "training", round_, min(members)):
             outcomes = train(problem, self.training, optimizer, work)
@@ -188,13 +190,19 @@ class Worker:
         problem = Problem(self.method, self.network, self._received(flat, [client]))
         texts, readings = self._texts(client, "train"), []
         epochs = -(-config.steps * training.batch_size // len(texts)) + 1
-        order = shuffled(len(texts), training.batch_size, epochs, self.experiment.seed, round_ + 1, client)
+        order = self._order(texts, epochs, round_ + 1, client)
         with torch_scope(self.experiment.seed, "personalize", round_, client):
             for _ in range(config.steps // config.every):
                 work = Work(texts, list(itertools.islice(order, config.every)))
                 train(problem, self.training, optimizer, [work])
                 readings.append(self._read(client, stack, config.inference, name))
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
+
+    def _order(self, texts: Texts, epochs: int, round_: int, client: int) -> Iterator[Ints]:
+        size, seed = self.experiment.training.batch_size, self.experiment.seed
+        if self.method.separates:
+            return by_task(texts.tasks_N, size, epochs, seed, round_, client)
+        return shuffled(len(texts), size, epochs, seed, round_, client)
 
     def _read(self, client: int, stack: Stack, inference: Inference, name: str) -> dict[str, float]:
         model, data = Model(self.network, stack.tensors(0)), self.clients[client]
@@ -210,7 +218,7 @@ class Worker:
             data, model = self.clients[client], self.experiment.model
             padded = isinstance(model, RecurrentClassifier) and model.pooling == "mean"
             pad_to, as_sets = self.experiment.corpus.max_length if padded else None, isinstance(model, BagClassifier)
-            self.texts[client, split] = Texts(getattr(data, split), len(data.rows_R), pad_to, as_sets)
+            self.texts[client, split] = Texts(getattr(data, split), len(data.rows_R), pad_to, as_sets, client)
         return self.texts[client, split]
 
     def _stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:

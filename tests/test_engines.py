@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb
+from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb, stackable
 from fedtext.experiment import SGD, Adam
-from fedtext.methods import KTEPS, METHODS
-from fedtext.methods.base import Model
+from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedAvg, FedFusion, FedMMD, FedProx
+from fedtext.methods.base import Method, Model
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.packing import Packing
 from fedtext.models.steps import GRUSteps, LSTMSteps
@@ -28,7 +28,7 @@ CLIENTS = [  # most rows go many steps without a gradient
 
 def run(
     engine: str,
-    method: str,
+    method: Method,
     model: dict[str, Any],
     optimizer: str = "sgd",
     clients: Sequence[int] = (0,),
@@ -37,7 +37,7 @@ def run(
 ) -> list[Trained]:
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 6}, "hidden": 5, "head": {"hidden": 4}} | model)
     made = {"sgd": SGD, "adam": Adam}[optimizer](lr=0.05)
-    return epoch(engine, METHODS[method](), config, [CLIENTS[n] for n in clients], made, dtype, scales, 12)
+    return epoch(engine, method, config, [CLIENTS[n] for n in clients], made, dtype, scales, 12)
 
 
 def assert_equal(got: Trained, expected: Trained, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -59,20 +59,40 @@ MODELS = [
 ]
 
 
-LOSSES = sorted({method.loss: name for name, method in METHODS.items()}.values())  # a method for each kind of loss
+EVERYWHERE = [FedAvg(), FedProx(), KTEPS()]
+WITH_TWO = [  # methods with several encoders or tables, on two models only; their own terms count in full
+    KTEPS(architecture="encoder", lambda2=1),
+    KTEPS(architecture="everything"),
+    FedMMD(lambda_=1),
+    FedFusion(operator="multi"),
+    FedFusion(operator="single"),
+    FedFusion(operator="conv"),
+    PFLDA(),
+    ASPMTL(adv=1, diff=1),
+]
+CASES = [(method, model) for model in MODELS for method in EVERYWHERE]
+CASES += [(method, model) for model in (MODELS[0], MODELS[4]) for method in WITH_TWO]
 
 
-@pytest.mark.parametrize("method", LOSSES)
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
-def test_cells_equal_the_reference(method: str, model: dict[str, Any]) -> None:
+def named(value: Any) -> str:
+    options = value if isinstance(value, dict) else value.model_dump(exclude_defaults=True) | {"name": value.name}
+    return "-".join(map(str, options.values()))
+
+
+def test_every_kind_of_loss_is_among_the_cases() -> None:
+    assert {method.loss for method in METHODS.values()} == {type(method).loss for method, _ in CASES}
+
+
+@pytest.mark.parametrize(("method", "model"), CASES, ids=named)
+def test_cells_equal_the_reference(method: Method, model: dict[str, Any]) -> None:
     assert_equal(run("cells", method, model)[0], run("reference", method, model)[0])
 
 
 @pytest.mark.parametrize("changes", [{"pooling": "last"}, {"name": "bilstm"}], ids=["gru", "lstm"])
 def test_with_adam_as_well_and_a_stack_like_the_reference(changes: dict[str, Any]) -> None:
-    expected = run("reference", "kteps", changes, "adam")[0]
-    assert_equal(run("cells", "kteps", changes, "adam")[0], expected)
-    assert_equal(run("cells", "kteps", changes, "adam", [0, 1, 2])[0], expected)
+    expected = run("reference", KTEPS(), changes, "adam")[0]
+    assert_equal(run("cells", KTEPS(), changes, "adam")[0], expected)
+    assert_equal(run("cells", KTEPS(), changes, "adam", [0, 1, 2])[0], expected)
 
 
 def test_the_reference_trains_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +102,13 @@ def test_the_reference_trains_where_it_is_told_to(monkeypatch: pytest.MonkeyPatc
         for weight in rnn._flat_weights:
             weight.data = weight.data.clone()
 
-    expected = run("reference", "kteps", {})[0]
+    expected = run("reference", KTEPS(), {})[0]
     monkeypatch.setattr(torch.nn.GRU, "flatten_parameters", move)
-    assert_equal(run("reference", "kteps", {})[0], expected)
+    assert_equal(run("reference", KTEPS(), {})[0], expected)
 
 
-@pytest.mark.parametrize("method", [name for name in LOSSES if not METHODS[name].reads_table])
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
-def test_a_stack_equals_its_clients_one_by_one(method: str, model: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("method", "model"), [case for case in CASES if stackable(case[0])], ids=named)
+def test_a_stack_equals_its_clients_one_by_one(method: Method, model: dict[str, Any]) -> None:
     optimizer = "adam" if model == MODELS[0] else "sgd"
     scales = [1 + 0.5 * client for client in range(len(SIZES))]
     stacked = run("cells", method, model, optimizer, range(len(SIZES)), scales=scales)
@@ -103,18 +122,18 @@ def test_an_epoch_on_real_texts() -> None:
     real_data("imdb/imdb.parquet")
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 50}, "hidden": 32})
     for clients in (fdu(data, 40, 3), imdb(data, 40, 3)):
-        for method in LOSSES:
-            expected = epoch("reference", METHODS[method](), config, clients[:1], SGD())[0]
-            assert difference(epoch("cells", METHODS[method](), config, clients[:1], SGD())[0], expected) < 1e-9
-            if not METHODS[method].reads_table:
-                assert difference(epoch("cells", METHODS[method](), config, clients, SGD())[0], expected) < 1e-9
+        for method in EVERYWHERE:
+            expected = epoch("reference", method, config, clients[:1], SGD())[0]
+            assert difference(epoch("cells", method, config, clients[:1], SGD())[0], expected) < 1e-9
+            if stackable(method):
+                assert difference(epoch("cells", method, config, clients, SGD())[0], expected) < 1e-9
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_engines_in_float32_differ_by_rounding_only(optimizer: str) -> None:
-    truth = run("reference", "kteps", {}, optimizer)[0].after
+    truth = run("reference", KTEPS(), {}, optimizer)[0].after
     for engine, clients in (("reference", [0]), ("cells", [0]), ("cells", [0, 1, 2])):
-        got = run(engine, "kteps", {}, optimizer, clients, torch.float32)[0].after
+        got = run(engine, KTEPS(), {}, optimizer, clients, torch.float32)[0].after
         for name, tensor in got.items():
             limit = 2e-4 if optimizer == "adam" else 2e-5
             assert torch.allclose(tensor.double(), truth[name], atol=limit), (engine, clients, name)
@@ -122,8 +141,8 @@ def test_engines_in_float32_differ_by_rounding_only(optimizer: str) -> None:
 
 def test_a_client_that_diverges_leaves_its_stack_alone() -> None:
     """Lanes share every product, but nothing of one reaches another."""
-    expected = run("cells", "kteps", {}, clients=range(3), scales=(1, 1, 1))
-    got = run("cells", "kteps", {}, clients=range(3), scales=(1, float("nan"), 1))
+    expected = run("cells", KTEPS(), {}, clients=range(3), scales=(1, 1, 1))
+    got = run("cells", KTEPS(), {}, clients=range(3), scales=(1, float("nan"), 1))
     assert not np.isfinite(sum(got[1].terms.values()))
     for client in (0, 2):
         for name, tensor in expected[client].after.items():
@@ -131,7 +150,7 @@ def test_a_client_that_diverges_leaves_its_stack_alone() -> None:
 
 
 def test_a_trained_model_reads_alike_through_both_engines() -> None:
-    trained, texts = run("cells", "kteps", {"dropout": 0.5})[0], Texts(CLIENTS[0].tokens, CLIENTS[0].rows)
+    trained, texts = run("cells", KTEPS(), {"dropout": 0.5})[0], Texts(CLIENTS[0].tokens, CLIENTS[0].rows)
     trained.network.eval()
     model = Model(trained.network, trained.after)
     cells, reference = (
@@ -177,7 +196,7 @@ def test_a_packing_covers_every_token_once() -> None:
 def test_dropout_strikes_in_training_only_and_follows_the_seed() -> None:
     for clients in ([0], [0, 1]):
         whole, thinned, again, nearly = (
-            run("cells", "fedavg", {"dropout": share}, clients=clients)[0].terms["ce"] for share in (0, 0.5, 0.5, 1e-12)
+            run("cells", FedAvg(), {"dropout": share}, clients=clients)[0].terms["ce"] for share in (0, 0.5, 0.5, 1e-12)
         )
         assert whole != thinned
         assert thinned == again

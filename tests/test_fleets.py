@@ -58,7 +58,8 @@ def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors
 
 @pytest.mark.ray
 def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
-    """Blocks of four clients on one to four actors; in the second round an actor of many clients sends one sum."""
+    """Blocks of four clients on one to four actors; in the second round an actor of many clients sends one sum. The
+    pooled client, and those that only evaluate, may be apart too."""
     experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 4, "rounds": 3})
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
     expected = final(experiment, local(experiment))
@@ -78,6 +79,11 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
                 assert (hosted != fleet.home) == (actors == 2)
             assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
             fleet.close()
+        pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
+        private = initial(pooled, FEW)[1]
+        fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+        assert final(pooled, fleet, FEW) == final(pooled, local(pooled, FEW), FEW)
+        fleet.close()
     finally:
         ray.shutdown()
 

@@ -3,9 +3,13 @@
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.experiment import Experiment
+from fedtext.methods.base import Batch, Method, Model
+from fedtext.models.config import RecurrentClassifier, is_table
+from fedtext.models.recurrent import Parts
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
@@ -43,6 +47,19 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
         )
     words = ["<pad>", "<unk>", *[f"w{n}" for n in range(2, vocabulary)]]
     return Corpus("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None)
+
+
+def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:
+    """In float64: a network of its own numbers, its tables with 11 rows, and up to five texts of three classes."""
+    config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
+    torch.manual_seed(1)
+    network = method.network(Parts(config, 3, clients)).double()
+    parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
+    for name in filter(is_table, parameters):
+        parameters[name] = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
+    lengths_B = torch.tensor([6, 2, 4, 1, 3])[:texts]
+    tokens_BT = torch.randint(1, 11, (texts, 6)) * (torch.arange(6) < lengths_B[:, None])
+    return Model(network, parameters), Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1, 0])[:texts], task=task)
 
 
 TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}}

@@ -114,8 +114,8 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())
         made.append((label or experiment.method.name, False, point, variant))
     if len(made) > 1:
-        for _, _, _, variant in made:
-            check_metric(variant.model_copy(update={"tune": experiment.tune}))
+        for _, baseline, _, variant in made:
+            check_metric(variant.model_copy(update={"tune": experiment.tune}), baseline)
     width = max(2, len(str(len(made) - 1)))
     found = []
     for number, (label, baseline, point, variant) in enumerate(made):
@@ -126,13 +126,18 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
     return found
 
 
-def check_metric(experiment: Experiment) -> None:
+def check_metric(experiment: Experiment, baseline: bool = False) -> None:
     """Raises UserError if a sweep would compare its trials by a metric that none of them has when it is needed."""
     metric, tune = experiment.tune.metric, experiment.tune
     if metric.endswith("_val") and not experiment.corpus.validation:
         raise UserError(
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
             f"or sort by {metric.removesuffix('_val')}, which reads the test split"
+        )
+    if metric.startswith("Ag") and not experiment.method.complete and not baseline:
+        raise UserError(
+            f"tune.metric: {metric} is read of a shared model, and what {experiment.method.name} shares is no whole "
+            f"model: sort by {metric.replace('Ag', 'Ap')}"
         )
     if metric.startswith("Ap") and experiment.evaluation.personalize is None:
         raise UserError(f"tune.metric: {metric} needs evaluation.personalize")

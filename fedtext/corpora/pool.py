@@ -1,4 +1,4 @@
-"""All clients' training data as one more client: what ``pooled`` trains on."""
+"""All clients' training data as one more client: what ``pooled`` methods train on."""
 
 from collections.abc import Sequence
 
@@ -18,5 +18,6 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
         np.concatenate(tokens),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N, dtype=np.int64)]),
         np.concatenate([client.train.labels_N for client in clients]),
+        np.repeat([client.id for client in clients], [len(client.train) for client in clients]),
     )
     return ClientData(len(clients), "pooled", rows_R.astype(np.int32), len(rows_R), train, EMPTY, EMPTY)

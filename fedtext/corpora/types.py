@@ -50,6 +50,7 @@ class TokenSet:
     tokens_T: NDArray[np.int32]
     offsets: NDArray[np.int64]  # N + 1
     labels_N: NDArray[np.int64]
+    tasks_N: NDArray[np.int64] | None = None  # the client whose text it is, where clients are pooled
 
     def __len__(self) -> int:
         return len(self.labels_N)

@@ -1,16 +1,28 @@
 """Federated methods. To add one, write its file and name its class here."""
 
+from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.base import Method
 from fedtext.methods.fedavg import FedAvg
+from fedtext.methods.fedfusion import FedFusion
+from fedtext.methods.fedmmd import FedMMD
+from fedtext.methods.fedper import FedPer
 from fedtext.methods.fedprox import FedProx
 from fedtext.methods.kteps import KTEPS
+from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.methods.local_only import LocalOnly
+from fedtext.methods.pfl_da import PFLDA
 from fedtext.methods.pooled import Pooled
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "kteps": KTEPS,
+    "fedper": FedPer,
+    "lg_fedavg": LGFedAvg,
+    "fedfusion": FedFusion,
+    "fedmmd": FedMMD,
+    "pfl_da": PFLDA,
+    "asp_mtl": ASPMTL,
     "local_only": LocalOnly,
     "pooled": Pooled,
 }

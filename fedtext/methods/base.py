@@ -64,6 +64,7 @@ class Method(Strict, ABC):
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
+    separates: ClassVar[bool] = False  # True: where texts of several clients are pooled, a batch is of one of them
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
 

@@ -1,7 +1,7 @@
 """KTEPS: Knowledge Transfer Enhanced Private-Shared (Li et al. 2021, papers' equations 6-9, Algorithm 1).
 
 Shared: embedding E, encoder H, projection P_s, classifier G_s. Private, kept between rounds: projection P_p, classifier
-G_p. Legend: B batch, F features, C classes.
+G_p, and by choice an encoder and a table of their own. Legend: B batch, F features, C classes.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,26 @@ from torch.nn.functional import cross_entropy
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.models.recurrent import Parts
 
+Architecture = Literal["classifier", "encoder", "everything"]
+
 
 class TwoBranches(nn.Module):
-    """One encoder, two projections, two classifiers. Returns logits and projected features of both branches."""
+    """Two projections and two classifiers on one encoder, or on two, which read one table, or two. Returns logits and
+    projected features of both branches."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, architecture: Architecture) -> None:
         super().__init__()
         self.embedding, self.encoder = parts.embedding(), parts.encoder()
         self.projection_shared, self.head_shared = parts.projection(), parts.head()
         self.projection_private, self.head_private = parts.projection(), parts.head()
+        self.encoder_private = None if architecture == "classifier" else parts.encoder()
+        self.embedding_private = parts.embedding() if architecture == "everything" else None
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        o_BF = self.encoder(self.embedding, batch)
-        o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(o_BF)  # equation 6
+        own_BF = o_BF = self.encoder(self.embedding, batch)
+        if self.encoder_private is not None:
+            own_BF = self.encoder_private(self.embedding_private or self.embedding, batch)
+        o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(own_BF)  # equation 6
         return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
 
 
@@ -46,12 +53,17 @@ class KTEPS(Method):
     bandwidth: PositiveFloat | Literal["median"] = Field(
         "median", description="b of exp(-d^2 / b) in equation 7; median: of the batch's squared distances"
     )
+    architecture: Architecture = Field(
+        "classifier",
+        description="what is private besides P_p: the classifier; encoder and classifier; embedding, encoder and "
+        "classifier (A, B, C of section 5.6.4, whose table has no projections and lambda2 = 0)",
+    )
 
     def network(self, parts: Parts) -> nn.Module:
-        return TwoBranches(parts)
+        return TwoBranches(parts, self.architecture)
 
     def private(self, parameter: str) -> bool:
-        return parameter.startswith(("projection_private.", "head_private."))
+        return parameter.partition(".")[0].endswith("_private")
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         g_s_BC, g_p_BC, o_s_BF, o_p_BF = model(batch)
@@ -80,15 +92,20 @@ class KTEPS(Method):
         return (g_s_BC if inference == "shared" else g_p_BC).softmax(1)
 
 
+def squared_distances(features_BF: Tensor) -> Tensor:
+    """Of all pairs, BxB."""
+    features_BF = features_BF - features_BF.mean(0)  # distances stay; differences of large squares would not
+    squares_B = (features_BF * features_BF).sum(1)
+    return (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
+
+
 def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
     """Gaussian kernel exp(-d^2 / b) of all pairs, BxB. With ``median``, b is the median squared distance between two
     different samples of the batch, detached: a fixed b far below it would make the Gram matrix the identity and its
     gradient zero."""
-    features_BF = features_BF - features_BF.mean(0)  # distances stay; differences of large squares would not
-    squares_B = (features_BF * features_BF).sum(1)
-    distances_BB = (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
+    distances_BB = squared_distances(features_BF)
     if bandwidth == "median":
-        upper = torch.triu_indices(len(squares_B), len(squares_B), offset=1, device=squares_B.device)
+        upper = torch.triu_indices(len(features_BF), len(features_BF), offset=1, device=features_BF.device)
         b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)
         return torch.exp(-distances_BB / b)
     return torch.exp(-distances_BB / bandwidth)

@@ -34,3 +34,4 @@ class Batch:
     lengths_B: Tensor
     labels_B: Tensor
     words: Words | None = None
+    task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text

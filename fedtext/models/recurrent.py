@@ -76,10 +76,11 @@ def mlp(*sizes: int) -> nn.Sequential:
 
 
 class Parts:
-    """The components a method builds its network from. ``features`` is F, the width of the encoder's output."""
+    """The components a method builds its network from. ``features`` is F, the width of the encoder's output, and
+    ``clients`` their number."""
 
-    def __init__(self, config: RecurrentClassifier | BagClassifier, classes: int) -> None:
-        self.config, self.classes = config, classes
+    def __init__(self, config: RecurrentClassifier | BagClassifier, classes: int, clients: int = 1) -> None:
+        self.config, self.classes, self.clients = config, classes, clients
         if isinstance(config, BagClassifier):
             self.features, self.hidden = config.embedding.dim, config.hidden
         else:
@@ -93,9 +94,10 @@ class Parts:
     def encoder(self) -> nn.Module:
         return BagEncoder(self.config) if isinstance(self.config, BagClassifier) else Encoder(self.config)
 
-    def head(self) -> nn.Sequential:
+    def head(self, features: int | None = None) -> nn.Sequential:
+        """G, for the encoder's features or any other number of them."""
         layers = Dense if isinstance(self.config, BagClassifier) else mlp
-        return layers(self.features, *self.hidden, self.classes)
+        return layers(features or self.features, *self.hidden, self.classes)
 
     def projection(self) -> nn.Linear:
         """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""

@@ -21,10 +21,12 @@ class Texts:
     """One split of one client, kept as a single padded matrix: a batch is one gather.
 
     With ``pad_to`` all texts are that long, and their padding is read like words. With ``as_sets`` a text is the set of
-    its words: each once, ascending.
+    its words: each once, ascending. ``task`` is the client whose texts they are, where the tokens do not say.
     """
 
-    def __init__(self, tokens: TokenSet, rows: int, pad_to: int | None = None, as_sets: bool = False) -> None:
+    def __init__(
+        self, tokens: TokenSet, rows: int, pad_to: int | None = None, as_sets: bool = False, task: int = 0
+    ) -> None:
         tokens = _sets(tokens, rows) if as_sets else tokens
         lengths_N = np.diff(tokens.offsets).astype(np.int64)
         width = pad_to or int(lengths_N.max(initial=1))
@@ -32,6 +34,7 @@ class Texts:
         self.padded_NT[np.arange(width) < lengths_N[:, None]] = tokens.tokens_T
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
+        self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N
         self._number_R = np.zeros(rows, np.int64)  # scratch of `distinct`
 
     def __len__(self) -> int:
@@ -58,7 +61,7 @@ def _sets(tokens: TokenSet, rows: int) -> TokenSet:
     text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
     text_T, tokens_T = np.divmod(np.unique(text_T * rows + tokens.tokens_T), rows)
     offsets = np.searchsorted(text_T, np.arange(len(tokens) + 1))
-    return TokenSet(tokens_T.astype(np.int32), offsets, tokens.labels_N)
+    return replace(tokens, tokens_T=tokens_T.astype(np.int32), offsets=offsets)
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,13 @@ class Assembler:
         numbers = replace(stacked.words, word_S=stacked.words.word_S[0])
         if not self.cut:
             return replace(self._plain(texts, chosen_B), words=replace(numbers, rows_U=self._on(words[0]))), words
-        return Batch(stacked.tokens_BT[0], stacked.lengths_B[0], stacked.labels_B[0], numbers), words
+        return Batch(stacked.tokens_BT[0], stacked.lengths_B[0], stacked.labels_B[0], numbers, stacked.task), words
 
     def _plain(self, texts: Texts, chosen_B: Ints) -> Batch:
         lengths_B = texts.lengths_N[chosen_B]
         padded_BT = texts.padded_NT[chosen_B, : int(lengths_B.max())]
-        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(texts.labels_N[chosen_B]))
+        labels_B, task = texts.labels_N[chosen_B], int(texts.tasks_N[chosen_B[0]])
+        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(labels_B), task=task)
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
         """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
@@ -111,6 +115,7 @@ class Assembler:
             self._on(lengths_CB),
             self._on(labels_CB),
             Words(None, self._on(word_CS), source_P, packing),
+            int(picks[0][0].tasks_N[picks[0][1][0]]),
         )
         return batch, words
 
@@ -125,3 +130,14 @@ def shuffled(texts: int, size: int, epochs: int, seed: int, round_: int, client:
         order = rng.permutation(texts)
         for start in range(0, texts, size):
             yield order[start : start + size]
+
+
+def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[Ints]:
+    """The same where a batch is of one task: each task's texts are shuffled and cut, then all batches are shuffled."""
+    rng = generator(seed, "batches", round_, client)
+    for _ in range(epochs):
+        batches = []
+        for task in np.unique(tasks_N):
+            order = rng.permutation(np.flatnonzero(tasks_N == task))
+            batches += [order[start : start + size] for start in range(0, len(order), size)]
+        yield from (batches[number] for number in rng.permutation(len(batches)))

@@ -1,0 +1,82 @@
+"""ASP-MTL: Adversarial Shared-Private Multi-Task Learning (Liu et al. 2017; ``ASP.`` in the KTEPS paper). All texts lie
+in one place; a client is a task.
+
+Legend: B batch, F features, C classes, K tasks.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.models.recurrent import Parts
+
+
+class Outputs(NamedTuple):
+    logits_BC: Tensor
+    shared_BF: Tensor
+    private_BF: Tensor
+    tasks_BK: Tensor  # the discriminator's logits
+
+
+class Tasks(nn.Module):
+    """A table and an encoder for all tasks; an encoder and a head for each, of which the batch's own are computed; and
+    the discriminator, one linear layer as in the paper."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.embedding, self.encoder = parts.embedding(), parts.encoder()
+        self.discriminator = nn.Linear(parts.features, parts.clients)
+        self.encoders = nn.ModuleList(parts.encoder() for _ in range(parts.clients))
+        self.heads = nn.ModuleList(parts.head(2 * parts.features) for _ in range(parts.clients))
+
+    def forward(self, batch: Batch) -> Outputs:
+        shared_BF = self.encoder(self.embedding, batch)
+        private_BF = self.encoders[batch.task](self.embedding, batch)
+        logits_BC = self.heads[batch.task](torch.cat([shared_BF, private_BF], 1))
+        reversed_BF = (
+            2 * shared_BF.detach() - shared_BF
+        )  # the same numbers; a gradient changes its sign on its way back
+        return Outputs(logits_BC, shared_BF, private_BF, self.discriminator(reversed_BF))
+
+
+class ASPMTL(Method):
+    """Cross-entropy + adv * adversarial loss + diff * ||S^T P||_F^2, on batches of one task each. The discriminator
+    learns to tell tasks by the shared features, and through the reversed gradient these learn to be of no help to it. S
+    and P, a row for each text, are centred and their rows then scaled to length one, as public implementations do where
+    the paper says nothing: the penalty does not depend on the features' scale. Between a task's batches its encoder and
+    head move on by the optimizer's momentum, like all parameters that a batch does not reach.
+
+    Ag is the accuracy of each client's own task, as in the KTEPS paper's tables."""
+
+    name: Literal["asp_mtl"] = "asp_mtl"
+    pooled = True
+    separates = True
+    adv: float = Field(0.05, ge=0, description="weight of the adversarial loss, the paper's lambda")
+    diff: float = Field(0.01, ge=0, description="weight of the orthogonality penalty, the paper's gamma")
+
+    def network(self, parts: Parts) -> nn.Module:
+        return Tasks(parts)
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        made: Outputs = model(batch)
+        terms = {"ce": cross_entropy(made.logits_BC, batch.labels_B)}
+        if self.adv:
+            task_B = torch.full_like(batch.labels_B, batch.task)
+            terms["adversarial"] = self.adv * cross_entropy(made.tasks_BK, task_B)
+        if self.diff:
+            terms["orthogonality"] = self.diff * orthogonality(made.shared_BF, made.private_BF)
+        return terms
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        return model(batch).logits_BC.softmax(1)
+
+
+def orthogonality(shared_BF: Tensor, private_BF: Tensor) -> Tensor:
+    """||S^T P||_F^2 of centred features with rows of length one; 0 for one text."""
+    s_BF, p_BF = (normalize(features - features.mean(0), dim=1) for features in (shared_BF, private_BF))
+    return ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F

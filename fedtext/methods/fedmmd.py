@@ -1,0 +1,61 @@
+"""FedMMD (Yao et al. 2018, "Two-Stream Federated Learning"; KTEPS paper, section 5.4): FedAvg whose clients keep the
+distribution of their features near that of the model they received.
+
+Legend: B batch, N = 2 B samples, F features, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.methods.base import Batch, Inference, Model
+from fedtext.methods.frozen import Frozen, WithReceived
+from fedtext.methods.kteps import squared_distances
+from fedtext.models.recurrent import Parts
+
+WIDTHS = (1 / 4, 1 / 2, 1, 2, 4)  # of the five kernels, in units of the mean squared distance
+
+
+class TwoStreams(WithReceived):
+    """Returns logits_BC, and both extractors' features_BF."""
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        local_BF, received_BF = self.features(batch)
+        return self.head(local_BF), local_BF, received_BF
+
+
+class FedMMD(Frozen):
+    """Everything is shared; the local objective is the mean cross-entropy plus lambda MMD^2. Its weight and kernels are
+    those of public implementations: the KTEPS paper names none."""
+
+    name: Literal["fedmmd"] = "fedmmd"
+    lambda_: float = Field(0.01, ge=0, description="weight of the discrepancy")
+
+    def network(self, parts: Parts) -> nn.Module:
+        return TwoStreams(parts)
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        logits_BC, local_BF, received_BF = model(batch)
+        terms = {"ce": cross_entropy(logits_BC, batch.labels_B)}
+        if self.lambda_:
+            terms["mmd"] = self.lambda_ * mmd(local_BF, received_BF)
+        return terms
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        return model(batch)[0].softmax(1)
+
+
+def mmd(local_BF: Tensor, received_BF: Tensor) -> Tensor:
+    """Squared maximum mean discrepancy, the biased estimate: mean k(x, x') + mean k(y, y') - 2 mean k(x, y), where k is
+    the sum of five Gaussian kernels exp(-d^2 / b). Each b is a multiple of the mean squared distance between two
+    different samples of both sides, detached; so is the received side."""
+    size = len(local_BF)
+    distances_NN = squared_distances(torch.cat([local_BF, received_BF.detach()]))
+    mean = (distances_NN.detach().sum() / (2 * size * (2 * size - 1))).clamp_min(1e-12)
+    kernel_NN = torch.stack([torch.exp(-distances_NN / (mean * width)) for width in WIDTHS]).sum(0)
+    within = kernel_NN[:size, :size].mean() + kernel_NN[size:, size:].mean()
+    return within - kernel_NN[:size, size:].mean() - kernel_NN[size:, :size].mean()
