@@ -1,6 +1,6 @@
 """From an experiment with a ``space:`` to the cases of a sweep: its baselines, then every point of the space."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +8,11 @@ from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
 from fedtext import config
+from fedtext.audits import Audit
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
+from fedtext.mechanisms import Mechanism
 from fedtext.seeding import generator
 
 # How a dimension of the space may be written, and the arguments each form takes, in Ray Tune's own words.
@@ -87,7 +89,10 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         chosen = method.model_dump(mode="json")
         content = base | {"method": chosen}
         if method.pooled:  # the row without privacy: nothing is sent, so nothing is done to it, and nobody is away
-            content = {key: value for key, value in content.items() if key not in ("uplink", "participation")}
+            absent = ("uplink", "audits", "participation")
+            content = {key: value for key, value in content.items() if key not in absent}
+        elif not experiment.model_copy(update={"method": method}).shares_table:
+            content = _without_the_table(content, experiment)
         made.append((method.name, True, {}, config.validate(content, source)))
     for point in points(experiment):
         variant = config.validate(config.override(base, point), f"{source}, space {point}")
@@ -101,6 +106,16 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         Case(f"{number:0{width}d}-{variant.method.name}", label, baseline, point, variant)
         for number, (label, baseline, point, variant) in enumerate(made)
     ]
+
+
+def _without_the_table(content: config.Content, experiment: Experiment) -> config.Content:
+    """The experiment's content for a baseline that shares no embedding, without what is about that."""
+    sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
+    for key, parts in sections.items():
+        if any(part.needs_table for part in parts):
+            kept = [written for written, part in zip(content[key], parts, strict=True) if not part.needs_table]
+            content = content | {key: kept}
+    return content
 
 
 def check_metric(experiment: Experiment) -> None:

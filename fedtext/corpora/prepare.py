@@ -58,7 +58,8 @@ def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> 
                 f"corpus.drop_leaked leaves client {client.name!r} without test texts, since all of them also stand in "
                 "its train split: set it to false"
             )
-    return _hold_out(client, config.validation, seed, number) if config.validation else client
+    held_out = config.validation and not config.brings_validation
+    return _hold_out(client, config.validation, seed, number) if held_out else client
 
 
 def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawClient:
