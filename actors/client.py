@@ -19,7 +19,7 @@ from fedtext.worker import Worker
 @ray.remote
 class ClientActor:
     """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``weights`` are the
-    sample counts of all clients there are, hosted here or not."""
+    sample counts of all clients there are, hosted here or not; ``words`` is the vocabulary, for audits."""
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class ClientActor:
         vocabulary: int,
         private: Mapping[str, NDArray[np.float32]],
         weights: Sequence[int],
+        words: Sequence[str],
         *clients: ClientData,
     ) -> None:
         # A logical GPU (ray start --num-gpus on a machine without one) gives a share of nothing: the CPU computes.
@@ -35,7 +36,7 @@ class ClientActor:
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
         there = len(weights) - experiment.method.pooled  # the pooled client is none of the corpus's own
-        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, there)
+        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, there, words)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
 
@@ -66,6 +67,9 @@ class ClientActor:
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
     ) -> dict[int, dict[str, float]]:
         return self.worker.evaluate(flat, round_, members, personalize)
+
+    def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
+        return self.worker.audits.report(client, flat)
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
         return self.worker.private_states(members)

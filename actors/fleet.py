@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors.client import ClientActor
 from actors.placement import Plan, assign
 from fedtext.aggregation import WeightedSum
+from fedtext.auditing import audited_words
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, describe, participants, stacks
@@ -64,6 +65,7 @@ class RayFleet:
         self.seconds: dict[int, float] = {}  # what each client's last turn took
         self.bytes_up: dict[int, int] = {}  # and what it sent
         header, initial = shipment.header, ray.put(dict(private))
+        words = ray.put(audited_words(experiment, header.vocabulary))
         weights = [client.samples for client in self.clients]
         hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
         self.actors: list[Any] = []
@@ -74,7 +76,13 @@ class RayFleet:
             actor = ClientActor.options(  # type: ignore[attr-defined]  # ray.remote's own
                 num_cpus=plan.cpus, num_gpus=plan.gpus, scheduling_strategy=strategy
             ).remote(
-                experiment, header.classes, len(header.vocabulary), initial, weights, *[self.data[i] for i in members]
+                experiment,
+                header.classes,
+                len(header.vocabulary),
+                initial,
+                weights,
+                words,
+                *[self.data[client] for client in members],
             )
             self.actors.append(actor)
         self.home = _homes(hosted)
@@ -143,6 +151,10 @@ class RayFleet:
         ]
         found = self._get(calls, self.timeout, f"evaluate round {round_}")
         return {client: read for scores in found for client, read in scores.items()}
+
+    def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
+        call = self.actors[self.home[client]].report.remote(handle, client)
+        return self._get([call], self.timeout, "report what audits have found")[0]
 
     def private_states(self) -> dict[int, bytes]:
         members = self._by_actor(range(len(self.clients)))

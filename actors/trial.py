@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError,
 
 from actors.fleet import RayFleet, Shipment
 from actors.placement import Plan
+from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.errors import ClientError, UserError
 from fedtext.experiment import Experiment
@@ -64,6 +65,7 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
         for row in federation.run():
+            write_files(row, assignment.folder)
             yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}
     finally:
         fleet.close()

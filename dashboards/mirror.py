@@ -77,7 +77,8 @@ class Mirror:
         self._stale_tags: list[str] = []
         self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
         self._cells: records.Cells = {}  # the table of clients
-        self._unfiled: dict[int, Row] = {}  # rows that the table in MLflow lacks
+        self._texts: dict[str, str] = {}  # files that came with rows, by name
+        self._unfiled: dict[int, Row] = {}  # rows that the table in MLflow lacks, or whose files it lacks
         self._table_time, self._table_read = -math.inf, self.run_id is None
         self.offer(_read_rows(folder / SPOOL_FILE))
 
@@ -109,6 +110,9 @@ class Mirror:
                 if self._cells.get((round_, client)) != metrics:
                     self._cells[round_, client] = dict(metrics)
                     self._unfiled[round_] = row
+            if row.get("files"):
+                self._texts |= row["files"]
+                self._unfiled[round_] = row
 
     def finish(self, end: End) -> None:
         self.end, self._reopen = end, False
@@ -136,14 +140,16 @@ class Mirror:
             self.status, self.end = self.end.status, None
 
     def deliver_files(self, client: MlflowClient, final: bool) -> None:
-        """The resolved experiment and the table of clients, as far as they are owed."""
+        """The resolved experiment, the table of clients and the files of rows, as far as they are owed."""
         assert self.run_id is not None
         if self.resolved:
             client.log_text(self.run_id, self.resolved, RESOLVED)
             self.resolved = None
         if self._unfiled and self.owes_files(final):
             self._deliver_table(client)
-            self._unfiled, self._table_time = {}, time.monotonic()
+            for name, text in self._texts.items():
+                client.log_text(self.run_id, text, name)
+            self._unfiled, self._texts, self._table_time = {}, {}, time.monotonic()
 
     def save(self, spool: bool = False) -> None:
         """Writes ``tracking.json``, and with ``spool`` the rows that are owed; a spool that is not needed is removed.

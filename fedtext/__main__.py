@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from fedtext import config
+from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import ClientError, UserError
@@ -57,6 +58,8 @@ def _run(arguments: argparse.Namespace) -> int:
     for row in federation.run():
         shown = "  ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())
         print(f"round {row['round']}/{experiment.training.rounds}  {shown}", flush=True)
+        if arguments.out:
+            write_files(row, arguments.out)
     if arguments.out:
         (arguments.out / "rows.json").write_text(json.dumps(federation.history, indent=1))
     return 0

@@ -37,6 +37,13 @@ def reveals(experiment: Experiment) -> list[str]:
                 f"randomised response: epsilon = {mechanism.epsilon:g} for each number of an update by itself; over a "
                 "whole update, and over rounds, these epsilons add up"
             )
+    if "project" in names:
+        said.append(
+            "project: no (epsilon, delta) guarantee; the server still gets the kept components of every word vector a "
+            "client sends, and the projection with them"
+        )
+    if "project" in names and "gaussian" in names[names.index("project") :]:
+        said.append("gaussian noise behind project lies on word vectors, whose size no clip of an update bounds")
     if "gaussian" in names and "clip" not in names[: names.index("gaussian")]:
         said.append(
             "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"

@@ -1,17 +1,18 @@
 """The schema of an experiment: the vocabulary of the whole project on one page.
 
-Corpora, models, methods and mechanisms bring their own keys (fedtext/corpora, models, methods, mechanisms); everything
-else a person can write stands here. Every key is read somewhere, and an unknown one is refused.
+Corpora, models, methods, mechanisms and audits bring their own keys, in the folders of these names; everything else a
+person can write stands here. Every key is read somewhere, and an unknown one is refused.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
+from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
-from fedtext.models.config import KERNEL_WIDTH, BagClassifier, RecurrentClassifier
+from fedtext.models.config import KERNEL_WIDTH, TABLE, BagClassifier, RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
@@ -19,11 +20,13 @@ if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic choo
     ModelField: TypeAlias = RecurrentClassifier | BagClassifier
     MethodField: TypeAlias = Method
     MechanismField: TypeAlias = Mechanism
+    AuditField: TypeAlias = Audit
 else:
     CorpusField = choice(*CORPORA.values())
     ModelField = choice(RecurrentClassifier, BagClassifier, default="bigru")
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
+    AuditField = entry(*AUDITS.values())
 
 
 class SGD(Strict):
@@ -189,6 +192,7 @@ class Experiment(Strict):
     participation: Participation = Participation()
     server: Server = Server()
     evaluation: Evaluation = Evaluation()
+    audits: tuple[AuditField, ...] = ()
     resources: Resources = Resources()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
@@ -207,15 +211,24 @@ class Experiment(Strict):
                 "is read after every so many steps, the last time after all of them"
             )
         apart = self.participation.fraction < 1 or self.participation.dropout > 0
-        if self.method.pooled and (self.uplink or apart):
+        if self.method.pooled and (self.uplink or self.audits or apart):
             raise ValueError(
                 f"method {self.method.name} has all data in one place, so nothing is sent and nobody is away: leave "
-                "out uplink and participation"
+                "out uplink, audits and participation"
             )
-        for mechanism, before in zip(self.uplink, [None, *self.uplink], strict=False):
-            fault = mechanism.misplaced(before)
+        for place, mechanism in enumerate(self.uplink):
+            fault = mechanism.misplaced(self.uplink[:place]) or mechanism.misfit(self.model.embedding.dim)
             if fault:
                 raise ValueError(f"uplink: {fault}")
+        audits = [audit.name for audit in self.audits]
+        if len(set(audits)) < len(audits):
+            raise ValueError("audits: one of them stands there twice, and their figures would have the same names")
+        parts: list[Mechanism | Audit] = [*self.uplink, *self.audits]
+        for part in parts:
+            if part.needs_table and not self.shares_table:
+                raise ValueError(
+                    f"{part.name} is about the embedding, and method {self.method.name} shares none: leave it out"
+                )
         engine = self.training.engine
         if engine in ("cells", "triton") and isinstance(self.model, BagClassifier):
             raise ValueError(f"training.engine: model bag has no recurrent layers for {engine}; leave engine at auto")
@@ -247,6 +260,15 @@ class Experiment(Strict):
         if isinstance(self.model, BagClassifier):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine
+
+    @property
+    def shares_table(self) -> bool:
+        """Whether clients send an embedding to the server."""
+        return self.method.shares and not self.method.private(TABLE)
+
+    def evaluates(self, round_: int) -> bool:
+        """Whether accuracies are read after this round."""
+        return round_ == self.training.rounds or round_ % self.evaluation.every == 0
 
     @property
     def own_rows(self) -> bool:

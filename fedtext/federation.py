@@ -27,6 +27,7 @@ from fedtext.training.choice import stack_size
 
 # What a run computes depends on these parts of an experiment and on no others.
 SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}
+NOT_AVERAGED = {"samples", "seconds"}  # of what clients say of their turns
 
 
 def fingerprint(experiment: Experiment, digest: str, clients: int) -> str:
@@ -78,7 +79,8 @@ class Federation:
 
     def run(self) -> Iterator[Row]:
         """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
-        and the ``clients``' accuracies. A row is yielded after its checkpoint is safe."""
+        and the ``clients``' accuracies; the last also ``files``, text by name, if audits have any to show. A row is
+        yielded after its checkpoint is safe."""
         handle = self.fleet.broadcast(self.flat)
         for round_ in range(len(self.history) + 1, self.experiment.training.rounds + 1):
             start = time.perf_counter()
@@ -92,8 +94,10 @@ class Federation:
             metrics = self._metrics(cohort, traffic, scores)
             metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
             row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
-            self.history.append(row)
             last = round_ == self.experiment.training.rounds
+            if last and (files := self._files(handle, scores)):
+                row["files"] = files
+            self.history.append(row)
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
                 self.checkpoints.save(self.flat, self.fleet.private_states(), self.history)
             yield row
@@ -121,7 +125,7 @@ class Federation:
             traffic.samples += samples
             traffic.bytes_up += reply.bytes_up
             for name, value in reply.metrics.items():
-                if name.startswith("loss"):
+                if name not in NOT_AVERAGED:
                     traffic.sums[name] += samples * value
             if reply.payload.size:
                 yield self.intake.update(reply.payload, reply.client, self.flat)
@@ -141,18 +145,24 @@ class Federation:
 
     def _evaluate(self, handle: Any, round_: int) -> dict[str, dict[str, float]]:
         """Every client's accuracies by name; Ap with the last round only."""
-        config = self.experiment.evaluation
-        last = round_ == self.experiment.training.rounds
-        if not last and round_ % config.every:
+        if not self.experiment.evaluates(round_):
             return {}
-        scores = self.fleet.evaluate(handle, round_, personalize=last and config.personalize is not None)
+        last = round_ == self.experiment.training.rounds
+        personalize = last and self.experiment.evaluation.personalize is not None
+        scores = self.fleet.evaluate(handle, round_, personalize)
         return {self.names[client]: scores[client] for client in sorted(scores)}
+
+    def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
+        """What audits show of one client, the first of which they have found anything."""
+        found = {name for audit in self.experiment.audits for name in audit.metrics}
+        shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
+        return self.fleet.report(handle, min(shown)) if shown else {}
 
     def _metrics(
         self, cohort: Sequence[int], traffic: Traffic, scores: dict[str, dict[str, float]]
     ) -> dict[str, float]:
-        """Sample-weighted losses, unweighted means of the clients' accuracies (KTEPS paper, equation 15), and bytes
-        over all clients of the round."""
+        """Sample-weighted losses and figures of the mechanisms, unweighted means of the clients' accuracies (KTEPS
+        paper, equation 15) and of what audits find, and bytes over all clients of the round."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         for name in sorted({name for client in scores.values() for name in client}):
             values = [client[name] for client in scores.values() if name in client]

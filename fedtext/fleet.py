@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.aggregation import WeightedSum
+from fedtext.auditing import audited_words
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
@@ -49,6 +50,9 @@ class Fleet(Protocol):
 
     def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
         """Accuracies of every client that has texts to evaluate on."""
+
+    def report(self, handle: Any, client: int) -> dict[str, str]:
+        """What the audits show of a client after it has been evaluated: texts by file name."""
 
     def private_states(self) -> dict[int, bytes]:
         """Every client's private state, for a checkpoint. It is the simulation's own, never the server's."""
@@ -92,7 +96,8 @@ class LocalFleet:
         self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))
         vocabulary, there = len(corpus.vocabulary), len(corpus.clients)
-        self.worker = Worker(experiment, corpus.classes, vocabulary, clients, private, device, there)
+        words = audited_words(experiment, corpus.vocabulary)
+        self.worker = Worker(experiment, corpus.classes, vocabulary, clients, private, device, there, words)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
@@ -107,6 +112,9 @@ class LocalFleet:
     def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, dict[str, float]]:
         chosen = [client.id for client in self.clients if client.evaluates]
         return self.worker.evaluate(handle, round_, chosen, personalize)
+
+    def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
+        return self.worker.audits.report(client, handle)
 
     def private_states(self) -> dict[int, bytes]:
         return self.worker.private_states([client.id for client in self.clients])

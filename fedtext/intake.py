@@ -21,12 +21,15 @@ class Intake:
     def __init__(self, experiment: Experiment, layout: Layout, weights: Sequence[int]) -> None:
         self.experiment, self.layout = experiment, layout
         self.uniform = experiment.server.weights == "uniform"
+        self.shapes = layout.shapes  # of what arrives
+        for mechanism in experiment.uplink:
+            self.shapes = dict(mechanism.leaves(self.shapes))
         self.scale = float(len(weights) if self.uniform else sum(weights))
 
     def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32]) -> Update:
         """What the payload of a client that received ``flat`` says it changed."""
         uplink = self.experiment.uplink
-        update = wire.decode(payload, client, self.layout.shapes, bits=bool(uplink) and uplink[-1].bits)
+        update = wire.decode(payload, client, self.shapes, bits=bool(uplink) and uplink[-1].bits)
         if not uplink:
             return update
         received, tensors = self.layout.views(flat), dict(update.tensors)

@@ -22,14 +22,15 @@ class Uplink:
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self.experiment, self.layout = experiment, layout
         self.steps = steps(experiment.uplink)
+        self.figures = {f"{place}/{made.name}": made.figures for place, made in enumerate(experiment.uplink)}
 
     def payload(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
-    ) -> NDArray[np.uint8]:
+    ) -> tuple[NDArray[np.uint8], dict[str, float]]:
         """The bytes of a client that received ``flat`` and has ``parameters`` now, its table in its own rows; none if
-        nothing is shared."""
+        nothing is shared. With them, what the mechanisms have to say of this turn."""
         if not self.layout.shapes:
-            return np.zeros(0, np.uint8)
+            return np.zeros(0, np.uint8), {}
         own, rows = self.experiment.own_rows, data.rows_R[: data.train_rows]
         received, delta = self.layout.views(flat), {}
         for name, before in received.items():
@@ -44,7 +45,10 @@ class Uplink:
                 delta[name] = after - before
         if own and TABLE in received and self.steps:
             received = received | {TABLE: received[TABLE][rows]}
+        said: dict[str, float] = {}
         for name, step in self.steps.items():
-            delta = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
+            sent = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
+            said |= self.figures[name](delta, received, sent)
+            delta = sent
         sent_rows = rows if own and TABLE in received else None
-        return np.frombuffer(wire.encode(Update(data.id, len(data.train), delta, sent_rows)), np.uint8)
+        return np.frombuffer(wire.encode(Update(data.id, len(data.train), delta, sent_rows)), np.uint8), said

@@ -33,7 +33,8 @@ def encode(update: Update) -> bytes:
 def decode(
     data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
 ) -> Update:
-    """The update in ``data``, checked against the shared tensors the server expects: float32, or bool if ``bits``.
+    """The update in ``data``, checked against the tensors the server expects: float32, or bool if ``bits``. The shape
+    of the table is that of all its rows.
 
     Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, or with
     rows that are not distinct rows of the table.
@@ -46,7 +47,7 @@ def decode(
         raise ValueError(f"client {client} sent a payload without its sample count")
     samples, rows = int(content.pop(_SAMPLES)[0]), content.pop(_ROWS, None)
     if set(content) != set(shapes):
-        raise ValueError(f"client {client} sent tensors {sorted(content)} where {sorted(shapes)} are shared")
+        raise ValueError(f"client {client} sent tensors {sorted(content)} where {sorted(shapes)} are expected")
     for name, tensor in content.items():
         expected = shapes[name]
         if name == TABLE and rows is not None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
+from fedtext.auditing import Auditing
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
 from fedtext.evaluation import accuracy
@@ -58,7 +59,8 @@ def one_thread() -> Iterator[None]:
 
 class Worker:
     """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows;
-    ``corpus_clients`` counts the corpus's clients, hosted here or not."""
+    ``corpus_clients`` counts the corpus's clients, hosted here or not, ``words`` is the vocabulary itself, which only
+    audits look at."""
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class Worker:
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
         corpus_clients: int = 1,
+        words: Sequence[str] = (),
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
@@ -86,6 +89,7 @@ class Worker:
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
+        self.audits = Auditing(experiment, self.shared, words)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
@@ -136,8 +140,10 @@ class Worker:
                 turns[client] = Reply(client, error=fault), {}
                 continue
             start, data, parameters = time.perf_counter(), self.clients[client], stack.tensors(place)
-            payload = self.uplink.payload(flat, parameters, round_, data)
+            payload, said = self.uplink.payload(flat, parameters, round_, data)
+            self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
+            metrics |= said
             metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
             reply = Reply(client, payload, payload.nbytes, metrics)
             turns[client] = reply, self._kept(parameters, optimizer, place)
@@ -156,7 +162,7 @@ class Worker:
     ) -> dict[int, dict[str, float]]:
         """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
         ``Ap_0``, with the client's own; with ``personalize`` also ``Ap``: the mean of the readings while the client
-        fine-tunes a copy of everything (KTEPS paper, equation 16). Nothing here is kept.
+        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. Nothing here is kept.
 
         Raises ClientError if a client's computation fails."""
         scores = {}
@@ -164,6 +170,7 @@ class Worker:
             try:
                 with one_thread():
                     scores[client] = self._evaluate(flat, round_, client, personalize)
+                    scores[client] |= self.audits.figures(client, round_, flat)
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
         return scores

@@ -218,7 +218,7 @@ def test_the_pooled_baseline_of_a_noisy_sweep_is_neither_noised_nor_thinned_out(
     assert pooled.uplink == ()
     assert pooled.participation.fraction == 1
     assert fedavg.uplink == kteps.uplink == experiment.uplink
-    with pytest.raises(ValueError, match="leave out uplink and participation"):
+    with pytest.raises(ValueError, match="leave out uplink, audits and participation"):
         tiny.experiment("pooled", **noisy)
 
 

@@ -25,9 +25,10 @@ FEW = tiny.corpus(clients=4)
 
 
 def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
-    """Everything a run computes: server weights, the clients' accuracies of each round, the clients' private states."""
+    """Everything a run computes: server weights, the clients' accuracies of each round with what audits found and show,
+    the clients' private states."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
-    accuracies = [row["clients"] for row in federation.run()]
+    accuracies = [(row["clients"], row.get("files")) for row in federation.run()]
     return federation.flat.tobytes(), accuracies, fleet.private_states()
 
 
@@ -38,8 +39,11 @@ def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
 @pytest.mark.ray
 @pytest.mark.parametrize(("gpus", "actors"), [(4, [2, 16]), (2, [8])])
 def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors: list[int]) -> None:
-    """Sixteen clients, the last time each on a quarter of a logical GPU as far as there are quarters."""
-    experiment = tiny.experiment("kteps", uplink=[{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 0.01}}])
+    """Sixteen clients, the last time each on a quarter of a logical GPU as far as there are quarters. What is sent has
+    gone through numpy's linear algebra, which may have fewer threads in an actor than here."""
+    uplink = [{"clip": {"norm": 0.5}}, {"project": {"d1": 2, "d2": 5}}, {"gaussian": {"sigma": 0.01}}]
+    audits = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}]
+    experiment = tiny.experiment("kteps", uplink=uplink, audits=audits)
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
     connect(None, num_cpus=4, num_gpus=gpus)
@@ -71,7 +75,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
             federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
             accuracies = []
             for row in federation.run():
-                accuracies.append(row["clients"])
+                accuracies.append((row["clients"], row.get("files")))
                 assert fleet.folding == (list(range(actors)) if row["round"] > 1 else [])
                 fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
                 hosted = dict(fleet.home)

@@ -77,7 +77,7 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
         (good[:-1], "no readable payload"),
         (b"", "no readable payload"),
         (save(tensors), "sample count"),
-        (wire.encode(Update(1, 10, {"b": tensors["b"]})), "are shared"),
+        (wire.encode(Update(1, 10, {"b": tensors["b"]})), "are expected"),
         (wire.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
         (wire.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
         (wire.encode(Update(1, 10, tensors, np.array([0, 5], np.int32))), "distinct rows"),

@@ -1,14 +1,16 @@
 """From an experiment with a ``space:`` to the cases of a sweep: its baselines, then every point of the space."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from fedtext import config
+from fedtext.audits import Audit
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
+from fedtext.mechanisms import Mechanism
 from fedtext.seeding import generator
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
@@ -107,7 +109,10 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         chosen = method.model_dump(mode="json")
         content = base | {"method": chosen}
         if method.pooled:  # the row without privacy: nothing is sent, so nothing is done to it, and nobody is away
-            content = {key: value for key, value in content.items() if key not in ("uplink", "participation")}
+            absent = ("uplink", "audits", "participation")
+            content = {key: value for key, value in content.items() if key not in absent}
+        elif not experiment.model_copy(update={"method": method}).shares_table:
+            content = _without_the_table(content, experiment)
         made.append((method.name, True, {}, config.validate(content, source)))
     for point in points(experiment):
         variant = config.validate(config.override(base, point), f"{source}, space {point}")
@@ -124,6 +129,16 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
             name = group if experiment.seeds == 1 else f"{group}-seed{seed}"
             found.append(Case(name, group, label, baseline, point, variant.model_copy(update={"seed": seed})))
     return found
+
+
+def _without_the_table(content: config.Content, experiment: Experiment) -> config.Content:
+    """The experiment's content for a baseline that shares no embedding, without what is about that."""
+    sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
+    for key, parts in sections.items():
+        if any(part.needs_table for part in parts):
+            kept = [written for written, part in zip(content[key], parts, strict=True) if not part.needs_table]
+            content = content | {key: kept}
+    return content
 
 
 def check_metric(experiment: Experiment, baseline: bool = False) -> None:

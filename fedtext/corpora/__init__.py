@@ -3,5 +3,6 @@
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
+from fedtext.corpora.iyy import IYYCorpus
 
-CORPORA: dict[str, type[CorpusConfig]] = {"demo": DemoCorpus, "fdu": FDUCorpus}
+CORPORA: dict[str, type[CorpusConfig]] = {"demo": DemoCorpus, "fdu": FDUCorpus, "iyy": IYYCorpus}

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,10 +17,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("FEDTEXT_CACHE") or Path.home() / ".cache" / "fedtext").expanduser()
 
 
+def folders(data: Path | None) -> list[Path]:
+    """Where a corpus's files are looked for: in the folder given with --data, else in $FEDTEXT_DATA and the cache."""
+    if data is not None:
+        return [data]
+    named = os.environ.get("FEDTEXT_DATA")
+    return [*([Path(named).expanduser()] if named else []), cache_folder()]
+
+
 class CorpusConfig(Strict, ABC):
     """Where the texts come from and how they become numbers."""
 
     name: str
+    brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
     max_length: int = Field(200, ge=1, description="tokens kept of each text, from its beginning")
     vocabulary: int = Field(50_000, ge=1, description="most frequent words kept, by summed client counts of train")
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")

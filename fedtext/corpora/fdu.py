@@ -2,7 +2,6 @@
 classification, ACL 2017; KTEPS paper, Table 1)."""
 
 import difflib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -10,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fedtext.corpora.base import CorpusConfig, cache_folder
+from fedtext.corpora.base import CorpusConfig, cache_folder, folders
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.text.tokens import penn_tokens
@@ -88,18 +87,14 @@ def _split(domain: str, side: str, rows: list[Row]) -> Split:
 
 
 def _find(file: str, data: Path | None) -> Path:
-    """The parquet file in the folder given, else in $FEDTEXT_DATA, else in the cache folder."""
-    if data is not None:
-        folders = [data]
-    else:
-        named = os.environ.get("FEDTEXT_DATA")
-        folders = [*([Path(named).expanduser()] if named else []), cache_folder()]
-    for folder in folders:
+    """The parquet file, wherever corpora are looked for."""
+    looked = folders(data)
+    for folder in looked:
         for path in (folder / "fdu_mtl" / file, folder / file):
             if path.is_file():
                 return path
     raise UserError(
-        f"corpus fdu: no {file}, nor fdu_mtl/{file}, in {' or '.join(map(str, folders))}: give its folder with --data "
+        f"corpus fdu: no {file}, nor fdu_mtl/{file}, in {' or '.join(map(str, looked))}: give its folder with --data "
         "FOLDER or $FEDTEXT_DATA, or the original files with corpus.source"
     )
 

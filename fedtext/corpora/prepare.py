@@ -59,7 +59,7 @@ def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> 
                 f"corpus.drop_leaked leaves client {client.name!r} without test texts, since all of them also stand in "
                 "its train split: set it to false"
             )
-    if config.validation:
+    if config.validation and not config.brings_validation:
         client = _hold_out(client, config.validation, seed, number)
     if config.share < 1:
         order = generator(seed, "share", client=number).permutation(len(client.train))

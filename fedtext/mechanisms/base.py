@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedtext.schema import Strict
 
 Tensors = dict[str, NDArray[Any]]  # float32, or bool behind a mechanism that gives bits
+Shapes = Mapping[str, tuple[int, ...]]
 Step = Callable[[Tensors, Mapping[str, NDArray[np.float32]], np.random.Generator], Tensors]
 
 
@@ -20,6 +21,9 @@ class Mechanism(Strict, ABC):
     name: str
     randomises: ClassVar[bool] = False  # adds noise everywhere, which own rows alone would give away
     bits: ClassVar[bool] = False  # gives one bit for each number
+    whole: ClassVar[bool] = False  # leaves parameters themselves among what has changed
+    takes_whole: ClassVar[bool] = False  # makes sense of those
+    needs_table: ClassVar[bool] = False  # is about the shared embedding
 
     @abstractmethod
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
@@ -29,10 +33,27 @@ class Mechanism(Strict, ABC):
         """The server's half: an update again."""
         return sent
 
-    def misplaced(self, before: "Mechanism | None") -> str:
-        """Why it cannot stand right behind ``before`` in an uplink; empty if it can."""
-        if before and before.bits:
-            return f"{self.name} takes numbers, and {before.name} leaves bits: put it before {before.name}"
+    def leaves(self, shapes: Shapes) -> Shapes:
+        """The tensors that ``apply`` gives for an update of these: what the server has to expect."""
+        return shapes
+
+    def figures(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
+        """What a client says of ``apply`` (whose argument and result these are) beside its losses. A round's row has
+        the means over its clients, weighted like those."""
+        return {}
+
+    def misplaced(self, before: Sequence["Mechanism"]) -> str:
+        """Why it cannot stand behind ``before``, the mechanisms in front of it; empty if it can."""
+        if before and before[-1].bits:
+            return f"{self.name} takes numbers, and {before[-1].name} leaves bits: put it before {before[-1].name}"
+        past = next((mechanism.name for mechanism in before if mechanism.whole), "")
+        if past and not self.takes_whole:
+            advice = "leave out one of them" if self.bits or self.whole else f"put it before {past}"
+            return f"{self.name} takes what has changed, and {past} leaves the embedding itself: {advice}"
+        return ""
+
+    def misfit(self, dim: int) -> str:
+        """Why it cannot work on an embedding of ``dim`` numbers a word; empty if it can."""
         return ""
 
 
@@ -45,9 +66,12 @@ class Follower(Mechanism):
     def behind(self, before: Mechanism) -> Step:
         """The client's halves of both, as one step."""
 
-    def misplaced(self, before: Mechanism | None) -> str:
-        fits = before is not None and before.name == self.follows
-        return "" if fits else f"{self.name} has to stand right behind {self.follows}"
+    def misplaced(self, before: Sequence[Mechanism]) -> str:
+        return (
+            ""
+            if before and before[-1].name == self.follows
+            else f"{self.name} has to stand right behind {self.follows}"
+        )
 
 
 def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:

@@ -17,6 +17,7 @@ class Gaussian(Mechanism):
     name: Literal["gaussian"] = "gaussian"
     sigma: float = Field(0.01, gt=0)
     randomises = True
+    takes_whole = True
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         sigma = np.float32(self.sigma)

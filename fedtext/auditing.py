@@ -1,0 +1,74 @@
+"""The audits of one place where clients live, between a client's turn and the evaluation of its round."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.audits.base import Observation, Turn, Words
+from fedtext.corpora.types import ClientData
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+from fedtext.intake import Intake
+from fedtext.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Auditing:
+    """Shows every audit of ``experiment`` what clients hold and what the server reads of it. ``words`` is the
+    vocabulary. Nothing is kept beyond a round, so that nothing is lost with a process, nor moves with a client."""
+
+    def __init__(self, experiment: Experiment, layout: Layout, words: Sequence[str]) -> None:
+        self.experiment, self.layout = experiment, layout
+        self.words = Words(list(words), {word: row for row, word in enumerate(words)})
+        self.intake = Intake(experiment, layout, [1])  # weights are for sums, and none is made here
+        self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and what was observed
+
+    def observe(
+        self,
+        payload: NDArray[np.uint8],
+        flat: NDArray[np.float32],
+        parameters: "Mapping[str, Tensor]",
+        round_: int,
+        data: ClientData,
+    ) -> None:
+        """A turn of a client that received ``flat``, has ``parameters`` now and sends ``payload``."""
+        if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
+            return
+        update = self.intake.update(payload, data.id, flat)
+        turn = Turn(data, self.layout.views(flat), parameters, update)
+        found = [audit.observe(turn, self.words) for audit in self.experiment.audits]
+        self.seen[data.id] = round_, [observation for observation in found if observation]
+
+    def figures(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
+        """What the audits found of a client in this round, after which the shared parameters are ``flat``; nothing if
+        it did not take part."""
+        when, observations = self.seen.get(client, (0, []))
+        if when != round_:
+            return {}
+        shared = self.layout.views(flat)
+        return {name: value for observed in observations for name, value in observed.figures(shared).items()}
+
+    def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
+        """What the audits show of a client's last turn: texts by file name."""
+        shared, (_, observations) = self.layout.views(flat), self.seen[client]
+        return {name: text for observed in observations for name, text in observed.report(shared, self.words).items()}
+
+
+def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
+    """The vocabulary, where audits need it. Raises UserError if one of them could find nothing in it."""
+    for audit in experiment.audits:
+        if fault := audit.misfit(vocabulary):
+            raise UserError(f"audits: {fault}")
+    return vocabulary if experiment.audits else []
+
+
+def write_files(row: Mapping[str, Any], folder: Path) -> None:
+    """The texts that come with a row, as files."""
+    for name, text in row.get("files", {}).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")

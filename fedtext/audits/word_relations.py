@@ -1,0 +1,114 @@
+"""Which words stand near which: what is left of it at the server (Li et al. 2021, section 5.6.3 and Figure 5).
+
+Legend: N the client's own words, P probe words among them, K neighbours, D embedding, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.blas import one_blas_thread
+from fedtext.models.config import TABLE
+from fedtext.text.tokens import UNK_ID
+
+FILE = "word_relations.md"
+
+
+class WordRelations(Audit):
+    """The ``top`` nearest words, by cosine, of each of ``words``, in the client's own embedding after its training;
+    ``I_ser`` is the share of them that are still among the nearest in the embedding which the server restores from the
+    client's payload, ``I_ag`` in the one that it aggregates. (The paper counts them; K times the share.)
+
+    Neighbours are looked for among the words of the client's train texts. A probe word that is not one of them is
+    passed over; a client that has none has no figures. Smaller shares mean that relations are harder to inspect.
+    """
+
+    name: Literal["word_relations"] = "word_relations"
+    words: tuple[str, ...] = Field(min_length=1, description="probe words, as the corpus writes them")
+    top: int = Field(10, ge=1, description="K, how many neighbours")
+    metrics = ("I_ser", "I_ag")
+    needs_table = True
+
+    def observe(self, turn: Turn, words: Words) -> Observation | None:
+        rows_R = turn.data.rows_R[: turn.data.train_rows]
+        places_N = np.flatnonzero(rows_R > UNK_ID)  # <pad> and <unk> are no words
+        rows_N = rows_R[places_N]
+        wanted = [words.rows[word] for word in dict.fromkeys(self.words) if word in words.rows]
+        probes_P = np.array([place for row in wanted for place in np.flatnonzero(rows_N == row)], np.int64)
+        if not len(probes_P) or len(rows_N) < 2:
+            return None
+        changed = turn.update.tensors[TABLE]
+        if turn.update.rows is not None:
+            assert np.array_equal(turn.update.rows, rows_R), "own rows are those of the train texts, in their order"
+        restored_ND = turn.received[TABLE][rows_N] + changed[rows_N if turn.update.rows is None else places_N]
+        own_ND = turn.trained[TABLE].cpu().numpy()[places_N]
+        near = [neighbours(table_ND, probes_P, self.top) for table_ND in (own_ND, restored_ND)]
+        return Relations(turn.data.name, rows_N, probes_P, self.top, *near)
+
+    def misfit(self, vocabulary: list[str]) -> str:
+        if set(self.words) & set(vocabulary):
+            return ""
+        return f"word_relations.words: none of {', '.join(self.words)} is in the corpus's vocabulary: name other words"
+
+
+@dataclass(frozen=True)
+class Relations(Observation):
+    """The neighbours of a client's probe words, as places among its own words; rows_N are their global rows."""
+
+    client: str
+    rows_N: NDArray[np.int32]
+    probes_P: NDArray[np.int64]
+    top: int
+    own_PK: NDArray[np.int64]
+    restored_PK: NDArray[np.int64]
+
+    def figures(self, shared: State) -> dict[str, float]:
+        return {"I_ser": kept(self.own_PK, self.restored_PK), "I_ag": kept(self.own_PK, self._aggregated(shared))}
+
+    def report(self, shared: State, words: Words) -> dict[str, str]:
+        names = [_plain(words.names[row]) for row in self.rows_N]
+        lines = [
+            f"# The {self.top} nearest words at {_plain(self.client)}",
+            "",
+            "Nearest first, by cosine among the client's own words. Bold: also in the client's own list.",
+            "",
+            "| word | client | server | aggregated |",
+            "| --- | --- | --- | --- |",
+        ]
+        lists = zip(self.own_PK, self.restored_PK, self._aggregated(shared), strict=True)
+        for probe, (own_K, *others) in zip(self.probes_P, lists, strict=True):
+            cells = [", ".join(names[place] for place in own_K)]
+            for near_K in others:
+                bold = np.isin(near_K, own_K)
+                cells.append(", ".join(f"**{names[n]}**" if b else names[n] for n, b in zip(near_K, bold, strict=True)))
+            lines.append(f"| {names[probe]} | {' | '.join(cells)} |")
+        return {FILE: "\n".join(lines) + "\n"}
+
+    def _aggregated(self, shared: State) -> NDArray[np.int64]:
+        return neighbours(shared[TABLE][self.rows_N], self.probes_P, self.top)
+
+
+def neighbours(table_ND: NDArray[np.float32], probes_P: NDArray[np.int64], top: int) -> NDArray[np.int64]:
+    """For each probe row the ``top`` other rows of largest cosine, nearest first (all others if there are fewer), the
+    earlier of two that are equally near; a row of zeros is at right angles to all."""
+    lengths_N = np.linalg.norm(table_ND.astype(np.float64), axis=1)
+    unit_ND = table_ND / np.where(lengths_N > 0, lengths_N, 1)[:, None]
+    with one_blas_thread():
+        cosines_PN = unit_ND[probes_P] @ unit_ND.T
+    cosines_PN[np.arange(len(probes_P)), probes_P] = -np.inf
+    return np.argsort(-cosines_PN, axis=1, kind="stable")[:, : min(top, len(table_ND) - 1)]
+
+
+def kept(before_PK: NDArray[np.int64], after_PK: NDArray[np.int64]) -> float:
+    """The share of the neighbours that are neighbours still, over all probe words."""
+    still = [len(np.intersect1d(before, after)) for before, after in zip(before_PK, after_PK, strict=True)]
+    return sum(still) / before_PK.size
+
+
+def _plain(word: str) -> str:
+    """A word as Markdown shows it literally."""
+    return "".join("\\" + c if c in "\\`*_[]<>|" else c for c in word)

@@ -1,0 +1,108 @@
+"""IYY: reviews from IMDB, Yelp 2013 and Yelp 2014, one client each (KTEPS paper, section 5.1 and Table 1).
+
+The texts are those of Tang, Qin, Liu: Document modeling with gated recurrent neural network for sentiment
+classification, EMNLP 2015. Their archive (emnlp-2015-data) holds three files of each: <source>-train.txt.ss, -dev and
+-test.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from fedtext.corpora.base import CorpusConfig, folders
+from fedtext.corpora.types import RawClient, RawCorpus, Split
+from fedtext.errors import UserError
+from fedtext.seeding import generator
+
+CLASSES = 5
+MARK = "<sssss>"  # stands between two sentences
+
+
+class Source(NamedTuple):
+    client: str
+    files: str  # how their names begin
+    ratings: int  # 1 to so many
+
+
+SOURCES = (Source("Imdb", "imdb", 10), Source("Yelp13", "yelp-2013", 5), Source("Yelp14", "yelp-2014", 5))
+
+
+class IYYCorpus(CorpusConfig):
+    """Read from the nine files (six without validation), in a folder ``iyy`` or directly in the data folder. Each line
+    is a user, a product, a rating and a text, two tabs between them; users and products are not used. Ratings become
+    classes 0 to 4; IMDB's ten are merged two by two.
+
+    The paper splits texts at blanks alone, which leaves the marks between sentences as words. It does not use the dev
+    files; here they are what is held out for selection, so that train stays whole.
+    """
+
+    name: Literal["iyy"] = "iyy"
+    max_length: int = Field(400, ge=1, description="tokens kept of each text, from its beginning")
+    validation: float = Field(0.0, ge=0.0, le=1.0, description="share of each dev file that is read, for selection")
+    marks: bool = Field(True, description=f"leave {MARK} between sentences, as a word; false: drop it")
+    brings_validation = True
+
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        sides = ("train", "test", "dev") if self.validation else ("train", "test")
+        files = {(source, side): _find(f"{source.files}-{side}.txt.ss", data) for source in SOURCES for side in sides}
+        clients = []
+        for number, source in enumerate(SOURCES):
+            splits = [self._split(files[source, side], source) for side in sides]
+            if self.validation:
+                splits[2] = _share(splits[2], self.validation, seed, number)
+            clients.append(RawClient(source.client, *splits))
+        return RawCorpus(self.name, CLASSES, clients)
+
+    def _split(self, file: Path, source: Source) -> Split:
+        pairs = list(_lines(file, source))
+        if not pairs:
+            raise UserError(f"corpus iyy: {file} holds no texts: fetch it again")
+        texts = [text if self.marks else text.replace(MARK, " ") for _, text in pairs]
+        return Split(texts, np.array([label for label, _ in pairs], np.int64))
+
+
+def _find(name: str, data: Path | None) -> Path:
+    looked = folders(data)
+    for folder in looked:
+        for path in (folder / "iyy" / name, folder / name):
+            if path.is_file():
+                return path
+    raise UserError(
+        f"corpus iyy: no {name}, nor iyy/{name}, in {' or '.join(map(str, looked))}: give its folder with --data "
+        "FOLDER or $FEDTEXT_DATA (the files are those of Tang, Qin and Liu's EMNLP 2015 paper, emnlp-2015-data)"
+    )
+
+
+def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
+    """The (class, text) of each line; bytes that are not UTF-8 are marked as such in their word."""
+    merged = source.ratings // CLASSES
+    try:
+        with open(file, encoding="utf-8", errors="replace", newline="\n") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                columns = line.rstrip("\r\n").split("\t\t", 3)
+                if len(columns) != 4:
+                    raise UserError(
+                        f"{file}, line {number}: {len(columns)} columns, where user, product, rating and text stand "
+                        "with two tabs between them: repair or drop the line"
+                    )
+                rating = columns[2].strip()
+                if not rating.isdecimal() or not 1 <= int(rating) <= source.ratings:
+                    raise UserError(
+                        f"{file}, line {number}: {rating[:20]!r} is not a rating from 1 to {source.ratings}: repair or "
+                        "drop the line"
+                    )
+                yield (int(rating) - 1) // merged, columns[3]
+    except OSError as error:
+        raise UserError(f"corpus iyy: {file} cannot be read ({error.strerror})") from error
+
+
+def _share(split: Split, share: float, seed: int, number: int) -> Split:
+    """So much of a split, drawn at random, at least one text, in its order."""
+    size = max(1, round(share * len(split)))
+    chosen = np.sort(generator(seed, "validation", client=number).permutation(len(split))[:size])
+    return Split([split.texts[i] for i in chosen], split.labels[chosen])

@@ -1,0 +1,91 @@
+"""PCA compression of the word embedding (KTEPS*; Li et al. 2021, section 4.2, equations 10 to 12).
+
+Legend: R rows of the table that are sent, D embedding, M components that are kept.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedtext.blas import one_blas_thread
+from fedtext.mechanisms.base import Mechanism, Shapes, Tensors
+from fedtext.models.config import TABLE
+
+BASIS = "embedding.basis"  # U on the wire, D x M
+
+
+class Project(Mechanism):
+    """Sends, in the place of the table E_RD, its compression Z_RM = E U and the projection U_DM: principal components
+    number d1 to d2 of E, counted from 1, both included. The server restores Z U^T.
+
+    E is what the client would send, all of it: its own rows or all rows, <pad> among them. Components are eigenvectors
+    of the covariance, from which the mean is removed; E itself is projected as it is, and nothing is added back, so
+    that (1, D) changes nothing but by rounding. The server reads what has been left out as a change of the table:
+    leaving out d1 - 1 components again each round removes ever more of it, not the same ones.
+    """
+
+    name: Literal["project"] = "project"
+    d1: int = Field(2, ge=1, description="first component that is sent: the d1 - 1 largest are left out")
+    d2: int = Field(150, ge=1, description="last component that is sent: at most the embedding's dim")
+    needs_table = True
+    whole = True
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Project":
+        if self.d1 > self.d2:
+            raise ValueError(f"project: d1 ({self.d1}) is beyond d2 ({self.d2}): components d1 to d2 are sent")
+        return self
+
+    @property
+    def kept(self) -> int:
+        """M, the number of components."""
+        return self.d2 - self.d1 + 1
+
+    def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
+        table_RD = np.add(received[TABLE], delta[TABLE], dtype=np.float64)
+        with one_blas_thread():
+            basis_DM = components(table_RD)[:, self.d1 - 1 : self.d2]  # equation 10
+            compressed_RM = table_RD @ basis_DM  # equation 11
+        return delta | {TABLE: compressed_RM.astype(np.float32), BASIS: basis_DM.astype(np.float32)}
+
+    def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
+        """Equation 12, as a change of the rows that the client received."""
+        compressed_RM, basis_DM = sent[TABLE].astype(np.float64), sent[BASIS].astype(np.float64)
+        with one_blas_thread():
+            table_RD = compressed_RM @ basis_DM.T
+        table_RD -= received[TABLE]
+        others = {name: tensor for name, tensor in sent.items() if name != BASIS}
+        return others | {TABLE: table_RD.astype(np.float32)}
+
+    def leaves(self, shapes: Shapes) -> Shapes:
+        if TABLE not in shapes:
+            return shapes
+        rows, dim = shapes[TABLE]
+        return {**shapes, TABLE: (rows, self.kept), BASIS: (dim, self.kept)}
+
+    def figures(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
+        """``energy_kept``: the eigenvalues d1..d2 of the covariance as a share of all of them, which is the variance of
+        Z as a share of that of E. (The paper, section 4.2.2, speaks of singular values: of the covariance, then.)"""
+        table_RD = np.add(received[TABLE], delta[TABLE], dtype=np.float64)
+        total = table_RD.var(0).sum()
+        return {"energy_kept": float(sent[TABLE].var(0, dtype=np.float64).sum() / total) if total else 1.0}
+
+    def misfit(self, dim: int) -> str:
+        if self.d2 <= dim:
+            return ""
+        return f"project.d2 ({self.d2}) is more than the {dim} components that model.embedding.dim gives: lower it"
+
+
+def components(table_RD: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The principal components of a table as columns, largest variance first: eigenvectors of its covariance, DxD.
+
+    An eigenvector and its negative are equally good: each one's largest entry (the first of them) is made positive.
+    """
+    centred_RD = table_RD - table_RD.mean(0)
+    _, ascending_DD = np.linalg.eigh(centred_RD.T @ centred_RD)
+    vectors_DD = ascending_DD[:, ::-1]
+    largest_D = np.abs(vectors_DD).argmax(0)
+    return vectors_DD * np.sign(vectors_DD[largest_D, np.arange(len(largest_D))])
