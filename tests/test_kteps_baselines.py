@@ -1,59 +1,30 @@
 """What the KTEPS paper compares its method with, and its architectures: by hand, and in their limiting cases."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.corpora.pool import pool
-from fedtext.corpora.types import ClientData, Corpus
+from fedtext.corpora.types import ClientData
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.methods import ASPMTL, KTEPS, PFLDA, FedAvg, FedFusion, FedMMD, FedPer, LGFedAvg
-from fedtext.methods.asp_mtl import orthogonality
-from fedtext.methods.base import Batch, Method, Model
+from fedtext.methods.base import Method
 from fedtext.methods.fedfusion import Mixed, Weighted
 from fedtext.methods.fedmmd import mmd
 from fedtext.methods.pfl_da import mixture
 from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import TABLE, Parts
-from fedtext.parameters import initial
-from fedtext.training.batches import Assembler, Texts, by_task
 from fedtext.worker import Worker
 from tests import tiny
 from tune_spaces.cases import check_metric
 
-CORPUS = tiny.corpus(clients=2)
+CORPUS = tiny.TWO
 ONE_ROUND = tiny.TRAINING | {"rounds": 1}
-
-
-class Shown(Federation):
-    """A federation and its worker, after all rounds."""
-
-    def __init__(self, method: Any, corpus: Corpus = CORPUS, **changes: Any) -> None:
-        experiment = tiny.experiment(method if isinstance(method, str | dict) else "fedavg", **changes)
-        if isinstance(method, Method):
-            experiment = experiment.model_copy(update={"method": method})
-        shared, self.private = initial(experiment, corpus)
-        fleet = LocalFleet(experiment, corpus, self.private)
-        super().__init__(experiment, shared, fleet, None)
-        self.before, self.worker = self.flat.copy(), fleet.worker
-        self.rows = list(self.run())
-
-
-def grads(method: Method, term: str, parameters: Sequence[str], **how: Any) -> list[Tensor | None]:
-    """The gradient of one loss term at some parameters; None where it does not reach."""
-    model, batch = tiny.model_and_batch(method, **how)
-    leaves = [model.parameters[name] for name in parameters]
-    return list(torch.autograd.grad(method.loss(model, {}, batch)[term], leaves, allow_unused=True))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +57,7 @@ def test_what_is_shared(method: Method, private: set[str], mirrors: set[str]) ->
 @pytest.mark.parametrize("method", ["fedper", "lg_fedavg"])
 def test_two_clients_of_a_cut_model_by_hand(method: str) -> None:
     """What two clients learn in a first round is FedAvg's; here each part is averaged or kept."""
-    plain, made = Shown("fedavg", training=ONE_ROUND), Shown(method, training=ONE_ROUND)
+    plain, made = tiny.Finished("fedavg", training=ONE_ROUND), tiny.Finished(method, training=ONE_ROUND)
     start, alone, samples = plain.layout.views(plain.before), [], [len(client.train) for client in CORPUS.clients]
     for client in CORPUS.clients:
         (reply,) = plain.worker.train(plain.before, 1, [client.id])
@@ -114,13 +85,13 @@ class NothingPrivate(FedPer):
 
 
 def test_fedper_whose_private_set_is_empty_is_fedavg() -> None:
-    assert np.array_equal(Shown(NothingPrivate()).flat, Shown("fedavg").flat)
-    assert not np.array_equal(Shown(FedPer()).state[TABLE], Shown("fedavg").state[TABLE])
+    assert np.array_equal(tiny.Finished(NothingPrivate()).flat, tiny.Finished("fedavg").flat)
+    assert not np.array_equal(tiny.Finished(FedPer()).state[TABLE], tiny.Finished("fedavg").state[TABLE])
 
 
 @pytest.mark.parametrize("method", ["fedper", "lg_fedavg"])
 def test_a_cut_model_is_read_with_the_clients_own_part_and_has_no_ag(method: str) -> None:
-    made = Shown(method)
+    made = tiny.Finished(method)
     assert [set(row["clients"]["client0"]) for row in made.rows] == [{"Ap_0"}, {"Ap_0", "Ap"}]
     sure = {"head.2.bias": np.array([0, 99], np.float32)}  # by this head all texts are of the second class
     if method == "fedper":
@@ -193,12 +164,12 @@ def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator:
 
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(operator: Any) -> None:
-    made = Shown({"name": "fedfusion", "operator": operator})
+    made = tiny.Finished({"name": "fedfusion", "operator": operator})
     expected = made.worker.evaluate(made.flat, 2, [0, 1], personalize=False)
     assert np.any(made.state["fusion.gamma"] != 0)
     made.state["fusion.gamma"][:] = 0.7
     assert made.worker.evaluate(made.flat, 2, [0, 1], personalize=False) == expected
-    plain = Shown("fedavg")
+    plain = tiny.Finished("fedavg")
     flat = plain.layout.pack({name: made.state[name] for name in plain.state})
     assert plain.worker.evaluate(flat, 2, [0, 1], personalize=False) == expected
 
@@ -207,7 +178,7 @@ def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(opera
 @pytest.mark.parametrize("method", ["fedfusion", "fedmmd"])
 def test_what_was_received_stays_as_it_was_for_a_turn_and_is_renewed_by_the_next(method: str, optimizer: str) -> None:
     training = ONE_ROUND | {"optimizer": {"name": optimizer, "lr": 0.1, "persist": True}}
-    made = Shown(method, training=training)
+    made = tiny.Finished(method, training=training)
     client, sent = CORPUS.clients[0], made.state
     assert np.any(sent[TABLE] != made.layout.views(made.before)[TABLE])
     assert not made.worker.train(made.flat, 2, [0])[0].error
@@ -242,114 +213,19 @@ def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
 @pytest.mark.parametrize("model", [{}, {"dropout": 0.3}, {"name": "bag"}])
 def test_fedmmd_without_its_weight_is_fedavg(model: dict[str, Any]) -> None:
     model = {"embedding": {"dim": 5}} | model
-    expected = Shown("fedavg", model=model)
-    made = Shown({"name": "fedmmd", "lambda_": 0}, model=model)
+    expected = tiny.Finished("fedavg", model=model)
+    made = tiny.Finished({"name": "fedmmd", "lambda_": 0}, model=model)
     assert np.array_equal(made.flat, expected.flat)
     assert made.rows[-1]["clients"] == expected.rows[-1]["clients"]
-    assert not np.array_equal(Shown("fedmmd", model=model).flat, expected.flat)
-
-
-def test_orthogonality_by_hand() -> None:
-    s = torch.tensor([[5.0, 1], [-5, 1], [5, 1], [-5, 1]])  # centred (+-5, 0), of length one (+-1, 0)
-    p = torch.tensor([[3.0, 0], [3, 0], [-3, 0], [-3, 0]])
-    assert orthogonality(s, p).item() == pytest.approx(0)
-    assert orthogonality(s, s).item() == pytest.approx(16)  # S^T S = [[4, 0], [0, 0]]
-    assert orthogonality(s[:, [1, 0]], s).item() == pytest.approx(16), "which of the features it is does not matter"
-    one = torch.randn(1, 3, requires_grad=True)
-    orthogonality(one, one * 2).backward()
-    assert one.grad is not None
-    assert one.grad.tolist() == [[0, 0, 0]]
-
-
-def test_the_discriminator_learns_and_the_encoder_unlearns() -> None:
-    method = ASPMTL(adv=0.5, diff=0)
-    model, batch = tiny.model_and_batch(method, clients=3, task=2)
-    made = model(batch)
-    encoder, discriminator = model.parameters["encoder.rnn.weight_hh_l0"], model.parameters["discriminator.weight"]
-    logits = nn.functional.linear(made.shared_BF, discriminator, model.parameters["discriminator.bias"])
-    plain = torch.autograd.grad(0.5 * cross_entropy(logits, torch.full((5,), 2)), [encoder, discriminator])
-    ours = torch.autograd.grad(method.loss(model, {}, batch)["adversarial"], [encoder, discriminator])
-    assert torch.allclose(ours[0], -plain[0])
-    assert torch.allclose(ours[1], plain[1])
-    assert plain[0].norm() > 1e-6
-
-
-def test_only_the_batchs_own_task_is_computed() -> None:
-    names = [f"{part}.{task}" for task in (0, 1) for part in ("encoders", "heads")]
-    found = grads(ASPMTL(), "ce", [_one(name) for name in names], clients=2, task=1)
-    assert [grad is not None for grad in found] == [False, False, True, True]
-
-
-def _one(part: str) -> str:
-    return f"{part}.rnn.bias_ih_l0" if part.startswith("encoders") else f"{part}.0.bias"
-
-
-def test_asp_mtl_of_one_task_without_the_penalty_is_a_plain_classifier_on_two_encoders() -> None:
-    model, batch = tiny.model_and_batch(ASPMTL(diff=0))
-    terms = ASPMTL(diff=0).loss(model, {}, batch)
-    assert terms["adversarial"].item() == 0, "there is nothing to tell apart"
-    assert set(ASPMTL(adv=0, diff=0).loss(model, {}, batch)) == {"ce"}
-    made = model(batch)
-    features_BF = torch.cat([made.shared_BF, made.private_BF], 1)
-    one, two = ((model.parameters[f"heads.0.{n}.weight"], model.parameters[f"heads.0.{n}.bias"]) for n in (0, 2))
-    logits = nn.functional.linear(nn.functional.linear(features_BF, *one).relu(), *two)
-    assert torch.allclose(terms["ce"], cross_entropy(logits, batch.labels_B))
-
-
-def test_pooled_texts_know_their_task_and_come_in_batches_of_one() -> None:
-    train = pool(CORPUS.clients).train
-    assert train.tasks_N is not None
-    assert train.tasks_N.tolist() == [0] * len(CORPUS.clients[0].train) + [1] * len(CORPUS.clients[1].train)
-
-    def epochs(round_: int) -> Iterator[list[list[int]]]:
-        batches = [batch.tolist() for batch in by_task(np.array([0, 1, 1, 0, 1, 1, 1]), 2, 2, 0, round_, 7)]
-        assert len(batches) == 2 * 4
-        yield from (batches[:4], batches[4:])
-
-    first, second = epochs(1)
-    for epoch in (first, second):
-        assert sorted(text for batch in epoch for text in batch) == list(range(7))
-        assert {len({text in (0, 3) for text in batch}) for batch in epoch} == {1}
-    assert first != second
-    assert list(epochs(1)) == [first, second]
-    assert list(epochs(2)) != [first, second]
-    texts = Texts(replace(train, tasks_N=None), 40, task=5)
-    for directions in (None, 2):
-        assert Assembler(directions, False, torch.device("cpu")).single(texts, np.array([3, 4]))[0].task == 5
-        pooled = Texts(train, 40)
-        assert Assembler(directions, True, torch.device("cpu")).single(pooled, np.array([20]))[0].task == 1
-
-
-def test_a_client_is_read_and_fine_tuned_by_its_own_task() -> None:
-    made = Shown("asp_mtl")
-    for task, label in ((0, 1), (1, 0)):
-        made.state[f"heads.{task}.2.bias"][:] = np.eye(2)[label] * 99
-    found = made.worker.evaluate(made.flat, 2, [0, 1], personalize=True)
-    shares = [client.test.labels_N.mean() for client in CORPUS.clients]
-    assert found[0] == {name: pytest.approx(shares[0]) for name in ("Ag", "Ap")}
-    assert found[1] == {name: pytest.approx(1 - shares[1]) for name in ("Ag", "Ap")}
-
-
-class OfOneTask(ASPMTL):
-    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        assert batch.labels_B.tolist() == [batch.task] * len(batch.labels_B)
-        return super().loss(model, received, batch)
-
-
-def test_asp_mtl_trains_every_tasks_parts_by_batches_of_its_own() -> None:
-    one_class = [replace(c, train=replace(c.train, labels_N=np.full(len(c.train), c.id))) for c in CORPUS.clients]
-    made = Shown(OfOneTask(), replace(CORPUS, clients=one_class), training=ONE_ROUND)
-    before = made.layout.views(made.before)
-    assert {name for name, value in made.state.items() if np.array_equal(value, before[name])} == set()
-    assert {name.split(".")[1] for name in made.state if name.startswith("encoders.")} == {"0", "1"}
+    assert not np.array_equal(tiny.Finished("fedmmd", model=model).flat, expected.flat)
 
 
 def test_kteps_without_its_weights_is_independent_losses_of_what_each_architecture_leaves_common() -> None:
     common = ["encoder.rnn.bias_ih_l0", TABLE]
     for architecture, reached in (("classifier", [1, 1]), ("encoder", [0, 1]), ("everything", [0, 0])):
         method = KTEPS(lambda1=0, lambda2=0, architecture=architecture)  # type: ignore[arg-type]
-        assert [grad is not None for grad in grads(method, "ce_private", common)] == [bool(n) for n in reached]
-        assert all(grad is not None for grad in grads(method, "ce_shared", common))
+        assert [grad is not None for grad in tiny.grads(method, "ce_private", common)] == [bool(n) for n in reached]
+        assert all(grad is not None for grad in tiny.grads(method, "ce_shared", common))
         model, batch = tiny.model_and_batch(method)
         terms = KTEPS(architecture=architecture).loss(model, {}, batch)  # type: ignore[arg-type]
         assert set(terms) == {"ce_shared", "ce_private", "transfer", "diversity"}
@@ -358,7 +234,7 @@ def test_kteps_without_its_weights_is_independent_losses_of_what_each_architectu
 
 
 def test_the_shared_branch_learns_alike_beside_a_branch_that_is_private_altogether_as_without_it() -> None:
-    with_private = Shown({"name": "kteps", "architecture": "everything", "lambda1": 0, "lambda2": 0})
+    with_private = tiny.Finished({"name": "kteps", "architecture": "everything", "lambda1": 0, "lambda2": 0})
     for seed in (1, 2):  # whatever the private branch is
         other = Worker(
             with_private.experiment,
@@ -380,7 +256,7 @@ def test_the_shared_branch_learns_alike_beside_a_branch_that_is_private_altogeth
     ],
 )
 def test_a_private_table_has_a_clients_own_rows_and_begins_as_the_common_one(method: Any, table: str) -> None:
-    made = Shown(method)
+    made = tiny.Finished(method)
     common = made.layout.views(made.before).get(TABLE, made.private.get(TABLE))
     assert np.array_equal(made.private[table], common)
     for client in CORPUS.clients:

@@ -1,15 +1,20 @@
 """Small corpora and experiments made in the test, for whatever needs no real text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.experiment import Experiment
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
 from fedtext.methods.base import Batch, Method, Model
 from fedtext.models.config import RecurrentClassifier, is_table
 from fedtext.models.recurrent import Parts
+from fedtext.parameters import initial
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
@@ -62,6 +67,13 @@ def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int 
     return Model(network, parameters), Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1, 0])[:texts], task=task)
 
 
+def grads(method: Method, term: str, parameters: Sequence[str], **how: Any) -> list[Tensor | None]:
+    """The gradient of one loss term at some parameters; None where it does not reach."""
+    model, batch = model_and_batch(method, **how)
+    leaves = [model.parameters[name] for name in parameters]
+    return list(torch.autograd.grad(method.loss(model, {}, batch)[term], leaves, allow_unused=True))
+
+
 TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}}
 
 
@@ -76,3 +88,20 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
         "evaluation": {"personalize": {"steps": 4, "every": 2, "lr_multiplier": 0.1}},
     }
     return Experiment.model_validate(base | changes)
+
+
+TWO = corpus(clients=2)
+
+
+class Finished(Federation):
+    """A federation after all rounds: where it began, its worker, and its rows."""
+
+    def __init__(self, method: Any, corpus: Corpus = TWO, **changes: Any) -> None:
+        made = experiment(method if isinstance(method, str | dict) else "fedavg", **changes)
+        if isinstance(method, Method):
+            made = made.model_copy(update={"method": method})
+        shared, self.private = initial(made, corpus)
+        fleet = LocalFleet(made, corpus, self.private)
+        super().__init__(made, shared, fleet, None)
+        self.before, self.worker = self.flat.copy(), fleet.worker
+        self.rows = list(self.run())
