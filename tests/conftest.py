@@ -5,10 +5,15 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from dashboards.store import Store
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("fedtext", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("fedtext")
 
 # A test's Ray must not attach to a cluster that happens to run on this machine, nor report anywhere.
 os.environ.pop("RAY_ADDRESS", None)
