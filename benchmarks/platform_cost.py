@@ -88,14 +88,15 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
     clients = [client for client in participants(made, corpus) if client.id in set(hosted)]
     worker = Worker(made, corpus.classes, len(corpus.vocabulary), clients, private)
     # what comes after training belongs to the platform
-    worker.uplink.payload = lambda *turn: np.zeros(0, np.uint8)  # type: ignore[method-assign]
+    worker.uplink.payload = lambda *turn: (np.zeros(0, np.uint8), {})  # type: ignore[method-assign]
     worker._kept = lambda *state: {}  # type: ignore[method-assign]
     size, _ = stack_size(made, len(corpus.clients))
     for round_ in range(1, rounds + 1):
         ready.wait()
         start, cpu = time.perf_counter(), time.process_time()
         for members in stacks(hosted, size):
-            worker.train(flat, round_, members)
+            faults = [reply.error for reply in worker.train(flat, round_, members) if reply.error]
+            assert not faults, faults
         times.put((round_, time.perf_counter() - start, time.process_time() - cpu))
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 from dashboards.groups import Spread
@@ -62,6 +63,29 @@ def differs(cell: Cell, noise: float) -> bool:
     return abs(cell.ours.mean - cell.paper) > noise + 2 * error
 
 
+def order(made: Reproduction, column: str) -> list[str]:
+    """In which pairs of rows ours stand the other way round than the paper's, and whether that is more than chance."""
+    both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.ours is not None]
+    turned = []
+    for better, worse in permutations(both, 2):
+        assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
+        theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
+        if theirs > 0 > ours:
+            error = (_variance(better.ours) + _variance(worse.ours)) ** 0.5
+            verdict = f"{-ours / error:.1f} standard errors" if error else "no standard error: one seed"
+            turned.append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}, {verdict})")
+    if len(both) < 2:
+        return []
+    if not turned:
+        return [f"{column}: all {len(both)} rows stand in the paper's order."]
+    return [f"{column}: in the other order than in the paper are {'; '.join(turned)}."]
+
+
+def _variance(value: Spread) -> float:
+    """Of a mean over seeds."""
+    return (value.deviation or 0.0) ** 2 / value.count
+
+
 def markdown(made: Reproduction) -> str:
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
@@ -71,6 +95,7 @@ def markdown(made: Reproduction) -> str:
         "",
         "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
         f"noise ({made.noise:g} points) and two standard errors of our mean.",
+        *(f"\n{sentence}" for column in columns for sentence in order(made, column)),
     ]
     if made.clients:
         names = list(dict.fromkeys(cell.column for cell in made.clients))
@@ -126,15 +151,15 @@ def _difference(cell: Cell) -> str:
 
 
 def table_csv(made: Reproduction) -> str:
-    """All cells: ``part, row, column, paper, ours, deviation, seeds``."""
+    """All cells: ``part, row, column, paper, ours, deviation, seeds``, and what was run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds"])
+    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds", "about"])
     for part, cells in (("mean", made.cells), ("client", made.clients)):
         for cell in cells:
             ours = cell.ours
             figures = (ours.mean, ours.deviation, ours.count) if ours else (None, None, 0)
-            writer.writerow([part, cell.row, cell.column, cell.paper, *figures])
+            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, made.about[0]])
     return text.getvalue()
 
 
@@ -162,5 +187,5 @@ def picture(made: Reproduction, path: Path) -> None:
         panel.grid(axis="x", color="#ddd")
         panel.spines[["top", "right"]].set_visible(False)
     panels[-1].legend(frameon=False, fontsize=8)
-    figure.suptitle(made.title, fontsize=10)
+    figure.suptitle(f"{made.title}\n{made.about[0]}", fontsize=8)
     figure.savefig(path, dpi=150)

@@ -68,7 +68,7 @@ def override(content: Content, changes: Mapping[str, Any]) -> Content:
             node = child
         if isinstance(node, list):
             _entry(node, last, dotted)
-        _put(node, last, value)
+        _put(node, last, copy.deepcopy(value))  # a later key may change what lies in it
     return result
 
 

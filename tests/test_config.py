@@ -248,3 +248,9 @@ def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
     assert [case.group for case in made] == [*["00-fedavg"] * 3, *["01-kteps"] * 3, *["02-kteps"] * 3]
     assert {case.experiment.seed for case in made} == {7, 8, 9}
     assert len({case.experiment.model_copy(update={"seed": 0}).model_dump_json() for case in made}) == 3
+
+
+def test_an_override_leaves_its_values_alone() -> None:
+    changes = {"uplink": [{"clip": {"norm": 1.0}}], "uplink.0.clip.norm": 2.0}
+    assert config.override({}, changes) == {"uplink": [{"clip": {"norm": 2.0}}]}
+    assert changes["uplink"] == [{"clip": {"norm": 1.0}}]

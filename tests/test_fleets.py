@@ -37,7 +37,7 @@ def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(("gpus", "actors"), [(4, [2, 16]), (2, [8])])
+@pytest.mark.parametrize(("gpus", "actors"), [(4, [2, 16])])
 def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors: list[int]) -> None:
     """Sixteen clients, the last time each on a quarter of a logical GPU as far as there are quarters. What is sent has
     gone through numpy's linear algebra, which may have fewer threads in an actor than here."""
@@ -62,7 +62,7 @@ def test_any_number_of_actors_gives_the_weights_of_one_process(gpus: int, actors
 
 @pytest.mark.ray
 def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
-    """Blocks of four clients on one to four actors; in the second round an actor of many clients sends one sum. The
+    """Blocks of four clients on two and four actors; in the second round an actor of many clients sends one sum. The
     pooled client, and those that only evaluate, may be apart too."""
     experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 4, "rounds": 3})
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
@@ -70,7 +70,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     private = initial(experiment, CORPUS)[1]
     connect(None, num_cpus=4)
     try:
-        for actors in (1, 2, 4):
+        for actors in (2, 4):
             fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
             federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
             accuracies = []
@@ -92,8 +92,9 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         ray.shutdown()
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "optimizer"), [*((method, "sgd") for method in METHODS), ("kteps", "adam"), ("fedprox", "adam")]
+)
 def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
         "training": {"rounds": 3, "batch_size": 4, "optimizer": {"name": optimizer, "lr": 0.01, "persist": True}},
