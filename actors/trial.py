@@ -64,6 +64,8 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
     fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
+        for row in federation.history[-1:]:  # it was saved, and its files perhaps not
+            write_files(row, assignment.folder)
         for row in federation.run():
             write_files(row, assignment.folder)
             yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}

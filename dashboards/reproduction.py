@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from textwrap import wrap
 
 from dashboards.groups import Spread
 from dashboards.trial import Outcome
@@ -159,7 +160,7 @@ def table_csv(made: Reproduction) -> str:
         for cell in cells:
             ours = cell.ours
             figures = (ours.mean, ours.deviation, ours.count) if ours else (None, None, 0)
-            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, made.about[0]])
+            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, " ".join(made.about)])
     return text.getvalue()
 
 
@@ -187,5 +188,5 @@ def picture(made: Reproduction, path: Path) -> None:
         panel.grid(axis="x", color="#ddd")
         panel.spines[["top", "right"]].set_visible(False)
     panels[-1].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"{made.title}\n{made.about[0]}", fontsize=8)
+    figure.suptitle("\n".join([made.title, *(wrap(made.about[0], 60 + 30 * len(columns)))]), fontsize=8)
     figure.savefig(path, dpi=150)

@@ -45,10 +45,12 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
 
 
 def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Group | None:
-    """The best case of the search: baselines are no candidates, those without the metric neither."""
+    """The best case of the search: baselines are no candidates, those without the metric or with a failed seed neither:
+    a mean of what survived would be too good."""
     for group in rank(cases, outcomes, metric, mode):
-        if not group.case.baseline:
-            return group if metric in readings(group, outcomes) else None
+        whole = not any(_failed(outcomes.get(case.id)) for case in group.cases)
+        if not group.case.baseline and whole and metric in readings(group, outcomes):
+            return group
     return None
 
 

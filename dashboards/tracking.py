@@ -145,14 +145,12 @@ class Tracker:
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
         """Files of the parent run's, into this folder of its artifacts. Where MLflow is away that is said, and the
         files stay where they are."""
+        run = self._parent.run_id if self._parent else None
         try:
-            client, _ = self._connect()
-            assert self._parent is not None
-            assert self._parent.run_id is not None
-            for path in paths:
-                client.log_artifact(self._parent.run_id, str(path), folder)
-        except (*UNFILED, AssertionError) as error:
-            self._tell(error if isinstance(error, Exception) else OSError())
+            for path in paths if run else ():
+                self._connect()[0].log_artifact(run, str(path), folder)
+        except UNFILED as error:
+            self._tell(error)
 
     def charts_path(self) -> str | None:
         """The path of MLflow's page with the curves of this run's trials, the best by the metric first, to go behind a
@@ -198,6 +196,7 @@ class Tracker:
         mirror.open(_description(f"{group.title}: {len(group.cases)} seeds", kept, flatten(kept), tags))
         metrics = {name: value.mean for name, value in values.items()}
         metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
+        metrics["seeds.ended"] = max(value.count for value in values.values())
         mirror.finish(End(status, now, {}, metrics))
 
     def _mirrors(self) -> list[Mirror]:

@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.experiment)
     path = path if path.is_file() else Path("tune_spaces") / path
     changes = dict(config.parse_override(word) for word in arguments.overrides)
-    content = config.override(config.read(path), changes | {"space": {}, "baselines": []})
+    content = config.override(config.read(path), changes | {"space": {}, "baselines": [], "seeds": 1})
     experiment = config.validate(content, path.name, path)
     try:
         torch.zeros(1, device=arguments.device)

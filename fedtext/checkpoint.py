@@ -83,6 +83,12 @@ def history(folder: Path) -> list[Row]:
     return json.loads((found[-1] / "state.json").read_text())["history"] if found else []
 
 
+def recorded(folder: Path) -> str | None:
+    """The fingerprint of the run whose checkpoints lie in ``folder``; None if there are none."""
+    found = _found(folder)
+    return json.loads((found[-1] / "state.json").read_text())["fingerprint"] if found else None
+
+
 def _found(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("round-*") if (path / "state.json").exists())
 

@@ -17,6 +17,10 @@ def reveals(experiment: Experiment) -> list[str]:
     ]
     names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
+    if experiment.audits:
+        said.append(
+            "audits write words of clients and their nearest words into the results, for study: no deployment would"
+        )
     if experiment.method.private(TABLE):
         said.append("no embedding table leaves a client")
     elif experiment.own_rows:

@@ -10,6 +10,7 @@ from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
+from fedtext.auditing import audited_words
 from fedtext.config import keys
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
@@ -75,6 +76,8 @@ def planned(
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
+    for case in cases:
+        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
     if mlflow_store.is_new(store):  # not while Ray starts: that is in this process as well, and would wait for it
@@ -124,6 +127,12 @@ def announce(job: Job) -> None:
     for sentence, cases in chosen.items():
         names = ", ".join(dict.fromkeys(case.experiment.method.name for case in cases))
         print(f"  {sentence}" if len(chosen) == 1 else f"  {names}: {sentence}")
-    for sentence in reveals(next(case for case in job.cases if not case.baseline).experiment):
-        print(f"  {sentence}")
+    said: dict[str, list[Case]] = {}
+    for case in job.cases:
+        for sentence in () if case.baseline else reveals(case.experiment):
+            said.setdefault(sentence, []).append(case)
+    searched = [case for case in job.cases if not case.baseline]
+    for sentence, cases in said.items():
+        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in cases))
+        print(f"  {sentence}" if len(cases) == len(searched) else f"  {names}: {sentence}")
     sys.stdout.flush()

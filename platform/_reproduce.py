@@ -1,16 +1,23 @@
 """A paper's tables: which trials they need, what has to be run of them, and what is made of their readings."""
 
 import argparse
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
+from platform._job import Job, key
 from platform._launch import announce, opened, planned
 
 from dashboards.reproduction import Cell, Reproduction, cost, markdown, percent, picture, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
+from fedtext.checkpoint import recorded
+from fedtext.errors import UserError
+from fedtext.federation import fingerprint
+from fedtext.fleet import participants
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
@@ -20,20 +27,21 @@ Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
 
 def reproduce(words: argparse.Namespace) -> int:
     """Exit status 0 if every figure asked for is there, 1 if a trial did not end well."""
-    paper, scale = papers.load(words.paper), Scale(words.scale)
+    paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
     scene = words.scene or next(iter(paper.scenes))
-    overrides = dict(config.parse_override(word) for word in words.set)
     tables = {number: papers.table(paper, number, scene, words.methods) for number in words.tables}
-    made = {n: dict(papers.cases(paper, t.rows, scene, scale, words.seeds, overrides)) for n, t in tables.items()}
+    made = {n: dict(papers.cases(paper, t.rows, scene, scale, words.seeds, changes)) for n, t in tables.items()}
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = scale.applied(paper.scenes[scene]) | {"name": name}
+    content = config.override(scale.applied(paper.scenes[scene]), changes | {"name": name})
     experiment = config.validate(content, f"{words.paper}, scene {scene}")
+    out = _folder(words.out or home() / "docs" / "reproductions")
     store = opened(experiment)
     folder = RunFolder(home() / experiment.storage / name)
-    print(f"{paper.title}, {scene}. {scale.sentence}")
+    print(f"{paper.title}, {scene}. {_extent(scale, changes)}")
     with ThreadPoolExecutor(1) as recorder:
         job = planned(words, experiment, list(cases.values()), store, folder, recorder, sweep=True)
+        _check(job)
         folder.create(content, experiment)
         done = [case for case in folder.ended() if case in cases]
         print(f"  {len(done)} of {len(cases)} trials are there already")
@@ -41,18 +49,61 @@ def reproduce(words: argparse.Namespace) -> int:
         from platform._trials import train  # as in _launch
 
         tracker, outcomes = train(job, recorder)
-    words.out.mkdir(parents=True, exist_ok=True)
+    failed = [f"{case}: {outcomes[case].error}" for case in cases if case in outcomes and outcomes[case].error]
+    if failed or any(case not in outcomes for case in cases):
+        left = sum(case not in outcomes for case in cases)
+        print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
+        return 1
     for number, table in tables.items():
-        result = _result(paper, number, table, scene, scale, made[number], outcomes, overrides)
-        files = _write(
-            result, words.out / f"{words.paper}-{scene}-table{number}{'' if scale.share == 1 else '-scaled'}"
-        )
+        about = [
+            _extent(scale, changes),
+            f"Mean and spread over {words.seeds} seed(s). Read after the last round; nothing was chosen by it.",
+            *paper.departures.get(scene, ()),
+            *table.departures,
+            f"s / round is the wall time of training, {min(plan.trials for plan in job.plans.values())} trial(s) at a "
+            "time.",
+        ]
+        result = _result(paper, number, table, scene, made[number], outcomes, about)
+        files = _write(result, out / f"{words.paper}-{scene}-table{number}{_mark(scale, words.methods, words.set)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
-    failed = [outcome for case, outcome in outcomes.items() if case in cases and outcome.status == "failed"]
-    for outcome in failed:
-        print(f"failed: {outcome.error}")
-    return 1 if failed or len(outcomes) < len(cases) else 0
+    return 0
+
+
+def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
+    """How much was run, and what was changed for it."""
+    if not changes:
+        return scale.sentence
+    said = "" if scale.share == 1 else f"{scale.sentence} "
+    return f"{said}CHANGED: {', '.join(f'{name}={json.dumps(value)}' for name, value in changes.items())}."
+
+
+def _mark(scale: Scale, methods: Sequence[str], changes: Sequence[str]) -> str:
+    """What tells the files of a table's part or of a shorter run from those of the whole."""
+    share = "" if scale.share == 1 else f"-scale{scale.share:g}"
+    apart = [*sorted(methods), *sorted(changes)]
+    return share + (f"-{hashlib.sha256(json.dumps(apart).encode()).hexdigest()[:6]}" if apart else "")
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {path} cannot be made a folder ({error.strerror}): name another") from error
+    return path
+
+
+def _check(job: Job) -> None:
+    """Raises UserError if a trial that is there was made from other data: its figures would stand in the table."""
+    for case in job.cases:
+        corpus = job.corpora[key(case.experiment)]
+        expected = fingerprint(case.experiment, corpus.digest, len(participants(case.experiment, corpus)))
+        found = recorded(job.folder.case(case.id) / "checkpoint")
+        if found not in (None, expected):
+            raise UserError(
+                f"{job.folder.case(case.id)} was made from other data or by another version of this code: remove it, "
+                "and it is run again"
+            )
 
 
 def _result(
@@ -60,39 +111,29 @@ def _result(
     number: str,
     table: Table,
     scene: str,
-    scale: Scale,
     rows: Rows,
     outcomes: Mapping[str, Outcome],
-    overrides: Mapping[str, object],
+    about: Sequence[str],
 ) -> Reproduction:
-    ended = {row: [outcomes[case.id] for case in cases if case.id in outcomes] for row, cases in rows.items()}
-    good = {row: [outcome for outcome in found if outcome.status == "finished"] for row, found in ended.items()}
+    found = {row: [outcomes[case.id] for case in cases] for row, cases in rows.items()}
     cells = []
-    for row, found in good.items():
-        last = [last_values(outcome.rows) for outcome in found]
+    for row, ended in found.items():
+        last = [last_values(outcome.rows) for outcome in ended]
         for column, metric in table.read.items():
             ours = percent([values[metric] for values in last if metric in values])
             cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours))
-    seeds = {len(found) for found in good.values()}
-    about = [
-        scale.sentence,
-        f"Seeds: {'-'.join(str(count) for count in sorted({min(seeds), max(seeds)}))} of each row.",
-        "Read after the last round; nothing was chosen by it.",
-    ]
-    if overrides:
-        about.append("Changed in every experiment: " + ", ".join(f"{key}={value}" for key, value in overrides.items()))
-    costs = {row: spent for row, found in good.items() if (spent := cost(found))}
+    costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     title = f"{paper.title}: table {number}, {table.title}, {scene}"
-    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, good), costs, about)
+    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about)
 
 
-def _clients(table: Table, scene: str, good: Mapping[str, list[Outcome]]) -> list[Cell]:
-    """The clients' figures, where the paper has them; their order is the corpus's, their names compared by letters."""
+def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
+    """The clients' figures, where the paper has them."""
     (metric, *_), theirs = table.read.values(), table.clients.get(scene, {})
     cells = []
     for client, figures in theirs.items():
-        for row, found in good.items():
-            values = [_client(outcome, client, metric) for outcome in found]
+        for row, ended in found.items():
+            values = [_client(outcome, client, metric) for outcome in ended]
             cells.append(Cell(client, row, figures.get(row), percent([value for value in values if value is not None])))
     return cells
 
@@ -112,7 +153,7 @@ def _alike(ours: str, theirs: str) -> bool:
 
 
 def _write(result: Reproduction, stem: Path) -> list[Path]:
-    files = [stem.with_suffix(ending) for ending in (".md", ".csv", ".png")]
+    files = [stem.parent / f"{stem.name}{ending}" for ending in (".md", ".csv", ".png")]
     picture(result, files[2])
     files[0].write_text(markdown(result) + f"\n![]({files[2].name})\n")
     files[1].write_text(table_csv(result))

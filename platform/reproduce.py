@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         "--methods", nargs="+", default=(), metavar="NAME", help="only these systems, in the paper's names"
     )
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
-    made.add_argument("--out", type=Path, default=Path("docs/reproductions"), help="folder for what comes of it")
+    made.add_argument("--out", type=Path, help="folder for what comes of it (else docs/reproductions)")
     add_cluster(made)
     return made
 

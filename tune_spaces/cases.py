@@ -120,7 +120,7 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         made.append((label or experiment.method.name, False, point, variant))
     if len(made) > 1:
         for _, baseline, _, variant in made:
-            check_metric(variant.model_copy(update={"tune": experiment.tune}), baseline)
+            check_metric(variant.model_copy(update={"tune": experiment.tune, "seeds": experiment.seeds}), baseline)
     width = max(2, len(str(len(made) - 1)))
     found = []
     for number, (label, baseline, point, variant) in enumerate(made):
@@ -163,6 +163,8 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         )
     if tune.scheduler == "asha" and metric.startswith("Ag") and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
+    if tune.scheduler == "asha" and experiment.seeds > 1:
+        raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
     if metric.startswith("Ap") and tune.scheduler == "asha":
         raise UserError(
             f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "

@@ -132,6 +132,8 @@ class LocalOptimizer:
 
     def recall(self, client: int, state: Mapping[str, Tensor]) -> None:
         """Puts a client's state back."""
-        for name, tensor in self.state(client).items() if state else ():
-            if name in state:
-                tensor.copy_(state[name])
+        expected = self.state(client) if state else {}
+        if state.keys() != expected.keys():
+            raise ValueError("its optimizer's state was kept by another version of this code")
+        for name, tensor in expected.items():
+            tensor.copy_(state[name])

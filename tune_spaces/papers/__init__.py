@@ -29,9 +29,11 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """``read`` names the metric in each column; ``clients`` the paper's figure of each client and row, by scene."""
+    """``read`` names the metric in each column; ``clients`` the paper's figure of each client and row, by scene;
+    ``departures`` are sentences about what is done otherwise than in the paper."""
 
     title: str
+    departures: tuple[str, ...] = ()
     read: dict[str, str]
     rows: dict[str, Row]
     clients: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
@@ -44,6 +46,7 @@ class Paper(Strict):
     title: str
     noise: dict[str, float]
     scenes: dict[str, dict[str, Any]]
+    departures: dict[str, tuple[str, ...]]
     systems: dict[str, dict[str, Any]]
     tables: dict[str, Table]
 
@@ -88,13 +91,27 @@ def table(paper: Paper, number: str, scene: str, systems: Sequence[str]) -> Tabl
         if system not in (known := dict.fromkeys(row.system for row in rows.values())):
             raise UserError(f"--methods: table {number} has no {system}: choose among {', '.join(known)}")
     kept = {name: row for name, row in rows.items() if not systems or row.system in systems}
+    if not kept:
+        raise UserError(f"table {number} has nothing about {scene}: leave it out, or choose another --scene")
     return found.model_copy(update={"rows": kept})
+
+
+NOT_TO_SET = ("name", "seed", "seeds", "space", "baselines")  # the command's own business
+
+
+def changes(words: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` words for every experiment. Raises UserError for what the command decides itself."""
+    found = dict(config.parse_override(word) for word in words)
+    for key in found:
+        if key in NOT_TO_SET:
+            raise UserError(f"--set: {key} is not to be set here: --seeds and the tables decide what is run")
+    return found
 
 
 def content(paper: Paper, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]) -> config.Content:
     """The experiment behind a row, to be validated."""
-    changes = paper.systems[row.system] | row.set | dict(overrides)
-    return config.override(scale.applied(paper.scenes[scene]), changes)
+    own = paper.systems[row.system] | row.set | dict(overrides)
+    return config.override(scale.applied(paper.scenes[scene]), own)
 
 
 def cases(
