@@ -73,7 +73,7 @@ def ours(clients: list[ClientData]) -> Callable[[int], None]:
             "training": {"local_epochs": 1, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": LR}},
         }
     )
-    shared, private = initial(experiment, synthetic.corpus(0, 0, VOCABULARY))
+    shared, private = initial(experiment, synthetic.corpus(0, 0, VOCABULARY), len(clients))
     worker = Worker(experiment, 2, VOCABULARY, clients, private)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     count = itertools.count()

@@ -19,10 +19,14 @@ def build_network(experiment: Experiment, classes: int, clients: int) -> torch.n
         return experiment.method.network(parts)
 
 
-def initial(experiment: Experiment, corpus: Corpus) -> tuple[dict[str, NDArray[np.float32]], ...]:
+def initial(
+    experiment: Experiment, corpus: Corpus, clients: int | None = None
+) -> tuple[dict[str, NDArray[np.float32]], ...]:
     """(shared, private) parameters before the first round, the same for every client; tables have V rows. Private ones
-    that mirror a shared one are left out."""
-    method, network = experiment.method, build_network(experiment, corpus.classes, len(corpus.clients))
+    that mirror a shared one are left out. ``clients`` is the number of the corpus's, if it comes without them."""
+    clients = len(corpus.clients) if clients is None else clients
+    assert clients, "a network may depend on their number"
+    method, network = experiment.method, build_network(experiment, corpus.classes, clients)
     drawn = dict(network.named_parameters())
     table = _table(experiment, corpus)
     tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}
