@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
@@ -69,8 +70,10 @@ def planned(
     folder: RunFolder,
     recorder: Executor,
     sweep: bool,
+    check: Callable[[dict[str, Corpus]], None] | None = None,
 ) -> Job:
-    """The cases with their corpora, and with their places on Ray, which is started or joined here."""
+    """The cases with their corpora, and with their places on Ray, which is started or joined here once ``check`` has
+    nothing against the corpora."""
     data = _data(words.data)
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
@@ -78,6 +81,8 @@ def planned(
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
+    if check:
+        check(corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
     if mlflow_store.is_new(store):  # not while Ray starts: that is in this process as well, and would wait for it

@@ -4,17 +4,18 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
-from platform._job import Job, key
+from platform._job import key
 from platform._launch import announce, opened, planned
 
 from dashboards.reproduction import Cell, Reproduction, cost, markdown, percent, picture, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
 from fedtext.checkpoint import recorded
+from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.federation import fingerprint
 from fedtext.fleet import participants
@@ -40,8 +41,16 @@ def reproduce(words: argparse.Namespace) -> int:
     folder = RunFolder(home() / experiment.storage / name)
     print(f"{paper.title}, {scene}. {_extent(scale, changes)}")
     with ThreadPoolExecutor(1) as recorder:
-        job = planned(words, experiment, list(cases.values()), store, folder, recorder, sweep=True)
-        _check(job)
+        job = planned(
+            words,
+            experiment,
+            list(cases.values()),
+            store,
+            folder,
+            recorder,
+            sweep=True,
+            check=lambda corpora: _check(folder, cases.values(), corpora),
+        )
         folder.create(content, experiment)
         done = [case for case in folder.ended() if case in cases]
         print(f"  {len(done)} of {len(cases)} trials are there already")
@@ -93,16 +102,15 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _check(job: Job) -> None:
+def _check(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
     """Raises UserError if a trial that is there was made from other data: its figures would stand in the table."""
-    for case in job.cases:
-        corpus = job.corpora[key(case.experiment)]
+    for case in cases:
+        corpus = corpora[key(case.experiment)]
         expected = fingerprint(case.experiment, corpus.digest, len(participants(case.experiment, corpus)))
-        found = recorded(job.folder.case(case.id) / "checkpoint")
-        if found not in (None, expected):
+        if recorded(folder.case(case.id) / "checkpoint") not in (None, expected):
             raise UserError(
-                f"{job.folder.case(case.id)} was made from other data or by another version of this code: remove it, "
-                "and it is run again"
+                f"{folder.case(case.id)} was made from other data or by another version of this code: remove it, and "
+                "it is run again"
             )
 
 
