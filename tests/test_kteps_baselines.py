@@ -110,6 +110,13 @@ def test_pfl_da_by_hand() -> None:
         assert mixture(g_s, g_p, torch.tensor([gate])).exp()[0].tolist() == pytest.approx(expected)
 
 
+def test_pfl_da_may_train_its_shared_model_on_a_loss_of_its_own() -> None:
+    model, batch = tiny.model_and_batch(PFLDA())
+    terms = PFLDA(shared_loss=0.5).loss(model, {}, batch)
+    assert terms["ce"] == PFLDA().loss(model, {}, batch)["ce"]
+    assert terms["ce_shared"].item() == pytest.approx(0.5 * cross_entropy(model(batch)[0], batch.labels_B).item())
+
+
 def test_pfl_da_with_an_open_gate_is_fedavg_and_with_a_new_one_the_mean_of_both() -> None:
     model, batch = tiny.model_and_batch(PFLDA())
     shared, private, both = (PFLDA().probabilities(model, batch, which) for which in ("shared", "private", "both"))

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, nll_loss
+from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
 
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.models.recurrent import Parts
@@ -34,11 +35,13 @@ class TwoModels(nn.Module):
 
 class PFLDA(Method):
     """Both models predict alpha(x) M_s(x) + (1 - alpha(x)) M_p(x), a mixture of class probabilities, with alpha(x) =
-    sigmoid(w . x + b); the objective is its cross-entropy. A text has no x of fixed length, so the gate reads the
+    sigmoid(w . x + b); the objective is its cross-entropy, to which M_s's own can be added: of the mixture alone the
+    private half may learn everything, and M_s by itself nothing. A text has no x of fixed length, so the gate reads the
     features of the private encoder: they do not change under it when a round brings a new shared model, and its
     gradient does not reach what is shared."""
 
     name: Literal["pfl_da"] = "pfl_da"
+    shared_loss: float = Field(0.0, ge=0, description="weight of the shared model's own cross-entropy")
 
     def network(self, parts: Parts) -> nn.Module:
         return TwoModels(parts)
@@ -48,7 +51,10 @@ class PFLDA(Method):
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         g_s_BC, g_p_BC, gate_B = model(batch)
-        return {"ce": nll_loss(mixture(g_s_BC, g_p_BC, gate_B), batch.labels_B)}
+        terms = {"ce": nll_loss(mixture(g_s_BC, g_p_BC, gate_B), batch.labels_B)}
+        if self.shared_loss:
+            terms["ce_shared"] = self.shared_loss * cross_entropy(g_s_BC, batch.labels_B)
+        return terms
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         g_s_BC, g_p_BC, gate_B = model(batch)
