@@ -19,7 +19,7 @@ from fedtext.worker import Worker
 @ray.remote
 class ClientActor:
     """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``weights`` are the
-    sample counts of all clients there are, hosted here or not; ``words`` is the vocabulary, for audits."""
+    sample counts of all clients there are, hosted here or not; the others are a Worker's."""
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class ClientActor:
         classes: int,
         vocabulary: int,
         private: Mapping[str, NDArray[np.float32]],
+        corpus_clients: int,
         weights: Sequence[int],
         words: Sequence[str],
         *clients: ClientData,
@@ -35,8 +36,7 @@ class ClientActor:
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
-        there = len(weights) - experiment.method.pooled  # the pooled client is none of the corpus's own
-        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, there, words)
+        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, corpus_clients, words)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
 

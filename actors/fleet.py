@@ -35,7 +35,8 @@ WORTH_MOVING = 0.85  # of the longest actor's time: clients move if it comes dow
 class Shipment:
     """A corpus in the object store: each client's data by itself, so that an actor fetches only what it hosts."""
 
-    header: Corpus  # without its clients
+    header: Corpus  # without its clients,
+    corpus_clients: int  # of which there are so many; a pooled one comes on top
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
 
@@ -44,7 +45,8 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     """Puts a corpus into the object store, once for all trials that use it."""
     clients = participants(experiment, corpus)
     refs = {client.id: ray.put(client) for client in clients}
-    return Shipment(replace(corpus, clients=[]), [describe(client) for client in clients], refs)
+    infos = [describe(client) for client in clients]
+    return Shipment(replace(corpus, clients=[]), len(corpus.clients), infos, refs)
 
 
 class RayFleet:
@@ -80,6 +82,7 @@ class RayFleet:
                 header.classes,
                 len(header.vocabulary),
                 initial,
+                shipment.corpus_clients,
                 weights,
                 words,
                 *[self.data[client] for client in members],

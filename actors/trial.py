@@ -58,7 +58,7 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 def rounds(assignment: Assignment) -> Iterator[Row]:
     """The rows of the rounds that are left, from actors that live as long as this iteration."""
     experiment, shipment = assignment.experiment, assignment.shipment
-    shared, private = initial(experiment, shipment.header, len(shipment.infos) - experiment.method.pooled)
+    shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
     name = fingerprint(experiment, shipment.header.digest, len(shipment.infos))
     checkpoints = Checkpoints(assignment.folder / "checkpoint", name)
     fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())

@@ -41,8 +41,8 @@ from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import KERNEL_WIDTH, RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import KERNEL_WIDTH, TABLE, RecurrentClassifier
+from fedtext.models.recurrent import Parts
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer

@@ -1,6 +1,6 @@
 """From typing the quick start to its first completed round, seen from outside: files, output lines and Ray's own log.
 
-Usage: python benchmarks/startup.py [--runs 3] [--json FILE] [EXPERIMENT WORDS...]    (default: demo.yaml)
+Usage: python -m benchmarks.startup [--runs 3] [--json FILE] [EXPERIMENT WORDS...]    (default: demo.yaml)
 
 Every run is `python -m platform.sweep` in a fresh folder with a Ray and an MLflow store of its own, and is interrupted
 after its first round. Seconds since the start of the process; CPU seconds are those of the command and everything it
@@ -20,11 +20,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Thread
 
 import psutil
+
+from benchmarks.measure import Tree
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_SECONDS = 0.05
@@ -46,12 +49,12 @@ class Run:
         for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
             environment.pop(name, None)
         self.stages: dict[str, float] = {}
-        self.cpu: dict[tuple[int, float], float] = {}
-        self.names: dict[tuple[int, float], str] = {}
+        self.names: dict[psutil.Process, str] = {}
         self.started = time.time()
         self.process = subprocess.Popen(
             command, cwd=root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
+        self.tree = Tree(psutil.Process(self.process.pid))
         self.output: list[str] = []
         self.reader = Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -86,8 +89,7 @@ class Run:
             if self.process.poll() is not None or time.time() - self.started > LIMIT_SECONDS:
                 raise RuntimeError(f"there was no first round:\n{''.join(self.output)}")
             time.sleep(POLL_SECONDS)
-        self._count()
-        cpu = sum(self.cpu.values())
+        cpu = self._count()
         while "first round shown" not in self.stages and time.time() - self.started < LIMIT_SECONDS:
             time.sleep(POLL_SECONDS)
         return self.stages | self._actors() | {CPU: cpu}
@@ -107,31 +109,21 @@ class Run:
         ready = [datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").timestamp() - self.started for text in times]
         return {"trial's server ready": ready[0], "client actors ready": ready[-1]}
 
-    def _count(self) -> None:
-        """CPU seconds of every process so far, those that have ended with what they were last seen to have."""
-        try:
-            tree = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return
-        for process in tree:
-            try:
-                times, key = process.cpu_times(), (process.pid, process.create_time())
-                self.cpu[key] = times.user + times.system
-                self.names[key] = " ".join(process.cmdline())[:90]
-            except psutil.NoSuchProcess:
-                continue
+    def _count(self) -> float:
+        """CPU seconds of all processes so far; notes what they are called by now."""
+        for process in self.tree.alive():
+            with suppress(psutil.Error):
+                self.names[process] = " ".join(process.cmdline())[:90]
+        return self.tree.cpu()
 
     def close(self) -> None:
         """Interrupts the command as a person would, and ends what does not listen."""
-        tree = [process for process in psutil.process_iter() if (process.pid, process.create_time()) in self.cpu]
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        for process in tree:
-            if process.is_running():
-                process.kill()
+        self.tree.kill()
         self.reader.join(5)
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -162,8 +154,8 @@ def main() -> None:
             try:
                 found[str(root)].append(run.watch())
                 if options.processes:
-                    for key, seconds in sorted(run.cpu.items(), key=lambda item: -item[1]):
-                        print(f"{seconds:6.2f}  {run.names.get(key, 'ended')}")
+                    for process, seconds in sorted(run.tree.seen.items(), key=lambda item: -item[1]):
+                        print(f"{seconds:6.2f}  {run.names.get(process, 'ended')}")
             except RuntimeError as error:
                 print(f"{root}: {error}", file=sys.stderr)
             finally:

@@ -78,8 +78,8 @@ class TrialCallback(Callback):
             message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
             print(one_line(message), file=sys.stderr, flush=True)
 
-    def _record(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """A call of the tracker's."""
+    def record(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """A call of the tracker's; what it meets is said and ends nothing."""
         if self.recorder is None:
             call(*args, **kwargs)
         else:
@@ -99,17 +99,17 @@ class TrialCallback(Callback):
         self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
         stopped = self._stopped(case_id, outcome)
         status, about = STATUS[outcome.status], self.about(case)
-        self._record(self.tracker.settle, case, outcome.rows, status, outcome.error, stopped, about=about)
+        self.record(self.tracker.settle, case, outcome.rows, status, outcome.error, stopped, about=about)
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
-        self._record(self.tracker.open_trial, case, self.about(case))
+        self.record(self.tracker.open_trial, case, self.about(case))
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
-        self._record(self.tracker.deliver, case.id, rows)
+        self.record(self.tracker.deliver, case.id, rows)
 
     @_never_raises
     def on_trial_result(
@@ -123,7 +123,7 @@ class TrialCallback(Callback):
             return
         self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
         self.progress.row(case_id, row)
-        self._record(self.tracker.deliver, case_id, [row])
+        self.record(self.tracker.deliver, case_id, [row])
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -147,7 +147,7 @@ class TrialCallback(Callback):
             self.on_end(case_id, outcome)
         stopped = self._stopped(case_id, outcome)
         self.progress.finish(case_id, outcome.status, outcome.error)
-        self._record(self.tracker.close_trial, case_id, STATUS[outcome.status], outcome.error, stopped)
+        self.record(self.tracker.close_trial, case_id, STATUS[outcome.status], outcome.error, stopped)
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboards.trial import Case, Outcome, last_values, one_line
+from dashboards.trial import Case, Outcome, last_values, title
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        label = one_line(self.case.label)
-        return self.id if not label or label in self.id else f"{self.id} {label}"
+        return title(self.case, group=True)
 
 
 @dataclass(frozen=True)

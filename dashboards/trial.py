@@ -61,10 +61,10 @@ class About:
     dataset: Dataset | None = None
 
 
-def title(case: Case) -> str:
-    """The name of a trial: its id, and its label where that says more."""
-    label = one_line(case.label)
-    return case.id if not label or label in case.id else f"{case.id} {label}"
+def title(case: Case, group: bool = False) -> str:
+    """The name of a trial, or of its group: its id, and its label where that says more."""
+    name, label = case.group if group else case.id, one_line(case.label)
+    return name if not label or label in name else f"{name} {label}"
 
 
 def merged(*histories: Iterable[Row]) -> tuple[Row, ...]:

@@ -2,7 +2,6 @@
 
 from fedtext.experiment import Experiment
 from fedtext.mechanisms import RandomizedResponse
-from fedtext.models.config import TABLE
 
 
 def reveals(experiment: Experiment) -> list[str]:
@@ -21,7 +20,7 @@ def reveals(experiment: Experiment) -> list[str]:
         said.append(
             "audits write words of clients and their nearest words into the results, for study: no deployment would"
         )
-    if experiment.method.private(TABLE):
+    if not experiment.shares_table:
         said.append("no embedding table leaves a client")
     elif experiment.own_rows:
         said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")

@@ -59,8 +59,8 @@ def one_thread() -> Iterator[None]:
 
 class Worker:
     """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows;
-    ``corpus_clients`` counts the corpus's clients, hosted here or not, ``words`` is the vocabulary itself, which only
-    audits look at."""
+    ``corpus_clients`` counts the corpus's clients if not all of them are hosted here, ``words`` is the vocabulary
+    itself, which only audits look at."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Worker:
         clients: Sequence[ClientData],
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
-        corpus_clients: int = 1,
+        corpus_clients: int | None = None,
         words: Sequence[str] = (),
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
         self.clients = {client.id: client for client in clients}
-        self.network = build_network(experiment, classes, corpus_clients).to(self.device)
+        self.network = build_network(experiment, classes, corpus_clients or len(clients)).to(self.device)
         table = (vocabulary, experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})

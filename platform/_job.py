@@ -1,5 +1,6 @@
 """What a command has decided before its first trial starts."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from platform._folder import RunFolder  # type: ignore[import-not-found]
 
@@ -12,7 +13,8 @@ from tune_spaces.cases import Case
 
 @dataclass(frozen=True)
 class Job:
-    """``corpora`` are by what they depend on (key), ``plans`` by case, ``nodes`` are the cluster's resources."""
+    """``corpora`` are by what they depend on (key), ``plans`` by case, ``nodes`` are the cluster's resources.
+    ``opening`` makes the tables of a store that is new."""
 
     sweep: bool
     experiment: Experiment
@@ -21,6 +23,7 @@ class Job:
     plans: dict[str, placement.Plan]
     nodes: list[dict[str, float]]
     store: Store
+    opening: Future[None] | None
     folder: RunFolder
 
 

@@ -85,8 +85,8 @@ def planned(
         check(corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
-    if mlflow_store.is_new(store):  # not while Ray starts: that is in this process as well, and would wait for it
-        recorder.submit(mlflow_store.open_, store)
+    # Not while Ray starts: that is in this process as well, and would wait for it.
+    opening = recorder.submit(mlflow_store.open_, store) if mlflow_store.is_new(store) else None
     nodes = cluster.nodes()
     plans = {}
     for case in cases:
@@ -95,7 +95,7 @@ def planned(
         plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
-    return Job(sweep, experiment, cases, corpora, plans, nodes, store, folder)
+    return Job(sweep, experiment, cases, corpora, plans, nodes, store, opening, folder)
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:

@@ -55,7 +55,10 @@ def _about(case: Case, job: Job) -> About:
 
 
 def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
-    """Runs the trials under a live display and in MLflow; how each of them ended."""
+    """Runs the trials under a live display and in MLflow; how each of them ended. Raises UserError if MLflow's store is
+    new and cannot be made."""
+    if job.opening:
+        job.opening.result()
     tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
     tune = job.experiment.tune
     with progress(job.cases) as display:
@@ -69,7 +72,7 @@ def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
             recorder=recorder,
         )
         try:
-            recorder.submit(tracker.open)
+            callback.record(tracker.open)
             _train(job, callback)
         finally:
             outcomes = callback.outcomes

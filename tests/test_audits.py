@@ -11,13 +11,13 @@ from fedtext.__main__ import main
 from fedtext.audits.word_relations import FILE, kept, neighbours
 from fedtext.errors import UserError
 from fedtext.federation import SCIENCE, Federation, fingerprint
-from fedtext.fleet import LocalFleet
 from fedtext.intake import Intake
 from fedtext.methods import METHODS
 from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.worker import Reply
 from tests import planned, tiny
+from tests.tiny import Recording
 
 if TYPE_CHECKING:
     from dashboards.store import Store
@@ -28,14 +28,13 @@ STRONG: list[Any] = [{"project": {"d1": 2, "d2": 4}}, {"gaussian": {"sigma": 0.0
 SHARING = [name for name, method in METHODS.items() if tiny.experiment(name).shares_table and not method.pooled]
 
 
-class Recording(LocalFleet):
-    """A fleet that keeps what the server received, and the tables that clients had when they sent it."""
+class Watching(Recording):
+    """It also keeps what clients received, and the tables they had when they sent theirs."""
 
-    received: list[Reply]
     sent_to: Any
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        self.received, self.tables, self.sent_to = [], {}, handle
+        self.tables, self.sent_to = {}, handle
         observe = self.worker.audits.observe
 
         def noting(payload: Any, flat: Any, parameters: Any, round_: int, data: Any) -> None:
@@ -43,16 +42,14 @@ class Recording(LocalFleet):
             observe(payload, flat, parameters, round_, data)
 
         self.worker.audits.observe = noting  # type: ignore[method-assign]
-        for reply in super().train(handle, round_, cohort):
-            self.received.append(reply)
-            yield reply
+        yield from super().train(handle, round_, cohort)
         self.worker.audits.observe = observe  # type: ignore[method-assign]
 
 
-def run(method: str = "fedavg", audits: Any = AUDIT, **changes: Any) -> tuple[Federation, Recording, list[Any]]:
+def run(method: str = "fedavg", audits: Any = AUDIT, **changes: Any) -> tuple[Federation, Watching, list[Any]]:
     corpus, experiment = tiny.corpus(), tiny.experiment(method, audits=audits, **changes)
     shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
+    fleet = Watching(experiment, corpus, private)
     federation = Federation(experiment, shared, fleet, None)
     return federation, fleet, list(federation.run())
 

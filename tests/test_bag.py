@@ -15,8 +15,8 @@ from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.config import BagClassifier, RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import TABLE, BagClassifier, RecurrentClassifier
+from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.choice import stack_size

@@ -17,8 +17,8 @@ from fedtext.methods.base import Method
 from fedtext.methods.fedfusion import Mixed, Weighted
 from fedtext.methods.fedmmd import mmd
 from fedtext.methods.pfl_da import mixture
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import TABLE, RecurrentClassifier
+from fedtext.models.recurrent import Parts
 from fedtext.worker import Worker
 from tests import tiny
 from tune_spaces.cases import check_metric

@@ -12,7 +12,7 @@ from fedtext.fleet import LocalFleet
 from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import steps
 from fedtext.methods import METHODS
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.seeding import generator
 from tests import tiny

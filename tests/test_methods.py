@@ -21,8 +21,8 @@ from fedtext.layout import Layout
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
 from fedtext.methods.base import Batch, Individual, State
 from fedtext.methods.kteps import gram, hsic
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import TABLE, Parts
+from fedtext.models.config import TABLE, RecurrentClassifier
+from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
 from tests import tiny
 

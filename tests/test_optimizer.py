@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedtext.layout import Layout
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 from fedtext.training.stack import Stack, Workspace
 from fedtext.training.tables import TouchedRows
 

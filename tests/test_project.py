@@ -1,6 +1,5 @@
 """PCA compression of the embedding: by hand, on the wire, in a run."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,26 +19,14 @@ from fedtext.methods import METHODS
 from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.seeding import generator
-from fedtext.worker import Reply
 from tests import tiny
+from tests.tiny import Recording
 from tune_spaces.cases import cases
 
 RNG = generator(0, "test")
 DIM = 5  # of tiny.experiment's embedding
 SHARING = [name for name, method in METHODS.items() if method.shares and not method.pooled]
 SQRT_HALF = np.sqrt(0.5).astype(np.float32)
-
-
-class Recording(LocalFleet):
-    """A fleet that keeps what the server receives."""
-
-    received: list[Reply]
-
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        self.received = []
-        for reply in super().train(handle, round_, cohort):
-            self.received.append(reply)
-            yield reply
 
 
 def project(d1: int, d2: int, *others: Any) -> list[Any]:

@@ -18,11 +18,11 @@ from tune_spaces.papers import Scale
 KTEPS = papers.load("kteps")
 
 
-@pytest.mark.parametrize("scene", KTEPS.scenes)
-@pytest.mark.parametrize("number", KTEPS.tables)
+PRINTED = [(number, scene) for number in KTEPS.tables for scene in KTEPS.scenes if (number, scene) != ("8", "IYY")]
+
+
+@pytest.mark.parametrize(("number", "scene"), PRINTED)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
-    if not any(scene in row.paper for row in KTEPS.tables[number].rows.values()):
-        pytest.skip("the paper has this table for FDU only")
     found = papers.table(KTEPS, number, scene, ())
     for name, cases in papers.cases(KTEPS, found.rows, scene, Scale(), 2, {}):
         assert [case.experiment.seed for case in cases] == [0, 1]

@@ -1,6 +1,5 @@
 """What crosses the wire: its encoding, its size, and that nothing else does."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,11 @@ from safetensors.numpy import load, save
 from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.methods import METHODS
-from fedtext.models.recurrent import TABLE
+from fedtext.models.config import TABLE
 from fedtext.parameters import initial
-from fedtext.worker import Reply
 from tests import tiny
+from tests.tiny import Recording
 
 NAMES = st.text("abcxyz_.0é", min_size=1, max_size=12)
 SHAPES = st.dictionaries(NAMES, st.lists(st.integers(0, 7), max_size=3).map(tuple), max_size=5)
@@ -86,18 +84,6 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=word):
             wire.decode(bad, 1, shapes)
-
-
-class Recording(LocalFleet):
-    """A fleet that keeps what the server receives."""
-
-    received: list[Reply]
-
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        self.received = []
-        for reply in super().train(handle, round_, cohort):
-            self.received.append(reply)
-            yield reply
 
 
 @pytest.mark.parametrize("method", sorted(name for name, method in METHODS.items() if not method.pooled))

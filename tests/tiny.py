@@ -1,6 +1,6 @@
 """Small corpora and experiments made in the test, for whatever needs no real text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedtext.methods.base import Batch, Method, Model
 from fedtext.models.config import RecurrentClassifier, is_table
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
+from fedtext.reply import Reply
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
@@ -105,3 +106,15 @@ class Finished(Federation):
         super().__init__(made, shared, fleet, None)
         self.before, self.worker = self.flat.copy(), fleet.worker
         self.rows = list(self.run())
+
+
+class Recording(LocalFleet):
+    """A fleet that keeps what the server receives."""
+
+    received: list[Reply]
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        self.received = []
+        for reply in super().train(handle, round_, cohort):
+            self.received.append(reply)
+            yield reply

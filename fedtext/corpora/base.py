@@ -25,6 +25,20 @@ def folders(data: Path | None) -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
+def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) -> Path:
+    """A corpus's file, in a folder of its own or not, wherever files are looked for. Raises UserError with ``advice``
+    if it is nowhere."""
+    looked = folders(data)
+    for where in looked:
+        for path in (where / folder / name, where / name):
+            if path.is_file():
+                return path
+    raise UserError(
+        f"corpus {corpus}: no {name}, nor {folder}/{name}, in {' or '.join(map(str, looked))}: give its folder with "
+        f"--data FOLDER or $FEDTEXT_DATA{advice}"
+    )
+
+
 class CorpusConfig(Strict, ABC):
     """Where the texts come from and how they become numbers."""
 

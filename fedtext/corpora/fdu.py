@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fedtext.corpora.base import CorpusConfig, cache_folder, folders
+from fedtext.corpora.base import CorpusConfig, cache_folder, find
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.text.tokens import penn_tokens
@@ -87,16 +87,7 @@ def _split(domain: str, side: str, rows: list[Row]) -> Split:
 
 
 def _find(file: str, data: Path | None) -> Path:
-    """The parquet file, wherever corpora are looked for."""
-    looked = folders(data)
-    for folder in looked:
-        for path in (folder / "fdu_mtl" / file, folder / file):
-            if path.is_file():
-                return path
-    raise UserError(
-        f"corpus fdu: no {file}, nor fdu_mtl/{file}, in {' or '.join(map(str, looked))}: give its folder with --data "
-        "FOLDER or $FEDTEXT_DATA, or the original files with corpus.source"
-    )
+    return find("fdu", "fdu_mtl", file, data, ", or the original files with corpus.source")
 
 
 def _read_parquet(path: Path, labelled: bool = True) -> Iterable[Row]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fedtext.corpora.base import CorpusConfig, folders
+from fedtext.corpora.base import CorpusConfig, find
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import generator
@@ -52,7 +52,7 @@ class IYYCorpus(CorpusConfig):
         for number, source in enumerate(SOURCES):
             splits = [self._split(files[source, side], source) for side in sides]
             if self.validation:
-                splits[2] = _share(splits[2], self.validation, seed, number)
+                splits[2] = splits[2].sample(self.validation, generator(seed, "validation", client=number))
             clients.append(RawClient(source.client, *splits))
         return RawCorpus(self.name, CLASSES, clients)
 
@@ -65,15 +65,8 @@ class IYYCorpus(CorpusConfig):
 
 
 def _find(name: str, data: Path | None) -> Path:
-    looked = folders(data)
-    for folder in looked:
-        for path in (folder / "iyy" / name, folder / name):
-            if path.is_file():
-                return path
-    raise UserError(
-        f"corpus iyy: no {name}, nor iyy/{name}, in {' or '.join(map(str, looked))}: give its folder with --data "
-        "FOLDER or $FEDTEXT_DATA (the files are those of Tang, Qin and Liu's EMNLP 2015 paper, emnlp-2015-data)"
-    )
+    origin = " (the files are those of Tang, Qin and Liu's EMNLP 2015 paper, emnlp-2015-data)"
+    return find("iyy", "iyy", name, data, origin)
 
 
 def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
@@ -99,10 +92,3 @@ def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
                 yield (int(rating) - 1) // merged, columns[3]
     except OSError as error:
         raise UserError(f"corpus iyy: {file} cannot be read ({error.strerror})") from error
-
-
-def _share(split: Split, share: float, seed: int, number: int) -> Split:
-    """So much of a split, drawn at random, at least one text, in its order."""
-    size = max(1, round(share * len(split)))
-    chosen = np.sort(generator(seed, "validation", client=number).permutation(len(split))[:size])
-    return Split([split.texts[i] for i in chosen], split.labels[chosen])

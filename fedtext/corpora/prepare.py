@@ -62,9 +62,7 @@ def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> 
     if config.validation and not config.brings_validation:
         client = _hold_out(client, config.validation, seed, number)
     if config.share < 1:
-        order = generator(seed, "share", client=number).permutation(len(client.train))
-        kept = order < max(1, round(config.share * len(order)))
-        client = replace(client, train=_subset(client.train, kept))
+        client = replace(client, train=client.train.sample(config.share, generator(seed, "share", client=number)))
     return client
 
 

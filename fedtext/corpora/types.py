@@ -20,6 +20,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def sample(self, share: float, draws: np.random.Generator) -> "Split":
+        """So much of it, drawn at random, at least one text, in its order."""
+        chosen_N = np.flatnonzero(draws.permutation(len(self)) < max(1, round(share * len(self))))
+        return Split([self.texts[i] for i in chosen_N], self.labels[chosen_N])
+
 
 @dataclass(frozen=True)
 class RawClient:

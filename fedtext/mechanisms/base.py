@@ -67,11 +67,8 @@ class Follower(Mechanism):
         """The client's halves of both, as one step."""
 
     def misplaced(self, before: Sequence[Mechanism]) -> str:
-        return (
-            ""
-            if before and before[-1].name == self.follows
-            else f"{self.name} has to stand right behind {self.follows}"
-        )
+        fits = bool(before) and before[-1].name == self.follows
+        return "" if fits else f"{self.name} has to stand right behind {self.follows}"
 
 
 def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:

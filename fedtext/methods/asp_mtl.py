@@ -38,9 +38,7 @@ class Tasks(nn.Module):
         shared_BF = self.encoder(self.embedding, batch)
         private_BF = self.encoders[batch.task](self.embedding, batch)
         logits_BC = self.heads[batch.task](torch.cat([shared_BF, private_BF], 1))
-        reversed_BF = (
-            2 * shared_BF.detach() - shared_BF
-        )  # the same numbers; a gradient changes its sign on its way back
+        reversed_BF = 2 * shared_BF.detach() - shared_BF  # the same numbers, with the gradient's sign reversed
         return Outputs(logits_BC, shared_BF, private_BF, self.discriminator(reversed_BF))
 
 

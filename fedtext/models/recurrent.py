@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from fedtext.models import cells
 from fedtext.models.bag import BagEncoder, Dense
 from fedtext.models.batch import Batch, Words
-from fedtext.models.config import TABLE as TABLE
 from fedtext.models.config import BagClassifier, RecurrentClassifier
 
 
