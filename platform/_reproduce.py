@@ -30,7 +30,7 @@ def reproduce(words: argparse.Namespace) -> int:
     """Exit status 0 if every figure asked for is there, 1 if a trial did not end well."""
     paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
     scene = words.scene or next(iter(paper.scenes))
-    tables = {number: papers.table(paper, number, scene, words.methods) for number in words.tables}
+    tables = papers.tables(paper, words.tables, scene, words.methods)
     made = {n: dict(papers.cases(paper, t.rows, scene, scale, words.seeds, changes)) for n, t in tables.items()}
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")

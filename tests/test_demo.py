@@ -20,7 +20,7 @@ def test_demo_is_the_same_for_a_seed_and_differs_between_seeds() -> None:
     fewer = DemoCorpus(train=20, test=10, clients=2).read(None, 1)
     assert fewer.clients[1].train.texts == raw.clients[1].train.texts  # a client does not depend on the others
     assert config.read_unlabeled(None, 1) == config.read_unlabeled(None, 1)
-    assert not set(config.read_unlabeled(None, 1)) & set(raw.clients[0].train.texts[:5])
+    assert not {text for text, _ in config.read_unlabeled(None, 1)} & set(raw.clients[0].train.texts[:5])
 
 
 def test_demo_can_have_more_clients_than_domains() -> None:

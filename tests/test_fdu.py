@@ -26,6 +26,10 @@ ROWS = [
 ]  # fmt: skip
 
 
+def _unlabeled(config: FDUCorpus, data: Path | None) -> list[str]:
+    return [" ".join(text.words()) for text in config.read_unlabeled(data, 0)]
+
+
 def write_parquet(folder: Path, rows: list[tuple[Any, ...]] = ROWS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     columns = dict(zip(("domain", "split", "label", "text"), map(list, zip(*rows, strict=True)), strict=True))
@@ -43,7 +47,7 @@ def test_fdu_from_parquet(tmp_path: Path, inner: str) -> None:
     assert raw.clients[0].train.texts == ["a fine book .", "dull ."]
     assert raw.clients[0].train.labels.tolist() == [1, 0]
     assert raw.clients[2].test.texts == ["loud"]
-    assert FDUCorpus().read_unlabeled(tmp_path, 0) == ["it 's fine , is n't it ?", "it's so"]
+    assert _unlabeled(FDUCorpus(), tmp_path) == ["it 's fine , is n't it ?", "it's so"]
 
 
 def test_fdu_is_found_by_environment_and_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +65,7 @@ def test_fdu_is_found_by_environment_and_in_the_cache(tmp_path: Path, monkeypatc
 def test_fdu_takes_a_subset_of_clients(tmp_path: Path) -> None:
     write_parquet(tmp_path)
     assert [c.name for c in FDUCorpus(clients=("music", "books")).read(tmp_path, 0).clients] == ["books", "music"]
-    assert FDUCorpus(clients=("MR",)).read_unlabeled(tmp_path, 0) == ["it's so"]
+    assert _unlabeled(FDUCorpus(clients=("MR",)), tmp_path) == ["it's so"]
     with pytest.raises(UserError, match=r"no domain 'bocks': did you mean 'books'\?"):
         FDUCorpus(clients=("MR", "bocks")).read(tmp_path, 0)
     with pytest.raises(ValidationError):
@@ -113,7 +117,7 @@ def test_fdu_from_the_original_files(original: Path) -> None:
     assert (baby.name, baby.train.texts, baby.test.labels.tolist()) == ("baby", ["x"], [0])
     assert mr.train.texts == ["café – good", "naïve Å bad"]
     assert mr.test.texts == ["a test", ""]
-    assert config.read_unlabeled(None, 0) == ["it 's wet .", "it's moving"]
+    assert _unlabeled(config, None) == ["it 's wet .", "it's moving"]
 
 
 @pytest.fixture

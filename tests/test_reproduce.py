@@ -23,7 +23,7 @@ PRINTED = [(number, scene) for number in KTEPS.tables for scene in KTEPS.scenes 
 
 @pytest.mark.parametrize(("number", "scene"), PRINTED)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
-    found = papers.table(KTEPS, number, scene, ())
+    found = papers.tables(KTEPS, [number], scene, ())[number]
     for name, cases in papers.cases(KTEPS, found.rows, scene, Scale(), 2, {}):
         assert [case.experiment.seed for case in cases] == [0, 1]
         assert set(found.rows[name].paper[scene]) <= set(found.read)
@@ -62,13 +62,22 @@ def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UserError, match="there is no paper ktep: choose kteps"):
         papers.load("ktep")
     with pytest.raises(UserError, match="no table 1 of results: choose 2, 3, 4, 5, 6, 7, 8"):
-        papers.table(KTEPS, "1", "FDU", ())
+        papers.tables(KTEPS, ["2", "1"], "FDU", ())
     with pytest.raises(UserError, match="table 8 has nothing about IYY"):
-        papers.table(KTEPS, "8", "IYY", ())
+        papers.tables(KTEPS, ["8"], "IYY", ())
     with pytest.raises(UserError, match="--set: seeds is not to be set here"):
         papers.changes(["training.rounds=3", "seeds=4"])
     with pytest.raises(UserError, match=r"--methods: table 5 has no FedAvg: choose among KTEPS, KTEPS\*"):
-        papers.table(KTEPS, "5", "FDU", ["FedAvg"])
+        papers.tables(KTEPS, ["5"], "FDU", ["FedAvg"])
+    with pytest.raises(UserError, match="--methods: table 2 and 3 has no FedPro: choose among Indiv"):
+        papers.tables(KTEPS, ["2", "3"], "FDU", ["FedAvg", "FedPro"])
+    with pytest.raises(UserError, match="table 2 has none of FedPer: leave it out"):
+        papers.tables(KTEPS, ["2", "3"], "FDU", ["FedPer"])
+
+
+def test_a_system_may_stand_in_one_of_several_tables_only() -> None:
+    found = papers.tables(KTEPS, ["2", "3"], "FDU", ["FedAvg", "FedPer"])
+    assert {number: list(table.rows) for number, table in found.items()} == {"2": ["FedAvg"], "3": ["FedAvg", "FedPer"]}
 
 
 def test_a_report_has_differences_in_bold_where_noise_does_not_explain_them() -> None:

@@ -15,7 +15,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
-from fedtext.text.tokens import decode, encode, penn_tokens, split_words
+from fedtext.text.tokens import Unlabeled, decode, encode, penn_tokens, split_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
 from tests.data import real_data
@@ -214,22 +214,23 @@ def test_word2vec_on_the_demo_is_reproducible_and_cached(cache: Path, caplog: py
 
 def test_word2vec_cache_tells_all_inputs_apart(cache: Path) -> None:
     pytest.importorskip("gensim")
-    texts = ["a b a b", "b a c c"] * 5
+    texts = [Unlabeled(text) for text in ["a b a b", "b a c c"] * 5]
     for dim, epochs, window, used in ((4, 1, 2, texts), (5, 1, 2, texts), (4, 2, 2, texts), (4, 1, 3, texts)):
         train_vectors(used, dim, epochs, window, cache)
-    train_vectors([*texts, "a"], 4, 1, 2, cache)
-    assert len(list(cache.iterdir())) == 5  # and nothing half written
+    train_vectors([*texts, Unlabeled("a")], 4, 1, 2, cache)
+    train_vectors([*texts, Unlabeled("a", raw=True)], 4, 1, 2, cache)
+    assert len(list(cache.iterdir())) == 6  # and nothing half written
     assert train_vectors(texts, 4, 1, 2, cache).vectors_WD.shape == (3, 4)
-    assert len(list(cache.iterdir())) == 5
+    assert len(list(cache.iterdir())) == 6
 
 
 def test_word2vec_without_enough_text_is_refused(cache: Path) -> None:
     pytest.importorskip("gensim")
     with pytest.raises(UserError, match="cannot be trained on 2 words"):
-        train_vectors(["a b", ""], 4, 1, 2, cache)
+        train_vectors([Unlabeled("a b"), Unlabeled("")], 4, 1, 2, cache)
 
 
 def test_word2vec_without_gensim_says_how_to_install_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(UserError, match=r'pip install -c constraints\.txt "fedtext\[word2vec\]"'):
-        train_vectors(["a a"], 4, 1, 2, cache)
+        train_vectors([Unlabeled("a a")], 4, 1, 2, cache)

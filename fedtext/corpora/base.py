@@ -10,6 +10,7 @@ from pydantic import Field
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
 from fedtext.schema import Strict
+from fedtext.text.tokens import Unlabeled
 
 
 def cache_folder() -> Path:
@@ -59,8 +60,8 @@ class CorpusConfig(Strict, ABC):
         Raises UserError, in one sentence, when the files are not there or cannot be read.
         """
 
-    def read_unlabeled(self, data: Path | None, seed: int) -> list[str]:
-        """The corpus's unlabeled texts, tokenised like its labelled ones; read only where something is trained on them.
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
+        """The corpus's unlabeled texts; read only where something is trained on them.
 
         Raises UserError when the corpus has none or they cannot be read.
         """

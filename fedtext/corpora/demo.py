@@ -22,6 +22,7 @@ from pydantic import Field
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.seeding import generator
+from fedtext.text.tokens import Unlabeled
 
 _TOPIC_SHARE = 0.5  # texts that name one or two topic words
 _FLIP_GROUPS = (
@@ -109,10 +110,10 @@ class DemoCorpus(CorpusConfig):
             clients.append(RawClient(domain.name, train, test))
         return RawCorpus(self.name, 2, clients)
 
-    def read_unlabeled(self, data: Path | None, seed: int) -> list[str]:
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
         """As many texts as there are in train, other ones, of all domains."""
         return [
-            text
+            Unlabeled(text)
             for number in range(self.clients)
             for text in self._draw_split(
                 _domain(number, seed), self.train, generator(seed, "demo unlabeled", client=number)

@@ -12,7 +12,7 @@ from pydantic import Field
 from fedtext.corpora.base import CorpusConfig, cache_folder, find
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
-from fedtext.text.tokens import penn_tokens
+from fedtext.text.tokens import Unlabeled
 
 DOMAINS = (
     *("apparel", "baby", "books", "camera_photo", "dvd", "electronics", "health_personal_care", "imdb"),
@@ -54,15 +54,15 @@ class FDUCorpus(CorpusConfig):
              for name in self._domains(splits)],
         )  # fmt: skip
 
-    def read_unlabeled(self, data: Path | None, seed: int) -> list[str]:
-        """The unlabeled reviews of the clients' domains, segmented and lower-cased like the labelled ones."""
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
+        """The unlabeled reviews of the clients' domains."""
         if self.source is None:
             rows = _read_parquet(_find(_UNLABELED, data), labelled=False)
         else:
             rows = _read_original(self.source, ("unlabel",), self.clients)
         rows = list(rows)
         taken = set(self._domains({row.domain for row in rows}))
-        return [row.text if row.domain in _SEGMENTED else penn_tokens(row.text) for row in rows if row.domain in taken]
+        return [Unlabeled(row.text, row.domain not in _SEGMENTED) for row in rows if row.domain in taken]
 
     def _domains(self, present: Iterable[str]) -> list[str]:
         """The domains to take, in alphabetical order. Raises UserError for one that is not there."""

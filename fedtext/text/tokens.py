@@ -6,6 +6,7 @@ Legend: N texts, T tokens of all texts laid end to end, R rows of a client's own
 import re
 from collections.abc import Iterable, Mapping
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,17 @@ def penn_tokens(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return " ".join(text.split())
+
+
+SEGMENTATION = repr([(rule.pattern, replacement) for rule, replacement in _RULES])  # what penn_tokens does, to compare
+
+
+class Unlabeled(NamedTuple):
+    """A text without a label, as it was found; a ``raw`` one's words do not stand apart yet."""
+
+    text: str
+    raw: bool = False
+
+    def words(self) -> list[str]:
+        """Its words, segmented and lower-cased like those of labelled texts."""
+        return split_words(penn_tokens(self.text) if self.raw else self.text)

@@ -8,6 +8,7 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from fedtext.errors import UserError
 from fedtext.text.embeddings import WordVectors
-from fedtext.text.tokens import split_words
+from fedtext.text.tokens import SEGMENTATION, Unlabeled
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _MIN_COUNT = 2
 _WORDS_PER_SECOND = 150_000  # rough, on one core at 200 dimensions; only for the message
 
 
-def train_vectors(texts: list[str], dim: int, epochs: int, window: int, cache: Path) -> WordVectors:
+def train_vectors(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, cache: Path) -> WordVectors:
     """Vectors (W x dim) of all words that occur at least twice in ``texts``, from the ``cache`` folder where they were
     trained before. One thread, so the numbers are reproducible. Raises UserError without gensim."""
     key = _key(texts, dim, epochs, window)
@@ -34,7 +35,7 @@ def train_vectors(texts: list[str], dim: int, epochs: int, window: int, cache: P
         with np.load(cached, allow_pickle=False) as arrays:
             return WordVectors(arrays["words"].tolist(), arrays["vectors"])
     model_class = _gensim()
-    sentences = [words for text in texts if (words := split_words(text))]
+    sentences = [words for text in texts if (words := text.words())]
     total = sum(map(len, sentences))
     _log.warning(
         "training word vectors (skip-gram, %d dimensions, %d epochs) on %d words of unlabeled text: about %.1f "
@@ -83,11 +84,11 @@ def _version() -> str:
         return "none"
 
 
-def _key(texts: list[str], dim: int, epochs: int, window: int) -> str:
-    """Of everything the vectors depend on."""
-    hasher = hashlib.sha256(f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}".encode())
+def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int) -> str:
+    """Of everything the vectors depend on; raw texts are not segmented for it, which takes longer than all else."""
+    hasher = hashlib.sha256(f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}/{SEGMENTATION}".encode())
     for text in texts:
-        hasher.update(b"\0" + text.encode())
+        hasher.update(b"\0%d" % text.raw + text.text.encode())
     return hasher.hexdigest()[:32]
 
 

@@ -79,21 +79,33 @@ def load(name: str) -> Paper:
     return Paper.model_validate(config.read(path))
 
 
-def table(paper: Paper, number: str, scene: str, systems: Sequence[str]) -> Table:
-    """Table ``number`` as far as it is about ``scene``, and about ``systems`` if any are named."""
+def tables(paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[str]) -> dict[str, Table]:
+    """The tables as far as they are about ``scene``, and about ``systems`` if any are named."""
+    found = {number: _about(paper, number, scene) for number in numbers}
+    known = dict.fromkeys(row.system for table in found.values() for row in table.rows.values())
+    for system in systems:
+        if system not in known:
+            raise UserError(f"--methods: table {' and '.join(found)} has no {system}: choose among {', '.join(known)}")
+    if not systems:
+        return found
+    kept = {number: {name: row for name, row in table.rows.items() if row.system in systems}
+            for number, table in found.items()}  # fmt: skip
+    if empty := [number for number, rows in kept.items() if not rows]:
+        raise UserError(f"--methods: table {empty[0]} has none of {', '.join(systems)}: leave it out")
+    return {number: found[number].model_copy(update={"rows": rows}) for number, rows in kept.items()}
+
+
+def _about(paper: Paper, number: str, scene: str) -> Table:
+    """What table ``number`` says of ``scene``."""
     if number not in paper.tables:
         raise UserError(f"there is no table {number} of results: choose {', '.join(paper.tables)}")
     if scene not in paper.scenes:
         raise UserError(f"--scene: there is no scene {scene}: choose {', '.join(paper.scenes)}")
     found = paper.tables[number]
     rows = {name: row for name, row in found.rows.items() if scene in row.paper}
-    for system in systems:
-        if system not in (known := dict.fromkeys(row.system for row in rows.values())):
-            raise UserError(f"--methods: table {number} has no {system}: choose among {', '.join(known)}")
-    kept = {name: row for name, row in rows.items() if not systems or row.system in systems}
-    if not kept:
+    if not rows:
         raise UserError(f"table {number} has nothing about {scene}: leave it out, or choose another --scene")
-    return found.model_copy(update={"rows": kept})
+    return found.model_copy(update={"rows": rows})
 
 
 NOT_TO_SET = ("name", "seed", "seeds", "space", "baselines")  # the command's own business
