@@ -185,6 +185,7 @@ def transport(megabytes: int = 44, rounds: int = 20) -> list[dict[str, Any]]:
             handle = ray.put(flat)
             for update in ray.get([actor.update.remote(handle) for actor in actors]):
                 assert update[0] == 1
+            del handle, update  # as a round does
             walls.append(1000 * (time.perf_counter() - start) / count)
         rows.append({"actors": count, "MB": megabytes, "round trip ms per actor": spread(walls[3:])})
         for actor in actors:

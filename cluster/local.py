@@ -254,8 +254,8 @@ class LocalCluster:
         argv += [f"--object-store-memory={self.object_store_mb * 10**6}"]
         log = self._place / f"start-{index}.log"
         with log.open("w") as output:
-            # The node must not take itself for one that is attached already.
-            env = {"RAY_ADDRESS": "", "RAY_API_SERVER_ADDRESS": ""}
+            # The node must not take itself for one that is attached already. The last as in actors/cluster.py.
+            env = {"RAY_ADDRESS": "", "RAY_API_SERVER_ADDRESS": "", "RAY_free_objects_period_milliseconds": "0"}
             starting = self.popen(argv, index, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         return index, starting, log
 

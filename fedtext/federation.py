@@ -88,6 +88,7 @@ class Federation:
             traffic = Traffic()
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
             self.flat = self._aggregate(updates, round_)
+            del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             trained = time.perf_counter() - start
             scores = self._evaluate(handle, round_)

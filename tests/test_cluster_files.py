@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from actors.cluster import FREEING
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM = REPOSITORY / "cluster"
 RAY_VERSION = re.search(r"^ray==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
@@ -83,3 +85,10 @@ def test_every_image_has_the_version_of_ray_that_was_tested() -> None:
 def test_the_image_holds_every_room_that_a_command_needs() -> None:
     copied = set(re.findall(r"^COPY \S+ (\w+) \1$", text("Dockerfile"), re.MULTILINE))
     assert copied == {"fedtext", "platform", "dashboards", "tune_spaces", "actors", "cluster"}
+
+
+def test_ray_frees_at_once_wherever_it_is_started() -> None:
+    ((name, value),) = FREEING.items()
+    for file, starts in (("Dockerfile", 1), ("ray-up/aws.yaml", 2), ("ray-up/onprem.yaml", 2)):
+        assert text(file).count(f"{name}={value}") == starts
+    assert f'"{name}": "{value}"' in text("local.py")
