@@ -65,26 +65,37 @@ def differs(cell: Cell, noise: float) -> bool:
 
 
 def order(made: Reproduction, column: str) -> list[str]:
-    """In which pairs of rows ours stand the other way round than the paper's, and whether that is more than chance."""
+    """Which pairs of rows ours have the other way round than the paper's, by whether that is more than chance."""
     both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.ours is not None]
-    turned = []
+    if len(both) < 2:
+        return []
+    kinds: dict[str, list[str]] = {
+        (beyond := "More than chance in the paper and here"): [],
+        (close := f"More than chance here, and within the paper's own {made.noise:g} points"): [],
+        (chance := "Within two standard errors here, or of a single seed"): [],
+    }
     for better, worse in permutations(both, 2):
         assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
         theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
         if theirs > 0 > ours:
-            error = (_variance(better.ours) + _variance(worse.ours)) ** 0.5
-            verdict = f"{-ours / error:.1f} standard errors" if error else "no standard error: one seed"
-            turned.append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}, {verdict})")
-    if len(both) < 2:
-        return []
+            error = _error(better.ours, worse.ours)
+            kind = chance if error is None or -ours <= 2 * error else beyond if theirs > made.noise else close
+            spread = "" if error is None else f" ± {error:.1f}"
+            kinds[kind].append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}{spread})")
+    turned, pairs = sum(map(len, kinds.values())), len(both) * (len(both) - 1) // 2
     if not turned:
         return [f"{column}: all {len(both)} rows stand in the paper's order."]
-    return [f"{column}: in the other order than in the paper are {'; '.join(turned)}."]
+    first = (
+        f"{column}: {turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)."
+    )
+    return [first, *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
 
 
-def _variance(value: Spread) -> float:
-    """Of a mean over seeds."""
-    return (value.deviation or 0.0) ** 2 / value.count
+def _error(one: Spread, other: Spread) -> float | None:
+    """The standard error of the difference of two means over seeds; None where there is but one seed."""
+    if one.deviation is None or other.deviation is None:
+        return None
+    return float((one.deviation**2 / one.count + other.deviation**2 / other.count) ** 0.5)
 
 
 def markdown(made: Reproduction) -> str:
@@ -96,7 +107,7 @@ def markdown(made: Reproduction) -> str:
         "",
         "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
         f"noise ({made.noise:g} points) and two standard errors of our mean.",
-        *(f"\n{sentence}" for column in columns for sentence in order(made, column)),
+        *("\n" + "\n".join(lines) for column in columns if (lines := order(made, column))),
     ]
     if made.clients:
         names = list(dict.fromkeys(cell.column for cell in made.clients))

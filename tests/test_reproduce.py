@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,8 +98,22 @@ def test_a_report_has_differences_in_bold_where_noise_does_not_explain_them() ->
     assert "| dvd | 80.0 / 81.0 ± 0.1 |" in text
     # 84.0 - 86.2 = -2.2, and the variance of the means 0.4^2 / 4 + 0.6^2 / 4 = 0.13
     assert order(made, "Ag") == [
-        "Ag: in the other order than in the paper are A - B (+1.0, here -2.2, 6.1 standard errors)."
+        "Ag: 1 of 1 pairs of rows stand in the other order than in the paper (± standard error).",
+        "- More than chance here, and within the paper's own 1.5 points: A - B (+1.0, here -2.2 ± 0.4).",
     ]
+    cells = [
+        Cell("A", "Ag", 85.0, Spread(84.0, 0.4, 4)),
+        Cell("B", "Ag", 83.0, Spread(86.2, 0.6, 4)),
+        Cell("C", "Ag", 82.0, Spread(85.0, None, 1)),
+        Cell("D", "Ag", 81.0, Spread(84.1, 0.4, 4)),
+    ]
+    assert order(replace(made, cells=cells), "Ag") == [
+        "Ag: 3 of 6 pairs of rows stand in the other order than in the paper (± standard error).",
+        "- More than chance in the paper and here: A - B (+2.0, here -2.2 ± 0.4).",
+        "- Within two standard errors here, or of a single seed: A - C (+3.0, here -1.0); "
+        "A - D (+4.0, here -0.1 ± 0.3).",
+    ]
+    assert order(replace(made, cells=[cells[0], cells[0]]), "Ag") == ["Ag: all 2 rows stand in the paper's order."]
     lines = list(csv.DictReader(io.StringIO(table_csv(made))))
     assert list(lines[0].values()) == ["mean", "A", "Ag", "85.0", "84.0", "0.4", "4", "Said."]
     assert len(lines) == 5
