@@ -2,6 +2,8 @@
 
 import csv
 import io
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -14,19 +16,25 @@ from dashboards.trial import Outcome
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure, in percent; ``ours`` is None where nothing was run or nothing is read."""
+    """One figure, in percent, and ``seeds``: ours seed by seed, none where nothing was run or nothing is read."""
 
     row: str
     column: str
     paper: float | None
-    ours: Spread | None
+    seeds: Sequence[float]
+
+    @property
+    def ours(self) -> Spread | None:
+        return Spread.of(self.seeds) if self.seeds else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Mean seconds and bytes of a round, over rounds and seeds."""
+    """Means over the rounds of all seeds: wall seconds of training, CPU seconds of all clients' turns together, None if
+    some round does not say, and bytes per client."""
 
     seconds: float
+    cpu_seconds: float | None
     bytes_per_client: float
 
 
@@ -43,17 +51,15 @@ class Reproduction:
     about: Sequence[str]
 
 
-def percent(values: Sequence[float]) -> Spread | None:
-    return Spread.of([100 * value for value in values]) if values else None
-
-
 def cost(outcomes: Sequence[Outcome]) -> Cost | None:
     """What a round took; None if there was none."""
     metrics = [row["metrics"] for outcome in outcomes for row in outcome.rows]
     if not metrics:
         return None
-    sent = [values.get("bytes_per_client", 0.0) for values in metrics]
-    return Cost(sum(values["train_seconds"] for values in metrics) / len(metrics), sum(sent) / len(sent))
+    sent = statistics.fmean(values.get("bytes_per_client", 0.0) for values in metrics)
+    cpu = [values["train_cpu_seconds"] for values in metrics if "train_cpu_seconds" in values]
+    whole = statistics.fmean(cpu) if len(cpu) == len(metrics) else None
+    return Cost(statistics.fmean(values["train_seconds"] for values in metrics), whole, sent)
 
 
 def differs(cell: Cell, noise: float) -> bool:
@@ -78,7 +84,7 @@ def order(made: Reproduction, column: str) -> list[str]:
         assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
         theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
         if theirs > 0 > ours:
-            error = _error(better.ours, worse.ours)
+            error = _error(better.seeds, worse.seeds)
             kind = chance if error is None or -ours <= 2 * error else beyond if theirs > made.noise else close
             spread = "" if error is None else f" ± {error:.1f}"
             kinds[kind].append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}{spread})")
@@ -91,22 +97,23 @@ def order(made: Reproduction, column: str) -> list[str]:
     return [first, *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
 
 
-def _error(one: Spread, other: Spread) -> float | None:
-    """The standard error of the difference of two means over seeds; None where there is but one seed."""
-    if one.deviation is None or other.deviation is None:
-        return None
-    return float((one.deviation**2 / one.count + other.deviation**2 / other.count) ** 0.5)
+def _error(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """The standard error of the mean difference, seed by seed: with a seed come the texts that are used and where
+    training starts, for both. None where there is but one seed."""
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    return statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
 
 
 def markdown(made: Reproduction) -> str:
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
     heads = [f"{column}: paper | ours | difference" for column in columns]
-    lines += _table(["", *heads, "s / round", "times FedAvg", "MB / client and round"], [*_rows(made, columns)])
+    lines += _table(["", *heads, "s / round", "CPU s", *_beside(made), "MB / client"], [*_rows(made, columns)])
     lines += [
         "",
         "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
-        f"noise ({made.noise:g} points) and two standard errors of our mean.",
+        f"noise ({made.noise:g} points) and two standard errors of our mean. s / round: wall time of training, with "
+        "whatever else the machine did; CPU s: of all clients' turns in a round, together.",
         *("\n" + "\n".join(lines) for column in columns if (lines := order(made, column))),
     ]
     if made.clients:
@@ -116,8 +123,16 @@ def markdown(made: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
+REFERENCE = "FedAvg"
+
+
+def _beside(made: Reproduction) -> list[str]:
+    """The head of the column that compares costs, where there is anything to compare with."""
+    return [f"times {REFERENCE}"] if REFERENCE in made.costs and made.costs[REFERENCE].cpu_seconds else []
+
+
 def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    found, reference = {(cell.row, cell.column): cell for cell in made.cells}, made.costs.get("FedAvg")
+    found, reference = {(cell.row, cell.column): cell for cell in made.cells}, made.costs.get(REFERENCE)
     rows = []
     for row in dict.fromkeys(cell.row for cell in made.cells):
         texts = [row]
@@ -127,9 +142,13 @@ def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
             bold = f"**{difference}**" if differs(cell, made.noise) else difference
             texts.append(f"{_number(cell.paper)} | {_spread(cell.ours)} | {bold}")
         spent = made.costs.get(row)
-        texts.append(f"{spent.seconds:.1f}" if spent else "")
-        texts.append(f"{spent.seconds / reference.seconds:.2f}" if spent and reference else "")
-        texts.append(f"{spent.bytes_per_client / 1e6:.1f}" if spent else "")
+        cpu = spent.cpu_seconds if spent else None
+        texts += [_number(spent.seconds if spent else None), _number(cpu)]
+        if _beside(made):
+            assert reference is not None
+            assert reference.cpu_seconds is not None
+            texts.append("" if cpu is None else f"{cpu / reference.cpu_seconds:.2f}")
+        texts.append(_number(spent.bytes_per_client / 1e6 if spent else None))
         rows.append(texts)
     return rows
 

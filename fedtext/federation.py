@@ -27,7 +27,7 @@ from fedtext.training.choice import stack_size
 
 # What a run computes depends on these parts of an experiment and on no others.
 SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}
-NOT_AVERAGED = {"samples", "seconds"}  # of what clients say of their turns
+NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their turns
 
 
 def fingerprint(experiment: Experiment, digest: str, clients: int) -> str:
@@ -45,6 +45,7 @@ class Traffic:
 
     samples: float = 0.0
     bytes_up: int = 0
+    cpu_seconds: float = 0.0
     errors: dict[int, str] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -125,6 +126,7 @@ class Federation:
             samples = reply.metrics["samples"]
             traffic.samples += samples
             traffic.bytes_up += reply.bytes_up
+            traffic.cpu_seconds += reply.metrics["cpu_seconds"]
             for name, value in reply.metrics.items():
                 if name not in NOT_AVERAGED:
                     traffic.sums[name] += samples * value
@@ -173,6 +175,7 @@ class Federation:
         if self.experiment.method.pooled:  # the one trainee stands beside the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
+        metrics["train_cpu_seconds"] = traffic.cpu_seconds
         if trained:
             metrics["bytes_per_client"] = (up + down) / trained
         if traffic.errors:

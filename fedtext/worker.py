@@ -118,7 +118,7 @@ class Worker:
             return [(Reply(client, error=fault), {}) for client in members], fault
 
     def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Turn]:
-        start, config, seed = time.perf_counter(), self.experiment.training, self.experiment.seed
+        start, config, seed = _clocks(), self.experiment.training, self.experiment.seed
         members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
         stack = self._stack(flat, members)
         optimizer = self.room.optimizer(stack, config.optimizer.lr)
@@ -132,19 +132,20 @@ class Worker:
         problem = Problem(self.method, self.network, self._received(flat, members))
         with torch_scope(seed, "training", round_, min(members)):
             outcomes = train(problem, self.training, optimizer, work)
-        seconds = (time.perf_counter() - start) / len(members)
+        shared = [spent / len(members) for spent in _since(start)]
         turns: dict[int, Turn] = {}
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
             fault = _fault(outcome, stack.flat_CP[place], stack.tables(stack.table_ND)[place])
             if fault:
                 turns[client] = Reply(client, error=fault), {}
                 continue
-            start, data, parameters = time.perf_counter(), self.clients[client], stack.tensors(place)
+            start, data, parameters = _clocks(), self.clients[client], stack.tensors(place)
             payload, said = self.uplink.payload(flat, parameters, round_, data)
             self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= said
-            metrics |= {"samples": len(data.train), "seconds": seconds + time.perf_counter() - start}
+            seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
+            metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
             reply = Reply(client, payload, payload.nbytes, metrics)
             turns[client] = reply, self._kept(parameters, optimizer, place)
         return [turns[client] for client in sorted(members)]
@@ -276,6 +277,15 @@ class Worker:
             self.private.pop(client, None)
         self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
         return states
+
+
+def _clocks() -> tuple[float, float]:
+    """Wall and CPU seconds of this thread, which does all of a turn's work."""
+    return time.perf_counter(), time.thread_time()
+
+
+def _since(start: tuple[float, float]) -> list[float]:
+    return [now - then for now, then in zip(_clocks(), start, strict=True)]
 
 
 def _fault(outcome: Outcome, *parameters: Tensor) -> str:

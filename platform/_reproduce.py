@@ -11,7 +11,7 @@ from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from platform._job import key
 from platform._launch import announce, opened, planned
 
-from dashboards.reproduction import Cell, Reproduction, cost, markdown, percent, picture, table_csv
+from dashboards.reproduction import Cell, Reproduction, cost, markdown, picture, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
 from fedtext.checkpoint import recorded
@@ -31,7 +31,9 @@ def reproduce(words: argparse.Namespace) -> int:
     paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
     scene = words.scene or next(iter(paper.scenes))
     tables = papers.tables(paper, words.tables, scene, words.methods)
-    made = {n: dict(papers.cases(paper, t.rows, scene, scale, words.seeds, changes)) for n, t in tables.items()}
+    made = {n: dict(papers.cases(paper, t, scene, scale, words.seeds, changes)) for n, t in tables.items()}
+    for number, rows in made.items():
+        _readable(number, tables[number], rows)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
     content = config.override(scale.applied(paper.scenes[scene]), changes | {"name": name})
@@ -58,7 +60,7 @@ def reproduce(words: argparse.Namespace) -> int:
         from platform._trials import train  # as in _launch
 
         tracker, outcomes = train(job, recorder)
-    failed = [f"{case}: {outcomes[case].error}" for case in cases if case in outcomes and outcomes[case].error]
+    failed = [f"{case}: {one.error}" for case, one in outcomes.items() if case in cases and one.status != "finished"]
     if failed or any(case not in outcomes for case in cases):
         left = sum(case not in outcomes for case in cases)
         print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
@@ -69,14 +71,21 @@ def reproduce(words: argparse.Namespace) -> int:
             f"Mean and spread over {words.seeds} seed(s). Read after the last round; nothing was chosen by it.",
             *paper.departures.get(scene, ()),
             *table.departures,
-            f"s / round is the wall time of training, {min(plan.trials for plan in job.plans.values())} trial(s) at a "
-            "time.",
         ]
         result = _result(paper, number, table, scene, made[number], outcomes, about)
         files = _write(result, out / f"{words.paper}-{scene}-table{number}{_mark(scale, words.methods, words.set)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
+
+
+def _readable(number: str, table: Table, rows: Rows) -> None:
+    """Raises UserError if a changed experiment would not give what the table reads."""
+    for name, (case, *_) in rows.items():
+        personalize = case.experiment.evaluation.personalize
+        given = {"Ag", *(personalize.readings() if personalize else ())}
+        if missing := sorted(set(table.read.values()) - given):
+            raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -128,7 +137,7 @@ def _result(
     for row, ended in found.items():
         last = [last_values(outcome.rows) for outcome in ended]
         for column, metric in table.read.items():
-            ours = percent([values[metric] for values in last if metric in values])
+            ours = [100 * values[metric] for values in last]
             cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours))
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     title = f"{paper.title}: table {number}, {table.title}, {scene}"
@@ -142,7 +151,8 @@ def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> li
     for client, figures in theirs.items():
         for row, ended in found.items():
             values = [_client(outcome, client, metric) for outcome in ended]
-            cells.append(Cell(client, row, figures.get(row), percent([value for value in values if value is not None])))
+            ours = [100 * value for value in values if value is not None]
+            cells.append(Cell(client, row, figures.get(row), ours))
     return cells
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.groups import Spread
-from dashboards.reproduction import Cell, Cost, Reproduction, cost, differs, markdown, order, percent, table_csv
+from dashboards.reproduction import Cell, Cost, Reproduction, cost, differs, markdown, order, table_csv
 from dashboards.trial import Outcome
 from fedtext.errors import UserError
 from tests.commands import command
@@ -25,7 +24,7 @@ PRINTED = [(number, scene) for number in KTEPS.tables for scene in KTEPS.scenes 
 @pytest.mark.parametrize(("number", "scene"), PRINTED)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     found = papers.tables(KTEPS, [number], scene, ())[number]
-    for name, cases in papers.cases(KTEPS, found.rows, scene, Scale(), 2, {}):
+    for name, cases in papers.cases(KTEPS, found, scene, Scale(), 2, {}):
         assert [case.experiment.seed for case in cases] == [0, 1]
         assert set(found.rows[name].paper[scene]) <= set(found.read)
         rounds = {"FDU": 50, "IYY": 20}[scene]
@@ -36,20 +35,32 @@ def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> No
 
 def test_a_figure_that_stands_in_several_tables_is_run_once() -> None:
     made = {
-        n: dict(papers.cases(KTEPS, KTEPS.tables[n].rows, "FDU", Scale(), 1, {})) for n in ("2", "3", "4", "5", "7")
+        n: dict(papers.cases(KTEPS, KTEPS.tables[n], "FDU", Scale(), 1, {})) for n in ("2", "3", "4", "5", "6", "7")
     }
-    kteps = {made["2"]["KTEPS"][0].id, made["3"]["KTEPS"][0].id, made["5"]["KTEPS"][0].id}
+    kteps = {made["2"]["KTEPS"][0].id, made["3"]["KTEPS"][0].id}
     assert kteps == {made["4"]["lambda1=0.01 lambda2=0.01"][0].id}
+    assert made["5"]["KTEPS"][0].id == made["6"]["KTEPS"][0].id
     assert made["2"]["KTEPS*"][0].id == made["7"]["d1=2 d2=150"][0].id
-    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 12 + 8 + 7
+    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 13 + 8 + 7 + 2
+
+
+def test_what_makes_a_row_is_not_to_be_set() -> None:
+    table = KTEPS.tables["4"]
+    with pytest.raises(UserError, match=r"method\.lambda1 is not to be set for KTEPS, whose method is what"):
+        dict(papers.cases(KTEPS, table, "FDU", Scale(), 1, {"method.lambda1": 0.05}))
+    with pytest.raises(UserError, match=r"evaluation\.personalize is not to be set for KTEPS, whose evaluation\.pers"):
+        dict(papers.cases(KTEPS, KTEPS.tables["5"], "FDU", Scale(), 1, {"evaluation.personalize": None}))
+    dict(papers.cases(KTEPS, table, "FDU", Scale(), 1, {"evaluation.personalize.every": 25, "model.hidden": 8}))
 
 
 def test_a_scale_shortens_rounds_and_texts_and_nothing_else() -> None:
-    row = {"KTEPS": KTEPS.tables["2"].rows["KTEPS"]}
+    row = papers.tables(KTEPS, ["2"], "FDU", ["KTEPS"])["2"]
     ((_, (whole,)),) = papers.cases(KTEPS, row, "FDU", Scale(), 1, {})
     ((_, (short,)),) = papers.cases(KTEPS, row, "FDU", Scale(0.1), 1, {})
     assert (short.experiment.training.rounds, short.experiment.corpus.share) == (5, 0.1)
     assert short.id != whole.id
+    ((_, (both,)),) = papers.cases(KTEPS, row, "FDU", Scale(0.1), 1, {"training.rounds": 20, "corpus.share": 0.5})
+    assert (both.experiment.training.rounds, both.experiment.corpus.share) == (2, 0.05)
     restored = short.experiment.model_copy(
         update={
             "training": short.experiment.training.model_copy(update={"rounds": 50}),
@@ -66,8 +77,9 @@ def test_what_is_not_there_is_said() -> None:
         papers.tables(KTEPS, ["2", "1"], "FDU", ())
     with pytest.raises(UserError, match="table 8 has nothing about IYY"):
         papers.tables(KTEPS, ["8"], "IYY", ())
-    with pytest.raises(UserError, match="--set: seeds is not to be set here"):
-        papers.changes(["training.rounds=3", "seeds=4"])
+    for word in ("seeds=4", "tune.scheduler=asha"):
+        with pytest.raises(UserError, match=r"--set: (seeds|tune\.scheduler) is not to be set here"):
+            papers.changes(["training.rounds=3", word])
     with pytest.raises(UserError, match=r"--methods: table 5 has no FedAvg: choose among KTEPS, KTEPS\*"):
         papers.tables(KTEPS, ["5"], "FDU", ["FedAvg"])
     with pytest.raises(UserError, match="--methods: table 2 and 3 has no FedPro: choose among Indiv"):
@@ -83,56 +95,70 @@ def test_a_system_may_stand_in_one_of_several_tables_only() -> None:
 
 def test_a_report_has_differences_in_bold_where_noise_does_not_explain_them() -> None:
     cells = [
-        Cell("A", "Ag", 85.0, Spread(84.0, 0.4, 4)),
-        Cell("B", "Ag", 84.0, Spread(86.2, 0.6, 4)),  # 1.5 + 2 * 0.6 / 2 = 2.1
-        Cell("C", "Ag", None, Spread(50.0, None, 1)),
-        Cell("D", "Ag", 83.0, None),
+        Cell("A", "Ag", 85.0, [83.6, 84.0, 84.4]),
+        Cell("B", "Ag", 84.0, [85.6, 86.2, 86.8]),  # 1.5 + 2 * 0.6 / sqrt(3) = 2.19 from the paper's, and not more
+        Cell("C", "Ag", None, [50.0]),
+        Cell("D", "Ag", 83.0, []),
     ]
     assert [differs(cell, 1.5) for cell in cells] == [False, True, False, False]
-    made = Reproduction(
-        "T", 1.5, cells, [Cell("dvd", "A", 80.0, Spread(81.0, 0.1, 4))], {"A": Cost(2.0, 5e6)}, ["Said."]
-    )
+    assert not differs(cells[1], 1.51)
+    made = Reproduction("T", 1.5, cells, [Cell("dvd", "A", 80.0, [80.9, 81.1])], {"A": Cost(2.0, 3.0, 5e6)}, ["Said."])
     text = markdown(made)
-    assert "| A | 85.0 | 84.0 ± 0.4 | -1.0 | 2.0 |  | 5.0 |" in text
+    assert "| A | 85.0 | 84.0 ± 0.4 | -1.0 | 2.0 | 3.0 | 5.0 |" in text
     assert "| B | 84.0 | 86.2 ± 0.6 | **+2.2** |" in text
     assert "| dvd | 80.0 / 81.0 ± 0.1 |" in text
-    # 84.0 - 86.2 = -2.2, and the variance of the means 0.4^2 / 4 + 0.6^2 / 4 = 0.13
-    assert order(made, "Ag") == [
-        "Ag: 1 of 1 pairs of rows stand in the other order than in the paper (± standard error).",
-        "- More than chance here, and within the paper's own 1.5 points: A - B (+1.0, here -2.2 ± 0.4).",
-    ]
-    cells = [
-        Cell("A", "Ag", 85.0, Spread(84.0, 0.4, 4)),
-        Cell("B", "Ag", 83.0, Spread(86.2, 0.6, 4)),
-        Cell("C", "Ag", 82.0, Spread(85.0, None, 1)),
-        Cell("D", "Ag", 81.0, Spread(84.1, 0.4, 4)),
-    ]
-    assert order(replace(made, cells=cells), "Ag") == [
-        "Ag: 3 of 6 pairs of rows stand in the other order than in the paper (± standard error).",
-        "- More than chance in the paper and here: A - B (+2.0, here -2.2 ± 0.4).",
-        "- Within two standard errors here, or of a single seed: A - C (+3.0, here -1.0); "
-        "A - D (+4.0, here -0.1 ± 0.3).",
-    ]
-    assert order(replace(made, cells=[cells[0], cells[0]]), "Ag") == ["Ag: all 2 rows stand in the paper's order."]
+    assert "times FedAvg" not in text
     lines = list(csv.DictReader(io.StringIO(table_csv(made))))
-    assert list(lines[0].values()) == ["mean", "A", "Ag", "85.0", "84.0", "0.4", "4", "Said."]
+    assert float(lines[0].pop("deviation")) == pytest.approx(0.4)
+    assert list(lines[0].values()) == ["mean", "A", "Ag", "85.0", "84.0", "3", "Said."]
     assert len(lines) == 5
 
 
-def test_costs_and_percentages_are_means() -> None:
-    outcome = Outcome(
-        "finished", tuple(row | {"metrics": row["metrics"] | {"train_seconds": 2.0 * row["round"]}} for row in rows(3))
-    )
-    assert cost([outcome]) == Cost(4.0, 0.0)
+def test_costs_stand_beside_those_of_fedavg() -> None:
+    cells = [Cell("FedAvg", "Ag", 85.0, [84.0]), Cell("KTEPS", "Ag", 85.0, [84.0]), Cell("New", "Ag", None, [84.0])]
+    costs = {"FedAvg": Cost(9.0, 4.0, 1e6), "KTEPS": Cost(1.0, 6.0, 2e6), "New": Cost(1.0, None, 2e6)}
+    text = markdown(Reproduction("T", 1.5, cells, [], costs, ["Said."]))
+    assert "| s / round | CPU s | times FedAvg | MB / client |" in text
+    assert "| KTEPS | 85.0 | 84.0 | -1.0 | 1.0 | 6.0 | 1.50 | 2.0 |" in text
+    assert "| New |  | 84.0 |  | 1.0 |  |  | 2.0 |" in text
+
+
+def test_turned_pairs_are_told_from_chance_seed_by_seed() -> None:
+    cells = [
+        Cell("A", "Ag", 85.0, [80.0, 84.0, 88.0]),
+        Cell("B", "Ag", 83.0, [82.0, 86.1, 90.2]),  # always about two points above A, however far the seeds lie apart
+        Cell("C", "Ag", 84.0, [82.0, 86.1, 90.2]),
+        Cell("D", "Ag", 81.0, [87.0, 84.0, 84.0]),
+    ]
+    made = Reproduction("T", 1.5, cells, [], {}, ["Said."])
+    # B - A = 2.0, 2.1, 2.2 and D - A = 7, 0, -4, whose deviation is 5.6
+    assert order(made, "Ag") == [
+        "Ag: 3 of 6 pairs of rows stand in the other order than in the paper (± standard error).",
+        "- More than chance in the paper and here: A - B (+2.0, here -2.1 ± 0.1).",
+        "- More than chance here, and within the paper's own 1.5 points: A - C (+1.0, here -2.1 ± 0.1).",
+        "- Within two standard errors here, or of a single seed: A - D (+4.0, here -1.0 ± 3.2).",
+    ]
+    single = replace(made, cells=[Cell("A", "Ag", 85.0, [84.0]), Cell("B", "Ag", 83.0, [86.0])])
+    assert order(single, "Ag")[1] == "- Within two standard errors here, or of a single seed: A - B (+2.0, here -2.0)."
+    assert order(replace(made, cells=[cells[1], cells[1]]), "Ag") == ["Ag: all 2 rows stand in the paper's order."]
+
+
+def test_costs_are_means_over_rounds() -> None:
+    made = rows(3)
+    for row in made:
+        row["metrics"] |= {"train_seconds": 2.0 * row["round"]}
+    outcome = Outcome("finished", tuple(made))
+    assert cost([outcome]) == Cost(4.0, None, 0.0)
+    for row in made:
+        row["metrics"] |= {"train_cpu_seconds": 1.0 * row["round"], "bytes_per_client": 6.0}
+    assert cost([outcome, outcome]) == Cost(4.0, 2.0, 6.0)
     assert cost([]) is None
-    assert percent([0.5, 0.7]) == Spread(pytest.approx(60.0), pytest.approx(14.1421, abs=1e-3), 2)
-    assert percent([]) is None
 
 
 @pytest.mark.ray
 def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     tiny = [
-        "corpus={name: demo, clients: 3, train: 12, test: 10}",
+        "corpus={name: demo, clients: 3, train: 100, test: 10}",
         "model={embedding: {dim: 4}, hidden: 4, head: {hidden: 4}}",
         "training.stack=1",
         "evaluation.personalize.steps=2",

@@ -29,12 +29,14 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """``read`` names the metric in each column; ``clients`` the paper's figure of each client and row, by scene;
-    ``departures`` are sentences about what is done otherwise than in the paper."""
+    """``read`` names the metric in each column; ``set`` are changes to all its systems; ``clients`` are the paper's
+    figures of each client and row, by scene; ``departures`` are sentences about what is done otherwise than in the
+    paper."""
 
     title: str
     departures: tuple[str, ...] = ()
     read: dict[str, str]
+    set: dict[str, Any] = Field(default_factory=dict)
     rows: dict[str, Row]
     clients: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
 
@@ -61,13 +63,14 @@ class Scale:
     def sentence(self) -> str:
         if self.share == 1:
             return "As many rounds and texts as in the paper."
-        return f"SCALED DOWN: {self.share:g} of the paper's rounds, and {self.share:g} of each client's train texts."
+        return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
     def applied(self, content: config.Content) -> config.Content:
         if self.share == 1:
             return content
         rounds = max(1, round(self.share * content["training"]["rounds"]))
-        return config.override(content, {"training.rounds": rounds, "corpus.share": self.share})
+        share = self.share * content["corpus"].get("share", 1.0)
+        return config.override(content, {"training.rounds": rounds, "corpus.share": share})
 
 
 def load(name: str) -> Paper:
@@ -108,31 +111,42 @@ def _about(paper: Paper, number: str, scene: str) -> Table:
     return found.model_copy(update={"rows": rows})
 
 
-NOT_TO_SET = ("name", "seed", "seeds", "space", "baselines")  # the command's own business
+NOT_TO_SET = {"name", "seed", "seeds", "space", "baselines", "tune"}  # the command's own business
 
 
 def changes(words: Sequence[str]) -> dict[str, Any]:
     """``key=value`` words for every experiment. Raises UserError for what the command decides itself."""
     found = dict(config.parse_override(word) for word in words)
     for key in found:
-        if key in NOT_TO_SET:
+        if key.partition(".")[0] in NOT_TO_SET:
             raise UserError(f"--set: {key} is not to be set here: --seeds and the tables decide what is run")
     return found
 
 
-def content(paper: Paper, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]) -> config.Content:
-    """The experiment behind a row, to be validated."""
-    own = paper.systems[row.system] | row.set | dict(overrides)
-    return config.override(scale.applied(paper.scenes[scene]), own)
+def content(
+    paper: Paper, table: Table, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]
+) -> config.Content:
+    """The experiment behind a row, to be validated. Raises UserError for an override of what makes the row."""
+    own = paper.systems[row.system] | table.set | row.set
+    for key in overrides:
+        if taken := next((name for name in own if _overlap(key, name)), None):
+            raise UserError(f"--set: {key} is not to be set for {row.system}, whose {taken} is what the row is about")
+    return scale.applied(config.override(paper.scenes[scene], own | dict(overrides)))
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one key is the other, or lies within it."""
+    shorter, longer = sorted((f"{one}.", f"{other}."), key=len)
+    return longer.startswith(shorter)
 
 
 def cases(
-    paper: Paper, rows: Mapping[str, Row], scene: str, scale: Scale, seeds: int, overrides: Mapping[str, Any]
+    paper: Paper, table: Table, scene: str, scale: Scale, seeds: int, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[Case]]]:
     """Each row's name with its cases, one for each seed. Rows of one experiment have the same cases, in whichever table
     they stand."""
-    for name, row in rows.items():
-        experiment = config.validate(content(paper, row, scene, scale, overrides), f"row {name}")
+    for name, row in table.rows.items():
+        experiment = config.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
         group = f"{experiment.method.name}-{_digest(experiment)}"
         seeded = [experiment.model_copy(update={"seed": experiment.seed + n}) for n in range(seeds)]
         label = row.system + "".join(f" {key.rpartition('.')[2]}={value}" for key, value in row.set.items())
