@@ -59,7 +59,7 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
     """The rows of the rounds that are left, from actors that live as long as this iteration."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
-    name = fingerprint(experiment, shipment.header.digest, len(shipment.infos))
+    name = fingerprint(experiment, shipment.header.content, len(shipment.infos))
     checkpoints = Checkpoints(assignment.folder / "checkpoint", name)
     fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
     try:

@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     shared, private = initial(experiment, corpus)
     fleet = LocalFleet(experiment, corpus, private, arguments.device)
     print(f"{engine_reason(experiment)}; {stack_size(experiment, len(fleet.clients))[1]}")
-    name = fingerprint(experiment, corpus.digest, len(fleet.clients))
+    name = fingerprint(experiment, corpus.content, len(fleet.clients))
     checkpoints = Checkpoints(arguments.out, name) if arguments.out else None
     federation = Federation(experiment, shared, fleet, checkpoints)
     for row in federation.run():

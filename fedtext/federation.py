@@ -30,13 +30,12 @@ SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "p
 NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their turns
 
 
-def fingerprint(experiment: Experiment, digest: str, clients: int) -> str:
-    """Names what is computed by so many clients on the corpus with this digest: equal for two runs that must give equal
+def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
+    """Names what is computed by so many clients on a corpus of this content: equal for two runs that must give equal
     numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
-    content = json.dumps([parts, digest], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass

@@ -115,7 +115,7 @@ def _check(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpu
     """Raises UserError if a trial that is there was made from other data: its figures would stand in the table."""
     for case in cases:
         corpus = corpora[key(case.experiment)]
-        expected = fingerprint(case.experiment, corpus.digest, len(participants(case.experiment, corpus)))
+        expected = fingerprint(case.experiment, corpus.content, len(participants(case.experiment, corpus)))
         if recorded(folder.case(case.id) / "checkpoint") not in (None, expected):
             raise UserError(
                 f"{folder.case(case.id)} was made from other data or by another version of this code: remove it, and "

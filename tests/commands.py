@@ -69,7 +69,7 @@ def undisturbed(experiment: dict[str, Any], folder: Path) -> dict[str, bytes]:
     made = config.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
     corpus = prepare(made.corpus, made.model.embedding, made.seed, None)
     shared, private = initial(made, corpus)
-    name = fingerprint(made, corpus.digest, len(participants(made, corpus)))
+    name = fingerprint(made, corpus.content, len(participants(made, corpus)))
     checkpoints = Checkpoints(folder / "local" / "checkpoint", name)
     list(Federation(made, shared, LocalFleet(made, corpus, private), checkpoints).run())
     return states(folder)["local"]

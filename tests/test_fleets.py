@@ -105,7 +105,7 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer
     whole = Federation(experiment, shared, local(experiment, FEW), None)
     rows = list(whole.run())
 
-    checkpoints = Checkpoints(tmp_path, fingerprint(experiment, FEW.digest, len(FEW.clients)))
+    checkpoints = Checkpoints(tmp_path, fingerprint(experiment, FEW.content, len(FEW.clients)))
     interrupted = Federation(experiment, shared, local(experiment, FEW), checkpoints).run()
     next(interrupted), next(interrupted)
     continued = Federation(experiment, shared, local(experiment, FEW), checkpoints)

@@ -177,7 +177,11 @@ def test_prepare_reports_the_coverage_of_a_file(tmp_path: Path) -> None:
     assert corpus.coverage.vocabulary == 5 / 20
     all_words = [word for c in config.read(None, 0).clients for text in c.train.texts for word in text.split()]
     assert corpus.coverage.tokens == pytest.approx(sum(word in known for word in all_words) / len(all_words))
-    assert corpus.digest == plain.digest
+    assert corpus.digest == plain.digest == plain.content
+    (tmp_path / "v.txt").write_text("".join(f"{word} {i} 2\n" for i, word in enumerate(known)))
+    other = prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, tmp_path)
+    assert other.digest == corpus.digest  # the same texts,
+    assert len({plain.content, corpus.content, other.content}) == 3  # and a run with other vectors is another run
     with pytest.raises(UserError, match=r"no word vectors at v\.txt"):
         prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, None)
 

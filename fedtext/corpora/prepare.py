@@ -36,6 +36,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     index = WordIndex(vocabulary)
     clients = [_encode_client(i, client, index, config.max_length) for i, client in enumerate(used)]
     vectors = _vectors(config, embedding, seed, data, index)
+    table_VD = None if vectors is None else table(vocabulary, vectors, seed)
     return Corpus(
         name=raw.name,
         classes=raw.classes,
@@ -43,7 +44,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         clients=clients,
         report=[describe(*parts) for parts in zip(raw.clients, used, counts, strict=True)],
         digest=_digest(raw.classes, vocabulary, clients),
-        table_VD=None if vectors is None else table(vocabulary, vectors, seed),
+        table_VD=table_VD,
+        table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=None if vectors is None else _coverage(vocabulary, vectors, counts),
     )
 

@@ -103,7 +103,8 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded corpus, ready for any fleet. ``digest`` identifies the exact numbers (for the tracking server)."""
+    """An encoded corpus, ready for any fleet. ``digest`` identifies the exact numbers (for the tracking server),
+    ``table_digest`` those of ``table_VD``."""
 
     name: str
     classes: int
@@ -112,4 +113,10 @@ class Corpus:
     report: list[ClientReport]
     digest: str
     table_VD: NDArray[np.float32] | None  # initial embedding, None: drawn at random with the model
+    table_digest: str = ""
     coverage: Coverage | None = None  # of the vectors that table_VD was made from
+
+    @property
+    def content(self) -> str:
+        """Identifies all that training is given: the texts, and the word vectors it starts from."""
+        return self.digest + self.table_digest

@@ -20,7 +20,10 @@ class Gaussian(Mechanism):
     takes_whole = True
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
-        sigma = np.float32(self.sigma)
-        return {
-            name: tensor + sigma * rng.standard_normal(tensor.shape, dtype=np.float32) for name, tensor in delta.items()
-        }
+        sigma, noisy = np.float32(self.sigma), {}
+        for name, tensor in delta.items():
+            noise = rng.standard_normal(tensor.shape, dtype=np.float32)
+            noise *= sigma
+            noise += tensor
+            noisy[name] = noise
+        return noisy
