@@ -5,11 +5,15 @@
   W3  FedAtt: tied GRU language model, 300 units, vocabulary 10,000, 20 sentences of 35 words; SGD with momentum
   W4  FedeVocab: embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
 
-W1 and W4 run on made-up texts (Zipf's law over the vocabulary, about 120 words, at most 200), or with --data on the
-first clients of FDU-MTL. ``naive`` is what one would write first: a DataLoader, packed nn.GRU or nn.LSTM, the whole
-embedding table with a dense gradient, a default optimizer. ``floor`` is the time of the products alone, each as one
-large product (W1 and W4). CPU ms are per client and batch, of W2 per client: a local epoch and its randomised
-response. Variants take turns of ``--steps`` batches (W2: clients); ratios are paired turn by turn.
+All run on made-up texts (Zipf's law over the vocabulary, about 120 words, at most 200; W3 on sentences of 36), or with
+--data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole IMDB reviews with their words hashed, W3 on
+WikiText-2 or else Penn Treebank.
+
+``naive`` is what one would write first: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
+gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product (W1 and W4). ms
+are per client and batch, of W2 per client: a local epoch and its randomised response; wall ms are medians. Samples are
+texts, of W3 sentences. Variants take turns of ``--steps`` batches (W2: clients); ratios are of CPU time, paired turn by
+turn. Memory is the most that this process held (RSS) with all variants of a workload, and all texts asked for, in it.
 
 With --device cuda, W1 and W4 by every engine and in stacks of up to 64 made-up clients, as wall time; FLOP are those
 of the products that ``floor`` makes.
@@ -18,12 +22,14 @@ of the products that ``floor`` makes.
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from benchmarks.measure import paired, spread, table, write
+from benchmarks.measure import in_turns, paired, peak_rss, reset_peak, spread, table, write
 from fedtext.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
@@ -36,6 +42,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks import synthetic, w2, w3
 from fedtext.corpora.types import ClientData
+from fedtext.errors import UserError
 from fedtext.experiment import SGD, Adam
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
@@ -47,9 +54,10 @@ from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
+from fedtext.worker import one_thread
 
 VOCABULARY, TEXTS, CPU = 50_000, 1_600, torch.device("cpu")
-Run = Callable[[int], None]
+Run = Callable[[int], None]  # trains so many batches, of W2 so many clients
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,18 @@ TASKS = {
     "W1": Task(KTEPS(), model("bigru", 200, 64), SGD(), 8, (2, 4, 8, 16)),
     "W4": Task(FedAvg(), model("bilstm", 300, 300), Adam(), 32, (4,)),
 }
+
+
+@cache
+def reviews(data: Path | None) -> list[ClientData]:
+    """The clients of W1 and W4: made-up ones, or with a folder of corpora those of FDU-MTL."""
+    if data:
+        return synthetic.real(data)
+    return [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
+
+
+CORPORA: dict[str, Callable[[Path | None], Any]] = {"W1": reviews, "W2": w2.corpus, "W3": w3.corpus, "W4": reviews}
+SAMPLES = {name: task.batch for name, task in TASKS.items()} | {"W2": w2.TEXTS, "W3": w3.BATCH}
 
 
 def engine(task: Task, name: str, clients: list[ClientData], device: torch.device = CPU) -> Run:
@@ -172,12 +192,12 @@ def floor(task: Task, client: ClientData) -> Run:
     return run
 
 
-def variants(name: str, clients: list[ClientData]) -> dict[str, tuple[Run, int]]:
+def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
     """Each variant's loop, and how many clients it trains at a time."""
-    if name == "W2":
-        return {key: (run, 1) for key, run in w2.variants().items()}
-    if name == "W3":
-        return {key: (run, 1) for key, run in w3.variants().items()}
+    if name not in TASKS:
+        made = {"W2": w2, "W3": w3}[name].variants(corpus)
+        return {key: (run, 1) for key, run in made.items()}
+    clients: list[ClientData] = corpus
     task = TASKS[name]
     found = {
         "naive": (naive(task, clients[0]), 1),
@@ -198,59 +218,52 @@ def on_gpu(name: str, clients: list[ClientData], device: torch.device) -> dict[s
     return found
 
 
-def seconds(device: torch.device) -> float:
-    """CPU time of this process; where a GPU computes, wall time once it has done all it was given."""
-    if device.type == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
-def measure(
-    runs: dict[str, tuple[Run, int]], steps: int, turns: int, device: torch.device = CPU
-) -> dict[str, list[float]]:
-    """Milliseconds per client and batch of each variant in each turn."""
-    for run, _ in runs.values():
-        run(3)
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(turns):
-        for name, (run, clients) in runs.items():
-            start = seconds(device)
-            run(steps)
-            found[name].append(1000 * (seconds(device) - start) / steps / clients)
-    return found
-
-
 STEPS = {"W1": 30, "W2": 5, "W3": 5, "W4": 3}
 
 
+def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
+    """A workload's figures, a row for each variant."""
+    found = in_turns(variants(name, corpus), steps, turns)
+    rows = []
+    for variant, times in found.items():
+        row = {"workload": name, "variant": variant, "CPU ms": spread(times.cpu), "wall ms": median(times.wall)}
+        if variant != "floor":
+            row["samples / CPU s"] = 1000 * SAMPLES[name] / row["CPU ms"]["median"]
+            row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]
+            if "floor" in found:
+                row["share of floor"] = paired(found["floor"].cpu, times.cpu)["median"]
+        rows.append(row | {"times naive": paired(found["naive"].cpu, times.cpu)})
+    return rows
+
+
+@one_thread()
 def main(words: list[str] | None = None) -> list[dict]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
     parser.add_argument("--steps", type=int, help="batches in a turn (W2: clients)")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="folder of the corpora: W1 and W4 on FDU-MTL")
+    parser.add_argument("--data", type=Path, help="folder of the corpora: real texts instead of made-up ones")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    parser.add_argument("--device", default="cpu", help="cuda: W1 and W4 on a GPU")
+    parser.add_argument("--device", default="cpu", help="cuda: W1 and W4 on a GPU, on made-up texts")
     arguments = parser.parse_args(words)
-    torch.set_num_threads(1)
     if arguments.device != "cpu":
         if arguments.data or not set(arguments.workloads) <= set(TASKS):
             parser.error(f"--device {arguments.device} is for {' and '.join(TASKS)}, on made-up texts")
         return gpu(arguments, torch.device(arguments.device))
-    clients = synthetic.real(arguments.data) if arguments.data else None
+    try:  # all of them first: what is missing is said before anything is measured
+        corpora = {name: CORPORA[name](arguments.data) for name in arguments.workloads or STEPS}
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
     rows = []
-    for name in arguments.workloads or STEPS:
-        made = clients or [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
-        runs = variants(name, made)
-        found = measure(runs, arguments.steps or STEPS[name], arguments.turns)
-        for variant, values in found.items():
-            row = {"workload": name, "variant": variant, "CPU ms": spread(values)}
-            if name in TASKS and variant != "floor":
-                row["samples / CPU s"] = 1000 * TASKS[name].batch / row["CPU ms"]["median"]
-                row["share of floor"] = paired(found["floor"], values)["median"]
-            rows.append(row | {"times naive": paired(found["naive"], values)})
-        print(table(rows[-len(found) :]), flush=True)
+    for name, corpus in corpora.items():
+        peaks = reset_peak()
+        found = rows_of(name, corpus, arguments.steps or STEPS[name], arguments.turns)
+        print(table(found), flush=True)
+        more: dict[str, Any] = {"texts": f"of {arguments.data}" if arguments.data else "made up"}
+        if peaks:
+            more["peak MB"] = peak_rss() / 1e6
+            print(f"\n{name}, texts {more['texts']}: at most {more['peak MB']:.0f} MB of memory\n", flush=True)
+        rows += [row | more for row in found]
     write(arguments.json, rows)
     return rows
 
@@ -260,13 +273,14 @@ def gpu(arguments: argparse.Namespace, device: torch.device) -> list[dict]:
     torch.backends.cudnn.allow_tf32 = False  # all engines in float32
     made, rows = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(GPU_STACKS))], []
     for name in arguments.workloads or TASKS:
-        found = measure(on_gpu(name, made, device), arguments.steps or STEPS[name], arguments.turns, device)
+        steps, wait = arguments.steps or STEPS[name], partial(torch.cuda.synchronize, device)
+        found = in_turns(on_gpu(name, made, device), steps, arguments.turns, wait)
         flop = 3 * sum(2 * m * k * n for m, k, n in products(TASKS[name], made[0]))
-        for variant, values in found.items():
-            row = {"workload": name, "variant": variant, "wall ms": spread(values)}
-            row["samples / s"] = 1000 * TASKS[name].batch / row["wall ms"]["median"]
+        for variant, times in found.items():
+            row = {"workload": name, "variant": variant, "wall ms": spread(times.wall)}
+            row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]["median"]
             row["GFLOP / s"] = 1e-6 * flop / row["wall ms"]["median"]
-            rows.append(row | {"times reference": paired(found["reference"], values)})
+            rows.append(row | {"times reference": paired(found["reference"].wall, times.wall)})
         print(table(rows[-len(found) :]), flush=True)
     write(arguments.json, rows)
     return rows

@@ -1,12 +1,15 @@
 """What all benchmarks share: CPU time and memory of a tree of processes, medians, one table, one JSON file."""
 
 import contextlib
+import ctypes
+import gc
 import json
 import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,54 @@ def peak_pss(every: float) -> Iterator[list[int]]:
         done.set()
         thread.join()
         peak[0] = max(peak[0], tree.pss())
+
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> bool:
+    """Begins this process's own peak of memory anew; False where the system cannot (only Linux can)."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # gives back what ENVIRONMENT keeps: it would count as the next peak's
+        _CLEAR.write_text("5")
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def peak_rss() -> int:
+    """Most bytes of memory this process has held since ``reset_peak``. Linux keeps count by itself: nothing is run
+    beside what is measured."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds for one step of one client, in each turn."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+
+def in_turns(
+    runs: dict[str, tuple[Callable[[int], None], int]], steps: int, turns: int, wait: Callable[[], None] = lambda: None
+) -> dict[str, Times]:
+    """CPU time of this process and wall time of each of these loops, which take turns of so many steps of so many
+    clients. ``wait``: until all that they began is done."""
+    for run, _ in runs.values():
+        run(3)
+    wait()
+    found = {name: Times() for name in runs}
+    for _ in range(turns):
+        for name, (run, clients) in runs.items():
+            cpu, wall = time.process_time(), time.perf_counter()
+            run(steps)
+            wait()
+            found[name].cpu.append(1000 * (time.process_time() - cpu) / steps / clients)
+            found[name].wall.append(1000 * (time.perf_counter() - wall) / steps / clients)
+    return found
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -22,8 +22,13 @@ def tokens(rng: np.random.Generator, texts: int, vocabulary: int, longest: int =
 
 
 def client(number: int, texts: int, vocabulary: int, longest: int = 200) -> ClientData:
-    """A client with ``texts`` train texts in its own row numbers, and nothing to be evaluated on."""
-    made = tokens(np.random.default_rng(number), texts, vocabulary, longest)
+    """A client with ``texts`` train texts."""
+    return holding(number, tokens(np.random.default_rng(number), texts, vocabulary, longest))
+
+
+def holding(number: int, made: TokenSet) -> ClientData:
+    """A client with these train texts, given in ids of the whole vocabulary, in its own row numbers, and nothing to be
+    evaluated on."""
     words, places = np.unique(made.tokens_T, return_inverse=True)
     rows = np.concatenate([[0], words]).astype(np.int32)
     nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))

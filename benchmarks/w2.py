@@ -1,7 +1,8 @@
 """W2 of local_loop.py: RR-LDP's client, and the plain torch loop.
 
-W2: bags of 5,000 buckets (by Zipf's law, about 110 words and at most 200 a text), dense layers 100-50-25, Adam at
-0.001, one epoch of 250 texts in batches of 32, then one-bit quantisation and randomised response of all weights.
+W2: texts as sets of 5,000 buckets, dense layers 100-50-25, Adam at 0.001, one epoch of 250 texts in batches of 32, then
+one-bit quantisation and randomised response of all weights. The texts are made up (Zipf's law, about 120 words and at
+most 200), or whole IMDB reviews whose words are hashed (real.py).
 ``naive`` is what one would write first: dense vectors through a DataLoader, torch's optimizer as it comes, copies of
 the state dict, two Bernoulli draws a tensor. ``ours`` is a worker's whole turn: resetting its memory, training, checks,
 privacy, and the payload's bytes.
@@ -11,27 +12,36 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks import synthetic
+from benchmarks import real, synthetic
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.parameters import initial
 from fedtext.worker import Worker
 
-CLIENTS, TEXTS, VOCABULARY, BATCH, LR, Q, EPSILON = 10, 250, 5_000, 32, 0.001, 0.001, 1.0
+CLIENTS, TEXTS, BUCKETS, BATCH, LR, Q, EPSILON = 10, 250, 5_000, 32, 0.001, 0.001, 1.0
+ROWS = 1 + BUCKETS  # the first is <pad>
+
+
+def corpus(data: Path | None) -> list[ClientData]:
+    """Made-up clients, or with a folder of corpora those of IMDB. Raises UserError where IMDB is not in it."""
+    if data:
+        return real.reviews(data, CLIENTS, TEXTS, BUCKETS)
+    return [synthetic.client(number, TEXTS, ROWS) for number in range(CLIENTS)]
 
 
 def dense(client: ClientData) -> TensorDataset:
     """The client's texts as vectors of zeros and ones."""
-    vectors, tokens = torch.zeros(len(client.train), VOCABULARY), client.train
+    vectors, tokens = torch.zeros(len(client.train), BUCKETS), client.train
     for text in range(len(tokens)):
-        vectors[text, client.rows_R[tokens.tokens_T[tokens.offsets[text] : tokens.offsets[text + 1]]]] = 1
+        vectors[text, client.rows_R[tokens.tokens_T[tokens.offsets[text] : tokens.offsets[text + 1]]] - 1] = 1
     return TensorDataset(vectors, torch.from_numpy(tokens.labels_N))
 
 
@@ -45,7 +55,7 @@ def respond(delta: Tensor) -> Tensor:
 def naive(clients: list[ClientData]) -> Callable[[int], None]:
     data = [dense(client) for client in clients]
     torch.manual_seed(0)
-    layers = [nn.Linear(VOCABULARY, 100), nn.ReLU(), nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 25), nn.ReLU()]
+    layers = [nn.Linear(BUCKETS, 100), nn.ReLU(), nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 25), nn.ReLU()]
     server, count = nn.Sequential(*layers, nn.Linear(25, 2)), itertools.count()
 
     def run(turns: int) -> None:
@@ -73,8 +83,8 @@ def ours(clients: list[ClientData]) -> Callable[[int], None]:
             "training": {"local_epochs": 1, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": LR}},
         }
     )
-    shared, private = initial(experiment, synthetic.corpus(0, 0, VOCABULARY), len(clients))
-    worker = Worker(experiment, 2, VOCABULARY, clients, private)
+    shared, private = initial(experiment, synthetic.corpus(0, 0, ROWS), len(clients))
+    worker = Worker(experiment, 2, ROWS, clients, private)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     count = itertools.count()
 
@@ -86,7 +96,6 @@ def ours(clients: list[ClientData]) -> Callable[[int], None]:
     return run
 
 
-def variants() -> dict[str, Callable[[int], None]]:
+def variants(clients: list[ClientData]) -> dict[str, Callable[[int], None]]:
     """Each makes so many clients' turns."""
-    clients = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(CLIENTS)]
     return {"naive": naive(clients), "ours": ours(clients)}

@@ -1,12 +1,13 @@
 """W3 of local_loop.py: FedAtt's language model, and the plain torch loop.
 
-Tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 read and 35 predicted, words by Zipf's law);
-SGD with momentum. ``naive`` is what one would write first: nn.GRU on the padded batch, a linear layer that shares the
-embedding's weights, cross entropy of all logits, torch's optimizer as it comes. ``ours`` is the model as it is trained
-here.
+Tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 read and 35 predicted); SGD with momentum. The
+words are made up (Zipf's law), or those of WikiText-2 or Penn Treebank (real.py). ``naive`` is what one would write
+first: nn.GRU on the padded batch, a linear layer that shares the embedding's weights, cross entropy of all logits,
+torch's optimizer as it comes. ``ours`` is the model as it is trained here.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,20 +15,23 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from benchmarks import real
 from fedtext.experiment import SGD
 from fedtext.layout import Layout
 from fedtext.models.language import GRULanguageModel, LanguageModel, sentences
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 
-VOCABULARY, WIDTH, BATCH, TOKENS, BATCHES = 10_000, 300, 20, 36, 50
+VOCABULARY, WIDTH, BATCH, TOKENS = 10_000, 300, 20, 36
 LR, MOMENTUM = 0.01, 0.5  # FedAtt's
 
 
-def corpus() -> np.ndarray:
-    """BATCHES x B x T word ids."""
+def corpus(data: Path | None) -> np.ndarray:
+    """Batches x B x T word ids, made up, or of a text in a folder of corpora. Raises UserError where none is in it."""
+    if data:
+        return real.lines(data, VOCABULARY, BATCH, TOKENS)
     share = np.cumsum(1 / np.arange(1, VOCABULARY + 1))
-    return np.searchsorted(share, np.random.default_rng(0).random((BATCHES, BATCH, TOKENS)) * share[-1])
+    return np.searchsorted(share, np.random.default_rng(0).random((50, BATCH, TOKENS)) * share[-1])
 
 
 def model() -> LanguageModel:
@@ -47,8 +51,8 @@ class Plain(nn.Module):
         return self.output(self.rnn(self.embedding(tokens_BT))[0])
 
 
-def naive() -> Callable[[int], None]:
-    network, data, at = Plain(), torch.from_numpy(corpus()), 0
+def naive(made: np.ndarray) -> Callable[[int], None]:
+    network, data, at = Plain(), torch.from_numpy(made), 0
     network.load_state_dict(model().state_dict(), strict=False)
     optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM)
 
@@ -56,7 +60,7 @@ def naive() -> Callable[[int], None]:
         nonlocal at
         for _ in range(steps):
             at += 1
-            tokens_BT = data[at % BATCHES]
+            tokens_BT = data[at % len(data)]
             optimizer.zero_grad()
             logits = network(tokens_BT[:, :-1])
             functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten()).backward()
@@ -65,8 +69,8 @@ def naive() -> Callable[[int], None]:
     return run
 
 
-def ours() -> Callable[[int], None]:
-    network, data, at = model(), corpus(), 0
+def ours(data: np.ndarray) -> Callable[[int], None]:
+    network, at = model(), 0
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
     stack = Stack(layout, [VOCABULARY], Workspace(torch.device("cpu")))
@@ -79,7 +83,7 @@ def ours() -> Callable[[int], None]:
         nonlocal at
         for _ in range(steps):
             at += 1
-            batch = sentences(data[at % BATCHES], lengths_B, torch.device("cpu"))
+            batch = sentences(data[at % len(data)], lengths_B, torch.device("cpu"))
             parameters = optimizer.begin(one, [])
             optimizer.step(one, functional_call(network, parameters, (batch,)).loss)
         optimizer.finish()
@@ -87,6 +91,6 @@ def ours() -> Callable[[int], None]:
     return run
 
 
-def variants() -> dict[str, Callable[[int], None]]:
+def variants(data: np.ndarray) -> dict[str, Callable[[int], None]]:
     """Each trains for so many steps."""
-    return {"naive": naive(), "ours": ours()}
+    return {"naive": naive(data), "ours": ours(data)}

@@ -1,0 +1,97 @@
+"""Real texts for W2 and W3 of local_loop.py, from parquet files in the folder given with --data.
+
+imdb/imdb.parquet                                    columns split, label (0 negative, 1 positive), text
+wikitext2_valid_test/wikitext2_valid_test.parquet    column text, a line each; without this file
+ptb/ptb.parquet                                      the same
+"""
+
+import re
+from collections import Counter
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from benchmarks import synthetic
+from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.errors import UserError
+from fedtext.text.tokens import split_words
+from fedtext.text.vocabulary import WordIndex, build_vocabulary
+
+END = "<eos>"  # after each line
+
+
+def buckets(text: str, count: int) -> list[int]:
+    """The buckets of a text's words, ascending. Only a to z make a word, in lower case: "Don't" is "dont", and "10/10"
+    is none."""
+    words = (re.sub("[^a-z]", "", word) for word in text.lower().split())
+    return sorted({rolling_hash(word, count) for word in words if word})
+
+
+@cache
+def rolling_hash(word: str, count: int) -> int:
+    """sum s_i 31^(i-1) mod count, with a = 1 (RR-LDP paper, equation 6, with the exponent that its examples have)."""
+    value = 0
+    for letter in reversed(word):
+        value = (31 * value + ord(letter) - ord("a") + 1) % count
+    return value
+
+
+def reviews(data: Path, clients: int, texts: int, count: int) -> list[ClientData]:
+    """IMDB's reviews of the train split, dealt out in turn; bucket b is row b + 1. Raises UserError."""
+    path = _find(data, "imdb")
+    table = _read(path, ["split", "label", "text"], [("split", "=", "train")])
+    step = table.num_rows // (texts * clients)  # the whole range, since reviews of a label stand together
+    if not step:
+        raise UserError(f"{path} has {table.num_rows} reviews to train on, {texts * clients} are needed: replace it")
+    chosen = table.take(list(range(0, step * texts * clients, step)))
+    # A tag has no blank before it: it would make one word of two.
+    rows = [[1 + found for found in buckets(text.replace("<br />", " "), count)] for text in chosen["text"].to_pylist()]
+    labels_N = np.array(chosen["label"].to_pylist(), np.int64)
+    made = []
+    for client in range(clients):
+        own = rows[client::clients]
+        tokens_T, offsets = np.fromiter(chain.from_iterable(own), np.int32), np.cumsum([0, *map(len, own)])
+        made.append(synthetic.holding(client, TokenSet(tokens_T, offsets, labels_N[client::clients])))
+    return made
+
+
+def lines(data: Path, vocabulary: int, size: int, tokens: int) -> np.ndarray:
+    """A text as batches of word ids, batches x size x tokens. Raises UserError.
+
+    All lines are laid end to end and cut into ``size`` parts; a batch is the next piece of each part, and begins with
+    the word that the one before has predicted last. <pad> and <unk> are two of the vocabulary's ids.
+    """
+    path = _find(data, "wikitext2_valid_test", "ptb")
+    words = [word for line in _read(path, ["text"])["text"].to_pylist() for word in [*split_words(line), END]]
+    index = WordIndex(build_vocabulary([Counter(words)], vocabulary - 2))
+    ids = np.array([index[word] for word in words], np.int64)
+    batches = (len(ids) - 1) // (size * (tokens - 1))
+    if not batches:
+        raise UserError(f"{path} has {len(ids)} words, {size * (tokens - 1) + 1} are needed: replace it")
+    pieces = np.lib.stride_tricks.sliding_window_view(ids, tokens)[:: tokens - 1][: size * batches]
+    return np.ascontiguousarray(pieces.reshape(size, batches, tokens).swapaxes(0, 1))
+
+
+def _find(data: Path, *names: str) -> Path:
+    paths = [data / name / f"{name}.parquet" for name in names]
+    for path in paths:
+        if path.is_file():
+            return path
+    raise UserError(
+        f"there is no {' or '.join(f'{path.parent.name}/{path.name}' for path in paths)} in {data}: give another "
+        "folder with --data, or none to run on made-up texts"
+    )
+
+
+def _read(path: Path, columns: list[str], only: list[tuple] | None = None) -> pyarrow.Table:
+    try:
+        return pyarrow.parquet.read_table(path, columns=columns, filters=only)
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} cannot be read as parquet with columns {', '.join(columns)} ({reason}): replace it"
+        ) from error

@@ -1,0 +1,160 @@
+"""What the benchmarks run on, and how they end: never how fast they are."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import local_loop, real, synthetic, w2, w3
+from fedtext.corpora.types import ClientData
+from tests.data import real_data
+
+REVIEWS = ["Dogs and CATS<br />don't 10/10", "and and dogs!", "cats", "a b"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """IMDB in small: 40 reviews of the train split, the negative ones first, some of the test split before them."""
+    rows = [{"split": "test", "label": 1, "text": "never"}] * 3
+    rows += [{"split": "train", "label": int(at >= 20), "text": REVIEWS[at % 4]} for at in range(40)]
+    save(tmp_path, "imdb", rows)
+    return tmp_path
+
+
+def save(data: Path, name: str, rows: list[dict]) -> None:
+    (data / name).mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), data / name / f"{name}.parquet")
+
+
+def words(client: ClientData) -> list[list[int]]:
+    """The rows of each text in the whole table."""
+    parts = np.split(client.rows_R[client.train.tokens_T], client.train.offsets[1:-1])
+    return [part.tolist() for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("word", "bucket"),
+    [("dog", 2196), ("cats", 283), ("and", 4279), ("dogs", 3225), ("a", 1), ("zz", 832)],
+)
+def test_words_fall_into_the_paper_s_buckets(word: str, bucket: int) -> None:
+    """RR-LDP paper, section 3.3; no word of two letters is above 832."""
+    assert real.rolling_hash(word, 5_000) == bucket
+
+
+def test_a_text_is_the_set_of_its_words_of_letters() -> None:
+    assert real.buckets("cats and dogs", 5_000) == sorted([283, 4279, 3225])
+    assert real.buckets("Dogs, AND dogs 10/10 -- c4ts", 5_000) == real.buckets("and cts dogs", 5_000)
+    assert real.buckets("Don't", 5_000) == [real.rolling_hash("dont", 5_000)]
+    assert real.buckets("10/10 !", 5_000) == []
+
+
+def test_reviews_are_dealt_out_over_both_labels(data: Path) -> None:
+    clients = real.reviews(data, 2, 10, 5_000)
+    assert [len(client.train) for client in clients] == [10, 10]
+    assert [client.train.labels_N.tolist() for client in clients] == [[0] * 5 + [1] * 5] * 2
+    # every second review is taken: the first and third of four, which go to the two clients in turn
+    dealt = [[1 + bucket for bucket in real.buckets(text, 5_000)] for text in ("dogs and cats dont", "cats")]
+    assert [words(client) for client in clients] == [[dealt[0]] * 10, [dealt[1]] * 10]
+
+
+def test_both_loops_of_w2_read_the_same_words(data: Path) -> None:
+    client = real.reviews(data, 1, 40, w2.BUCKETS)[0]
+    vectors, labels = w2.dense(client).tensors
+    assert [np.flatnonzero(vector).tolist() for vector in vectors.numpy()] == [
+        real.buckets(REVIEWS[at % 4].replace("<br />", " "), w2.BUCKETS) for at in range(40)
+    ]
+    assert labels.tolist() == [0] * 20 + [1] * 20
+
+
+@pytest.mark.parametrize("bucket", [0, w2.BUCKETS - 1])
+def test_the_first_and_the_last_bucket_have_a_row(bucket: int) -> None:
+    client = synthetic.holding(0, synthetic.TokenSet(np.array([1 + bucket]), np.array([0, 1]), np.array([1])))
+    assert np.flatnonzero(w2.dense(client).tensors[0].numpy()).tolist() == [bucket]
+    assert client.rows_R.tolist() == [0, 1 + bucket]  # row 0 is <pad>, which is no bucket's
+    assert client.rows_R.max() < w2.ROWS
+
+
+def test_lines_become_batches_that_go_on_where_the_last_ended(data: Path) -> None:
+    save(data, "ptb", [{"text": "b c"}, {"text": ""}, {"text": "c <unk> d c b e"}, {"text": "f"}])
+    # b c <eos> <eos> c <unk> d c b e <eos> f <eos>; of 6 rows <pad>, <unk>, and then by frequency <eos>, c, b, d
+    ids = [4, 3, 2, 2, 3, 1, 5, 3, 4, 1, 2, 1, 2]
+    made = real.lines(data, 6, 2, 4)
+    assert made.tolist() == [[ids[0:4], ids[6:10]], [ids[3:7], ids[9:13]]]
+
+
+def test_wikitext_goes_before_penn_treebank(data: Path) -> None:
+    save(data, "ptb", [{"text": "b " * 99}])
+    expected = real.lines(data, 10, 2, 4)
+    save(data, "wikitext2_valid_test", [{"text": "a b " * 99}])
+    assert real.lines(data, 10, 2, 4).shape != expected.shape
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ("W1", "no fdu_mtl.parquet"),
+        ("W2", "there is no imdb/imdb.parquet in"),
+        ("W3", "there is no wikitext2_valid_test/wikitext2_valid_test.parquet or ptb/ptb.parquet in"),
+        ("W4", "no fdu_mtl.parquet"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    workload: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        local_loop.main([workload, "--data", str(tmp_path)])
+    output = capsys.readouterr()
+    assert end.value.code == 2
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert said in output.err
+    assert str(tmp_path) in output.err
+    assert output.out == ""
+
+
+@pytest.mark.parametrize(("workload", "name"), [("W2", "imdb"), ("W3", "ptb")])
+@pytest.mark.parametrize("fault", ["short", "no parquet", "no column"])
+def test_what_cannot_be_used_is_said(
+    workload: str, name: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"split": "train", "label": 0, "text": "b"}
+    save(tmp_path, name, [{"texts": "b"} if fault == "no column" else row])
+    path = tmp_path / name / f"{name}.parquet"
+    if fault == "no parquet":
+        path.write_text("b")
+    with pytest.raises(SystemExit) as end:
+        local_loop.main([workload, "--data", str(tmp_path)])
+    message = capsys.readouterr().err
+    assert end.value.code == 2
+    assert str(path) in message
+    assert message.count("\n") == 1
+
+
+def test_all_is_read_before_anything_is_measured(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_loop, "rows_of", lambda *given: pytest.fail("measured"))
+    monkeypatch.setattr(w2, "TEXTS", 4)
+    with pytest.raises(SystemExit):
+        local_loop.main(["W2", "W3", "--data", str(data)])
+
+
+def test_a_run_on_real_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    data = real_data("imdb/imdb.parquet")
+    real_data("wikitext2_valid_test/wikitext2_valid_test.parquet")
+    clients = w2.corpus(data)
+    assert [len(client.train) for client in clients] == [250] * 10
+    assert all(client.train.labels_N.mean() == 0.5 for client in clients)
+    assert min(np.diff(client.train.offsets).min() for client in clients) > 0
+    batches = w3.corpus(data)
+    assert batches.shape[1:] == (20, 36)
+    assert (batches[1:, :, 0] == batches[:-1, :, -1]).all()
+    assert batches.max() == w3.VOCABULARY - 1
+    rows = local_loop.main(["W2", "W3", "--data", str(data), "--turns", "1", "--steps", "1"])
+    assert [(row["workload"], row["variant"]) for row in rows] == [
+        (workload, variant) for workload in ("W2", "W3") for variant in ("naive", "ours")
+    ]
+    for row in rows:
+        assert row["texts"] == f"of {data}"
+        assert row["samples / s"] == pytest.approx(1000 * local_loop.SAMPLES[row["workload"]] / row["wall ms"])
+    assert "wall ms" in capsys.readouterr().out
