@@ -1,30 +1,33 @@
 """What the KTEPS paper compares its method with, and its architectures: by hand, and in their limiting cases."""
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import ClientData
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
-from fedtext.methods import ASPMTL, KTEPS, PFLDA, FedAvg, FedFusion, FedMMD, FedPer, LGFedAvg
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet, participants
+from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
 from fedtext.methods.base import Method
-from fedtext.methods.fedfusion import Mixed, Weighted
-from fedtext.methods.fedmmd import mmd
 from fedtext.methods.pfl_da import mixture
-from fedtext.models.config import TABLE, RecurrentClassifier
+from fedtext.models.config import TABLE, RecurrentClassifier, is_table
 from fedtext.models.recurrent import Parts
+from fedtext.parameters import initial
+from fedtext.training.batches import by_task
 from fedtext.worker import Worker
 from tests import tiny
 from tune_spaces.cases import check_metric
 
 CORPUS = tiny.TWO
-ONE_ROUND = tiny.TRAINING | {"rounds": 1}
 
 
 @pytest.mark.parametrize(
@@ -54,29 +57,147 @@ def test_what_is_shared(method: Method, private: set[str], mirrors: set[str]) ->
     assert mirrored <= {name for name in names if not method.private(name)}
 
 
-@pytest.mark.parametrize("method", ["fedper", "lg_fedavg"])
-def test_two_clients_of_a_cut_model_by_hand(method: str) -> None:
-    """What two clients learn in a first round is FedAvg's; here each part is averaged or kept."""
-    plain, made = tiny.Finished("fedavg", training=ONE_ROUND), tiny.Finished(method, training=ONE_ROUND)
-    start, alone, samples = plain.layout.views(plain.before), [], [len(client.train) for client in CORPUS.clients]
-    for client in CORPUS.clients:
-        (reply,) = plain.worker.train(plain.before, 1, [client.id])
-        update = plain.intake.update(reply.payload, client.id, plain.before)
-        alone.append(dict(update.tensors) | {TABLE: _own(update.tensors[TABLE], client)})
-    for name, value in made.state.items():
-        expected = sum(n * learnt[name] for n, learnt in zip(samples, alone, strict=True)) / sum(samples)
-        assert np.allclose(value, start[name] + expected, atol=1e-6), name
-    for client, learnt in zip(CORPUS.clients, alone, strict=True):
-        for name, value in made.worker.private[client.id].items():
-            rows = client.rows_R if name == TABLE else slice(None)
-            assert np.allclose(value, (start[name] + learnt[name])[rows], atol=1e-6), name
-    assert set(made.state) | set(made.worker.private[0]) == set(start)
+# Every method's objective in numbers of its own, of the smallest model: X_BV says which words of the vocabulary a text
+# has, its features are ReLU(X E + b), and one linear layer reads them. Legend: B batch, V vocabulary, F features.
+Numbers, Objective = Mapping[str, Tensor], Callable[..., Tensor]
+LR, ROUNDS, EPOCHS = 0.2, 2, 2  # at a first step nothing has moved away from what was received
 
 
-def _own(change: np.ndarray, client: ClientData) -> np.ndarray:
-    whole = np.zeros((len(CORPUS.vocabulary), change.shape[1]), np.float32)
-    whole[client.rows_R[: client.train_rows]] = change
-    return whole
+def linear(p: Numbers, name: str, inputs_BF: Tensor) -> Tensor:
+    return inputs_BF @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+
+def features(p: Numbers, x_BV: Tensor, encoder: str = "encoder", table: str = "embedding") -> Tensor:
+    return torch.relu(x_BV @ p[f"{table}.weight"] + p[f"{encoder}.bias"])
+
+
+def nll(probabilities_BC: Tensor, y_B: Tensor) -> Tensor:
+    return -probabilities_BC[torch.arange(len(y_B)), y_B].log().mean()
+
+
+def squares(o_BF: Tensor) -> Tensor:
+    return (o_BF[:, None] - o_BF).square().sum(2)
+
+
+def plain(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    return nll(linear(p, "head.0", features(p, x_BV)).softmax(1), y_B)
+
+
+def proximal(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    away = sum((p[name] - received[name]).square().sum() for name in received)
+    return plain(p, received, x_BV, y_B, task) + 0.3 / 2 * away
+
+
+def fused(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    f_l_BF, f_g_BF = features(p, x_BV), features(received, x_BV)
+    if "fusion.gamma" not in p:
+        both_BF = linear(p, "fusion", torch.cat([f_l_BF, f_g_BF], 1))
+    else:
+        both_BF = p["fusion.gamma"] * f_g_BF + (1 - p["fusion.gamma"]) * f_l_BF
+    return nll(linear(p, "head.0", both_BF).softmax(1), y_B)
+
+
+def discrepant(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    size, d_NN = len(y_B), squares(torch.cat([features(p, x_BV), features(received, x_BV)]))
+    b = d_NN.detach().sum() / (2 * size * (2 * size - 1))
+    kernel_NN = sum((torch.exp(-d_NN / (b * width)) for width in (1 / 4, 1 / 2, 1, 2, 4)), torch.zeros(()))
+    sides_N = torch.tensor([1 / size] * size + [-1 / size] * size, dtype=b.dtype)
+    return plain(p, received, x_BV, y_B, task) + 0.7 * sides_N @ kernel_NN @ sides_N
+
+
+def mixed(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int, weight: float = 0) -> Tensor:
+    own_BF = features(p, x_BV, "encoder_private", "embedding_private")
+    m_s_BC = linear(p, "head.0", features(p, x_BV)).softmax(1)
+    m_p_BC, alpha_B1 = linear(p, "head_private.0", own_BF).softmax(1), linear(p, "gate_private", own_BF).sigmoid()
+    return nll(alpha_B1 * m_s_BC + (1 - alpha_B1) * m_p_BC, y_B) + weight * nll(m_s_BC, y_B)
+
+
+def transferred(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int, printed: bool = True) -> Tensor:
+    o_BF, size = features(p, x_BV), len(y_B)
+    o_s_BF, o_p_BF = linear(p, "projection_shared", o_BF), linear(p, "projection_private", o_BF)
+    g_s_BC, g_p_BC = linear(p, "head_shared.0", o_s_BF), linear(p, "head_private.0", o_p_BF)
+    q_BC, p_BC = (g_s_BC.detach() / 0.5).softmax(1), g_p_BC.softmax(1)
+    transfer_BC = p_BC * q_BC.log() if printed else q_BC * p_BC.log()
+    h_BB, pairs = torch.eye(size, dtype=o_BF.dtype) - 1 / size, torch.triu_indices(size, size, 1).unbind()
+    l_s_BB, l_p_BB = (torch.exp(-d_BB / d_BB[pairs].median().detach()) for d_BB in map(squares, (o_s_BF, o_p_BF)))
+    diversity = torch.trace(l_s_BB @ h_BB @ l_p_BB @ h_BB) / (size - 1) ** 2
+    entropies = nll(g_s_BC.softmax(1), y_B) + nll(p_BC, y_B)
+    return entropies - 0.4 * transfer_BC.sum(1).mean() + 0.6 * diversity
+
+
+def adversarial(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    """As all minimise it but the discriminator, which maximises it."""
+    s_BF, p_BF = features(p, x_BV), features(p, x_BV, f"encoders.{task}")
+    told = nll(linear(p, "discriminator", s_BF).softmax(1), torch.full_like(y_B, task))
+    s_unit, p_unit = (c / c.norm(dim=1, keepdim=True) for c in (o - o.mean(0) for o in (s_BF, p_BF)))
+    logits_BC = linear(p, f"heads.{task}.0", torch.cat([s_BF, p_BF], 1))
+    return nll(logits_BC.softmax(1), y_B) - 0.5 * told + 0.1 * (s_unit.T @ p_unit).square().sum()
+
+
+KTEPS_WEIGHTS = {"name": "kteps", "lambda1": 0.4, "lambda2": 0.6, "temperature": 0.5}
+BY_HAND: list[tuple[dict[str, Any], Objective]] = [
+    *(({"name": name}, plain) for name in ("fedavg", "fedper", "lg_fedavg", "local_only", "pooled")),
+    ({"name": "fedprox", "mu": 0.3}, proximal),
+    *(({"name": "fedfusion", "operator": operator}, fused) for operator in ("multi", "single", "conv")),
+    ({"name": "fedmmd", "lambda_": 0.7}, discrepant),
+    ({"name": "pfl_da"}, mixed),
+    ({"name": "pfl_da", "shared_loss": 0.8}, partial(mixed, weight=0.8)),
+    (KTEPS_WEIGHTS, transferred),
+    (KTEPS_WEIGHTS | {"distillation": "standard"}, partial(transferred, printed=False)),
+    ({"name": "asp_mtl", "adv": 0.5, "diff": 0.1}, adversarial),
+]
+NAMES = ["-".join(map(str, options.values())) for options, _ in BY_HAND]
+
+
+def test_every_method_is_among_those_by_hand() -> None:
+    assert {options["name"] for options, _ in BY_HAND} == set(METHODS)
+
+
+@pytest.mark.parametrize(("options", "objective"), BY_HAND, ids=NAMES)
+def test_two_clients_by_hand(options: dict[str, Any], objective: Objective) -> None:
+    """What the server has and what each client keeps, after full-batch gradient descent. All numbers are drawn: gate
+    and gamma would begin at zero, where part of the gradient is."""
+    training = {"rounds": ROUNDS, "local_epochs": EPOCHS, "batch_size": 99, "optimizer": {"lr": LR, "momentum": 0}}
+    model = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
+    experiment = tiny.experiment(options, model=model, training=training, evaluation={"personalize": None})
+    rng = np.random.default_rng(1)
+    shared, private = (
+        {name: np.float32(0.5) * rng.standard_normal(tensor.shape, np.float32) for name, tensor in part.items()}
+        for part in initial(experiment, CORPUS)
+    )
+    fleet = LocalFleet(experiment, CORPUS, private)
+    federation = Federation(experiment, shared, fleet, None)
+    list(federation.run())
+    clients = participants(experiment, CORPUS)[-1 if experiment.method.pooled else 0 :]
+    shares = [len(client.train) / sum(len(c.train) for c in clients) for client in clients]
+    state, first = ({name: torch.from_numpy(t).double() for name, t in part.items()} for part in (shared, private))
+    own = {client.id: first for client in clients}
+    for round_ in range(1, ROUNDS + 1):
+        ends = [descend(objective, state | own[c.id], c, round_, experiment.method.separates) for c in clients]
+        own = {client.id: {name: end[name] for name in private} for client, end in zip(clients, ends, strict=True)}
+        state = {name: sum(n * end[name] for n, end in zip(shares, ends, strict=True)) for name in shared}
+    for name, value in federation.state.items():
+        assert np.allclose(value, state[name], atol=2e-6), name
+    for client in clients:
+        assert set(fleet.worker.private[client.id]) == set(private)
+        for name, value in fleet.worker.private[client.id].items():
+            rows = client.rows_R if is_table(name) else slice(None)
+            assert np.allclose(value, own[client.id][name][rows], atol=2e-6), name
+
+
+def descend(objective: Objective, received: Numbers, client: ClientData, round_: int, separates: bool) -> Numbers:
+    """What a client has after its turn, of one batch an epoch, or of one for each task in the order that was drawn."""
+    texts, size, p = client.train, len(client.train), received
+    x_NV = torch.zeros(size, len(CORPUS.vocabulary), dtype=torch.float64)
+    x_NV[np.repeat(np.arange(size), np.diff(texts.offsets)), client.rows_R[texts.tokens_T]] = 1
+    tasks_N = texts.tasks_N if separates else np.zeros(size, int)
+    for batch in by_task(tasks_N, 99, EPOCHS, 0, round_, client.id):
+        p = {name: tensor.detach().requires_grad_() for name, tensor in p.items()}
+        loss = objective(p, received, x_NV[batch], torch.from_numpy(texts.labels_N)[batch], tasks_N[batch[0]])
+        grads = torch.autograd.grad(loss, list(p.values()), allow_unused=True, materialize_grads=True)
+        steps = [-LR if name.startswith("discriminator") else LR for name in p]
+        p = {name: p[name] - step * grad for name, step, grad in zip(p, steps, grads, strict=True)}
+    return {name: tensor.detach() for name, tensor in p.items()}
 
 
 class NothingPrivate(FedPer):
@@ -110,13 +231,6 @@ def test_pfl_da_by_hand() -> None:
         assert mixture(g_s, g_p, torch.tensor([gate])).exp()[0].tolist() == pytest.approx(expected)
 
 
-def test_pfl_da_may_train_its_shared_model_on_a_loss_of_its_own() -> None:
-    model, batch = tiny.model_and_batch(PFLDA())
-    terms = PFLDA(shared_loss=0.5).loss(model, {}, batch)
-    assert terms["ce"] == PFLDA().loss(model, {}, batch)["ce"]
-    assert terms["ce_shared"].item() == pytest.approx(0.5 * cross_entropy(model(batch)[0], batch.labels_B).item())
-
-
 def test_pfl_da_with_an_open_gate_is_fedavg_and_with_a_new_one_the_mean_of_both() -> None:
     model, batch = tiny.model_and_batch(PFLDA())
     shared, private, both = (PFLDA().probabilities(model, batch, which) for which in ("shared", "private", "both"))
@@ -128,103 +242,6 @@ def test_pfl_da_with_an_open_gate_is_fedavg_and_with_a_new_one_the_mean_of_both(
     plain = cross_entropy(shared.log(), batch.labels_B)
     assert PFLDA().loss(model, {}, batch)["ce"].item() == pytest.approx(plain.item())
     assert torch.allclose(PFLDA().probabilities(model, batch, "both"), shared)
-
-
-def test_the_gate_reads_private_features_only() -> None:
-    model, batch = tiny.model_and_batch(PFLDA())
-    model.parameters["gate_private.weight"] = torch.ones(1, 6, dtype=torch.float64)
-    reached = torch.autograd.grad(model(batch)[2].sum(), list(model.parameters.values())[:-2], allow_unused=True)
-    names = {name.partition(".")[0] for name, grad in zip(model.parameters, reached, strict=False) if grad is not None}
-    assert names == {"embedding_private", "encoder_private"}
-
-
-def test_fused_features_by_hand() -> None:
-    local, received = torch.tensor([[1.0, 2.0]]), torch.tensor([[5.0, 10.0]])
-    for module in (Weighted(1), Weighted(2), Mixed(2)):
-        assert torch.equal(module(local, received), local), "local only at first"
-    single, multi, conv = Weighted(1), Weighted(2), Mixed(2)
-    nn.init.constant_(single.gamma, 0.25)
-    multi.gamma.data = torch.tensor([0.25, 0.5])
-    conv.weight.data = torch.tensor([[1.0, 0, 0, 2], [0, 1, 3, 0]])
-    conv.bias.data = torch.tensor([100.0, 200.0])
-    assert single(local, received).tolist() == [[2, 4]]
-    assert multi(local, received).tolist() == [[2, 6]]
-    assert conv(local, received).tolist() == [[1 + 20 + 100, 2 + 15 + 200]]
-
-
-@pytest.mark.parametrize("operator", ["multi", "single", "conv"])
-def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator: Any) -> None:
-    method = FedFusion(operator=operator)
-    model, batch = tiny.model_and_batch(method)
-    plain, _ = tiny.model_and_batch(FedAvg())
-    plain.parameters = {name: model.parameters[name] for name in plain.parameters}
-    losses = method.loss(model, {}, batch)["ce"], FedAvg().loss(plain, {}, batch)["ce"]
-    assert torch.equal(*losses)
-    frozen = [tensor for name, tensor in model.parameters.items() if method.mirrors(name)]
-    for name, tensor in model.parameters.items():
-        if name.startswith("fusion."):
-            tensor.data += 0.3
-    term = method.loss(model, {}, batch)["ce"]
-    assert not torch.equal(term, losses[0])
-    assert set(torch.autograd.grad(term, frozen, allow_unused=True)) == {None}
-
-
-@pytest.mark.parametrize("operator", ["multi", "single"])
-def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(operator: Any) -> None:
-    made = tiny.Finished({"name": "fedfusion", "operator": operator})
-    expected = made.worker.evaluate(made.flat, 2, [0, 1], personalize=False)
-    assert np.any(made.state["fusion.gamma"] != 0)
-    made.state["fusion.gamma"][:] = 0.7
-    assert made.worker.evaluate(made.flat, 2, [0, 1], personalize=False) == expected
-    plain = tiny.Finished("fedavg")
-    flat = plain.layout.pack({name: made.state[name] for name in plain.state})
-    assert plain.worker.evaluate(flat, 2, [0, 1], personalize=False) == expected
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("method", ["fedfusion", "fedmmd"])
-def test_what_was_received_stays_as_it_was_for_a_turn_and_is_renewed_by_the_next(method: str, optimizer: str) -> None:
-    training = ONE_ROUND | {"optimizer": {"name": optimizer, "lr": 0.1, "persist": True}}
-    made = tiny.Finished(method, training=training)
-    client, sent = CORPUS.clients[0], made.state
-    assert np.any(sent[TABLE] != made.layout.views(made.before)[TABLE])
-    assert not made.worker.train(made.flat, 2, [0])[0].error
-    own = {name: tensor.numpy() for name, tensor in made.worker.room.stacks[1].tensors(0).items()}
-    assert np.array_equal(own["embedding_received.weight"], sent[TABLE][client.rows_R])
-    assert not np.array_equal(own[TABLE], own["embedding_received.weight"])
-    for name in sent:
-        if name.startswith("encoder."):
-            assert np.array_equal(own[name.replace("encoder.", "encoder_received.")], sent[name])
-            assert not np.array_equal(own[name], sent[name])
-    assert made.private == {}, "no client starts with it either"
-    assert not [name for name in made.worker.private[0] if not name.startswith("#optimizer/")]
-
-
-def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
-    local, received = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[3.0]], requires_grad=True)
-    value = mmd(local, received)  # d^2 = 4 is its own mean
-    across = sum(math.exp(-factor) for factor in (4, 2, 1, 1 / 2, 1 / 4))
-    assert value.item() == pytest.approx(10 - 2 * across)
-    value.backward()
-    assert received.grad is None
-    slope = sum(factor * math.exp(-factor) for factor in (4, 2, 1, 1 / 2, 1 / 4))  # d/dx of -2 exp(-f (x - y)^2 / 4)
-    assert local.grad is not None
-    assert local.grad.item() == pytest.approx(slope * (1 - 3))
-    same = torch.randn(6, 3, dtype=torch.float64)
-    assert mmd(same, same).item() == pytest.approx(0, abs=1e-12)
-    assert mmd(same, same + 1).item() > 0.1
-    constant = torch.zeros(2, 3)
-    assert mmd(constant, constant).item() == 0
-
-
-@pytest.mark.parametrize("model", [{}, {"dropout": 0.3}, {"name": "bag"}])
-def test_fedmmd_without_its_weight_is_fedavg(model: dict[str, Any]) -> None:
-    model = {"embedding": {"dim": 5}} | model
-    expected = tiny.Finished("fedavg", model=model)
-    made = tiny.Finished({"name": "fedmmd", "lambda_": 0}, model=model)
-    assert np.array_equal(made.flat, expected.flat)
-    assert made.rows[-1]["clients"] == expected.rows[-1]["clients"]
-    assert not np.array_equal(tiny.Finished("fedmmd", model=model).flat, expected.flat)
 
 
 def test_kteps_without_its_weights_is_independent_losses_of_what_each_architecture_leaves_common() -> None:

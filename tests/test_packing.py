@@ -1,0 +1,72 @@
+"""Whoever hosts a client, its turns have the same bits: without Ray, for every method that trains clients."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from fedtext.fleet import stacks
+from fedtext.intake import Intake
+from fedtext.layout import Layout
+from fedtext.methods import METHODS
+from fedtext.parameters import initial
+from fedtext.worker import Worker
+from tests import tiny
+
+Hosted = Sequence[Sequence[int]]  # each worker's clients
+
+CORPUS = tiny.corpus(clients=5, texts=2)
+TOGETHER = [[0, 1, 2, 3, 4]]
+BEFORE, AFTER = [[0, 1, 4], [2, 3]], [[2, 3, 4], [0, 1]]  # client 4 stays, all others change places
+OPTIMIZERS = {"sgd": {"lr": 0.1, "momentum": 0.9}, "adam": {"lr": 0.01}}
+
+
+def rounds(method: str, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
+    """Every client's payload and private state after each round, hosted as that round wants it."""
+    options: dict[str, Any] = {"name": optimizer, "persist": True} | OPTIMIZERS[optimizer]
+    size = 1 if METHODS[method].reads_table else 2
+    experiment = tiny.experiment(
+        method,
+        model={"name": "gru", "embedding": {"dim": 5}, "hidden": 4, "dropout": 0.2},
+        training=tiny.TRAINING | {"local_epochs": 1, "optimizer": options, "stack": size},
+    )
+    shared, private = initial(experiment, CORPUS)
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    flat, intake = layout.pack(shared), Intake(experiment, layout, [len(client.train) for client in CORPUS.clients])
+    everybody = CORPUS.clients
+    workers = [
+        Worker(experiment, 2, len(CORPUS.vocabulary), [everybody[c] for c in members], private, corpus_clients=5)
+        for members in hosted[0]
+    ]
+    for round_, now in enumerate(hosted, 1):
+        exchange(workers, now)
+        replies, states, total = [], {}, intake.empty_sum()
+        for worker, members in zip(workers, now, strict=True):
+            replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
+            states |= worker.private_states(members)
+        assert not any(reply.error for reply in replies)
+        yield {reply.client: reply.payload.tobytes() for reply in replies}, states
+        for reply in replies:
+            if reply.payload.size:
+                total.add(intake.update(reply.payload, reply.client, flat))
+        flat = total.applied(flat)
+
+
+def exchange(workers: Sequence[Worker], hosted: Hosted) -> None:
+    """Moves clients to where they are wanted."""
+    states: dict[int, bytes] = {}
+    for worker, members in zip(workers, hosted, strict=True):
+        states |= worker.release([client for client in worker.clients if client not in members])
+    for worker, members in zip(workers, hosted, strict=True):
+        new = [client for client in members if client not in worker.clients]
+        worker.adopt([CORPUS.clients[client] for client in new], {client: states[client] for client in new})
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.pooled])
+def test_two_workers_that_exchange_clients_give_the_bits_of_one(method: str, optimizer: str) -> None:
+    alone = list(rounds(method, optimizer, TOGETHER, TOGETHER))
+    assert list(rounds(method, optimizer, BEFORE, AFTER)) == alone
+    (first, before), (second, after) = alone
+    assert all(before[client] != after[client] != b"" for client in TOGETHER[0])
+    assert (first != second) == METHODS[method].shares
