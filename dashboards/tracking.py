@@ -48,13 +48,15 @@ class Tracker:
         sweep: bool,
         tags: Mapping[str, str] | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        again: str = "the same command",
     ) -> None:
-        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run.
+        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run; ``again``
+        says what would continue the run, and so deliver what MLflow may lack at its end.
 
         Contacts nobody yet. Raises OSError if the folder cannot be read.
         """
         self.store, self.folder, self.experiment = store, folder, experiment
-        self.sweep, self.retry_seconds = sweep, retry_seconds
+        self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
         self.tags = {**versions(), **git_state(), **(tags or {})}
         self._client: MlflowClient | None = None
         self._experiment_id: str | None = None
@@ -139,7 +141,7 @@ class Tracker:
             rounds = sum(len(mirror.pending) for mirror in behind)
             _say(
                 f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
-                f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
+                f"{self.folder}, and {self.again} delivers them"
             )
 
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
