@@ -44,12 +44,14 @@ class Description:
 
 @dataclass
 class End:
-    """How a run ended, at ``time`` (unix seconds); ``tags`` are set with it, ``metrics`` are summary values."""
+    """How a run ended, at ``time`` (unix seconds); ``tags`` are set with it, ``metrics`` are summary values, ``name``
+    is what it is called from then on, if that may have changed."""
 
     status: RunStatus
     time: float
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    name: str = ""
 
 
 class Mirror:
@@ -234,6 +236,8 @@ class Mirror:
         # The time of the end makes a repeated delivery the same point, and a later end the newer one.
         points = [ml.Metric(name, value, round(1000 * end.time), 0) for name, value in end.metrics.items()]
         client.log_batch(self.run_id, metrics=points, tags=records.run_tags(end.tags))
+        if end.name:
+            client.update_run(self.run_id, name=end.name)
         client.set_terminated(self.run_id, status=end.status, end_time=round(1000 * end.time))
 
     def _deliver_table(self, client: MlflowClient) -> None:

@@ -48,13 +48,15 @@ class Tracker:
         sweep: bool,
         tags: Mapping[str, str] | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        again: str = "the same command",
     ) -> None:
-        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run.
+        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run; ``again``
+        says what would continue the run, and so deliver what MLflow may lack at its end.
 
         Contacts nobody yet. Raises OSError if the folder cannot be read.
         """
         self.store, self.folder, self.experiment = store, folder, experiment
-        self.sweep, self.retry_seconds = sweep, retry_seconds
+        self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
         self.tags = {**versions(), **git_state(), **(tags or {})}
         self._client: MlflowClient | None = None
         self._experiment_id: str | None = None
@@ -139,7 +141,7 @@ class Tracker:
             rounds = sum(len(mirror.pending) for mirror in behind)
             _say(
                 f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
-                f"{self.folder} and delivered when the run is resumed (--resume {self.folder.name})"
+                f"{self.folder}, and {self.again} delivers them"
             )
 
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
@@ -187,17 +189,19 @@ class Tracker:
         return self._trials[case.id]
 
     def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
-        """The run of a case with several seeds: mean and standard deviation of every metric."""
+        """The run of a case with several seeds: mean and standard deviation of every metric. Its name and its seeds
+        come with its end, since the next command in this folder may have more of them."""
         dump = group.case.experiment.model_dump(mode="json")
         kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
         tags = {**self.tags, **experiment_tags(dump), "fedtext.run": self.folder.name, "fedtext.group": group.id}
-        tags["seeds"] = ", ".join(str(case.experiment.seed) for case in group.cases)
+        called = f"{group.title}: {len(group.cases)} seeds"
+        seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
         mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
-        mirror.open(_description(f"{group.title}: {len(group.cases)} seeds", kept, flatten(kept), tags))
+        mirror.open(_description(called, kept, flatten(kept), tags))
         metrics = {name: value.mean for name, value in values.items()}
         metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
         metrics["seeds.ended"] = max(value.count for value in values.values())
-        mirror.finish(End(status, now, {}, metrics))
+        mirror.finish(End(status, now, {"seeds": seeds}, metrics, called))
 
     def _mirrors(self) -> list[Mirror]:
         """All runs; the parent first, since the others carry its id."""

@@ -1,9 +1,10 @@
-"""The folder of a run: what was asked for, how each case ended, and where its state lies."""
+"""The folder of a run: what it was begun with, how each case ended, and where its state lies."""
 
 import fcntl
 import json
 import os
 import re
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
-from fedtext.config import resolved, validate
+from fedtext.config import Content, resolved, validate
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
+STORAGE: str = Experiment.model_fields["storage"].default
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as an experiment's own
 
 
@@ -30,36 +32,84 @@ def home() -> Path:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """``<storage>/<run>``: plan.json, and a folder for each case with its checkpoint and, once ended, its outcome."""
+    """``<storage>/<run>``: plan.json, and a folder for each case with its checkpoint and, once ended, its outcome.
+    ``again`` says what continues the run."""
 
     path: Path
+    again: str = "the same command"
 
     @staticmethod
-    def choose(storage: Path, name: str | None, resume: str | None, experiment: Experiment) -> "RunFolder":
-        """The folder to run in. Raises UserError if a new one would overwrite a run, if there is none to resume, or if
-        the experiment to resume is another than the one that was begun."""
-        if resume is not None and name is not None:
-            raise UserError("--resume continues a run under the name it has: leave out --name")
-        if resume is not None:
-            path = Path(resume) if resume and (Path(resume) / PLAN).is_file() else storage / resume
-            if not (path / PLAN).is_file():
-                there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
-                known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
-                raise UserError(f"--resume: there is no run {resume} in {storage}{known}")
-            begun = validate(json.loads((path / PLAN).read_text())["content"], str(path / PLAN))
-            _same(begun, experiment, path)
-            return RunFolder(path.resolve())
+    def new(storage: Path, name: str | None, experiment: str, command: str) -> "RunFolder":
+        """The folder of a run that ``command`` begins. Raises UserError if it would overwrite another."""
         if name is not None and not re.fullmatch(NAME, name):
             raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
-        path = storage / (name or f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        path = storage / (name or f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}")
         if (path / PLAN).exists():
             raise UserError(
                 f"the run {path.name} exists: continue it with --resume {path.name}, or choose another --name"
             )
-        return RunFolder(path.resolve())
+        return RunFolder(path.resolve(), _again(path.resolve(), command))
 
-    def create(self, content: dict[str, Any], experiment: Experiment) -> None:
-        """Writes down what is about to run; from here on it can be resumed."""
+    @staticmethod
+    def begun(storage: Path, run: str, command: str) -> "RunFolder":
+        """The folder of a run to resume, by its name or by its path. Raises UserError if there is none, or if it is
+        another command's."""
+        path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
+        if not (path / PLAN).is_file():
+            there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
+            known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
+            raise UserError(f"--resume: there is no run {run} in {storage}{known}")
+        found = RunFolder(path.resolve(), _again(path.resolve(), command))
+        by = found._plan().get("command") or command
+        if by != command:
+            raise UserError(f"--resume: platform.{by} began {path.name}: continue it by {_again(found.path, by)}")
+        return found
+
+    def content(self) -> Content:
+        """The experiment that the run was begun with, as it was written. Raises UserError if that is not enough to
+        continue it: platform.reproduce makes its cases otherwise, and earlier versions did not write down the rest."""
+        plan = self._plan()
+        if not plan.get("command"):
+            raise UserError(
+                f"--resume: {self.path.name} does not record how it was begun: name its experiment, overrides and "
+                "--data as well (what platform.reproduce began goes on when that command is given again)"
+            )
+        return plan["content"]
+
+    def check(self, asked: Experiment) -> None:
+        """Raises UserError if the run would be continued as another experiment; where it runs and is tracked may
+        change."""
+        plan = self._plan()
+        begun = validate(plan["content"], str(self.path / PLAN))
+        for key in sorted(SCIENCE | {"name", "space", "baselines", "tune", "seeds"}):
+            before, now = getattr(begun, key), getattr(asked, key)
+            if before != now:
+                how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
+                raise UserError(
+                    f"--resume: {self.path.name} was begun with another {key} ({before!r}, now {now!r}): continue it "
+                    f"{how}, or start a new run"
+                )
+
+    def data(self, given: Path | None) -> Path | None:
+        """Where corpora lie: the folder ``given`` with --data, else the one that the run was begun with. Raises
+        UserError if it is not there."""
+        if given is not None:
+            if not given.is_dir():
+                raise UserError(f"--data: there is no folder {given}")
+            return given.resolve()
+        begun = self._plan().get("data")
+        if begun and not Path(begun).is_dir():
+            raise UserError(
+                f"{self.path.name} was begun with --data {begun}, and there is no such folder now: say with --data "
+                "where it is"
+            )
+        return Path(begun) if begun else None
+
+    def create(
+        self, content: Content, experiment: Experiment, command: str | None = None, data: Path | None = None
+    ) -> None:
+        """Writes down what is about to run; from here on it can be resumed, and if ``command`` is given, with nothing
+        but the run's name."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)  # open, and so locked, until this process ends
         try:
@@ -67,7 +117,12 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"the run {self.path.name} is being worked on by another command: wait for it") from error
         _write(self.path / "experiment.yaml", resolved(experiment))
-        _write(self.path / PLAN, json.dumps({"content": content}, indent=2))
+        plan = {"content": content, "command": command, "data": str(data) if data else None}
+        _write(self.path / PLAN, json.dumps(plan, indent=2))
+
+    def _plan(self) -> dict[str, Any]:
+        file = self.path / PLAN
+        return json.loads(file.read_text()) if file.is_file() else {}
 
     def case(self, case_id: str) -> Path:
         return self.path / case_id
@@ -83,15 +138,10 @@ class RunFolder:
         _write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
 
 
-def _same(begun: Experiment, asked: Experiment, path: Path) -> None:
-    """Refuses to continue a run as another experiment; where it runs and is tracked may change."""
-    for key in sorted(SCIENCE | {"name", "space", "baselines", "tune", "seeds"}):
-        before, now = getattr(begun, key), getattr(asked, key)
-        if before != now:
-            raise UserError(
-                f"--resume: {path.name} was begun with another {key} ({before!r}, now {now!r}): resume it with the "
-                "experiment it was begun with, or start a new run"
-            )
+def _again(path: Path, command: str) -> str:
+    """What continues the run in ``path``: a name is enough where runs lie if nobody says otherwise."""
+    run = path.name if path.parent == (home() / STORAGE).resolve() else str(path)
+    return f"python -m platform.{command} --resume {shlex.quote(run)}"
 
 
 def _write(file: Path, text: str) -> None:

@@ -2,22 +2,24 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from platform._folder import RunFolder, home  # type: ignore[import-not-found]
+from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
 from platform._job import Job, key
 from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
+from fedtext import config
 from fedtext.auditing import audited_words
-from fedtext.config import keys
+from fedtext.checkpoint import recorded
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.federation import fingerprint
 from fedtext.fleet import participants
 from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tune_spaces.cases import Case
@@ -28,7 +30,7 @@ from tune_spaces.loader import find, load
 def launch(words: argparse.Namespace, sweep: bool) -> int:
     """Runs what the command line asks for. Exit status 0 if every trial ended well, 1 if one did not."""
     if words.keys:
-        print(keys())
+        print(config.keys())
         return 0
     with ThreadPoolExecutor(1) as recorder:  # MLflow's thread: nobody waits for it until the end
         job = _decide(words, sweep, recorder)
@@ -40,17 +42,44 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
 
 def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
     """Reads and checks everything that can be known to fail; only then is the run's folder made."""
-    if not words.experiment:
-        raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
-    content, experiment = load(words.experiment, words.overrides, {} if words.seed is None else {"seed": words.seed})
-    if not sweep:
-        content, experiment = _single(content, experiment)
-    cases = make_cases(content, experiment, find(words.experiment).name)
+    command = "sweep" if sweep else "run"
+    content, experiment, source, folder = _asked(words, command)
+    cases = make_cases(content, experiment, source)
+    data = folder.data(words.data)
     store = opened(experiment)
-    folder = RunFolder.choose(home() / experiment.storage, words.name, words.resume, experiment)
-    job = planned(words, experiment, cases, store, folder, recorder, sweep)
-    folder.create(content, experiment)
+    job = planned(
+        words, experiment, cases, store, folder, recorder, sweep, lambda corpora: same_data(folder, cases, corpora)
+    )
+    folder.create(content, experiment, command, data)
     return job
+
+
+def _asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Experiment, str, RunFolder]:
+    """The experiment, what names it in errors, and the run's folder. A run that is resumed has its experiment with it;
+    one that is named again must be the same."""
+    if words.resume is not None and words.name is not None:
+        raise UserError("--resume continues a run under the name it has: leave out --name")
+    file, overrides = words.experiment, words.overrides
+    if words.resume is not None and file and "=" in file and not Path(file).is_file():  # a change, and no file named
+        file, overrides = None, [file, *overrides]
+    changes = {} if words.seed is None else {"seed": words.seed}
+    if file:
+        content, experiment = load(file, overrides, changes)
+        if command == "run":
+            content, experiment = _single(content, experiment)
+        source, storage = find(file).name, home() / experiment.storage
+        if words.resume is None:
+            return content, experiment, source, RunFolder.new(storage, words.name, experiment.name, command)
+        folder = RunFolder.begun(storage, words.resume, command)
+    elif words.resume is not None:
+        folder = RunFolder.begun(home() / STORAGE, words.resume, command)
+        source = str(folder.path / PLAN)
+        content = config.override(folder.content(), dict(map(config.parse_override, overrides)) | changes)
+        experiment = config.validate(content, source)
+    else:
+        raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
+    folder.check(experiment)
+    return content, experiment, source, folder
 
 
 def opened(experiment: Experiment) -> mlflow_store.Store:
@@ -74,7 +103,7 @@ def planned(
 ) -> Job:
     """The cases with their corpora, and with their places on Ray, which is started or joined here once ``check`` has
     nothing against the corpora."""
-    data = _data(words.data)
+    data = folder.data(words.data)
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
@@ -106,10 +135,17 @@ def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, 
     return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
 
 
-def _data(given: Path | None) -> Path | None:
-    if given and not given.is_dir():
-        raise UserError(f"--data: there is no folder {given}")
-    return given.resolve() if given else None
+def same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
+    """Raises UserError if a trial that is there was made from other data: others would be compared with it."""
+    for case in cases:
+        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
+        if made_from is None:
+            continue
+        if made_from != fingerprint(case.experiment, corpus.digest, len(participants(case.experiment, corpus))):
+            raise UserError(
+                f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
+                "it was made from, or remove it, and it is run again"
+            )
 
 
 def announce(job: Job) -> None:

@@ -31,7 +31,7 @@ def run(job: Job, recorder: Executor) -> int:
     print_table(job.cases, outcomes, tune.metric, tune.direction)
     print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if job.sweep else None))
     if left:
-        print(f"{left} trials have not ended: --resume {job.folder.path.name} continues them")
+        print(f"{left} trials have not ended: {job.folder.again} continues them")
     return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
 
 
@@ -59,7 +59,9 @@ def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
     new and cannot be made."""
     if job.opening:
         job.opening.result()
-    tracker = Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes))
+    tracker = Tracker(
+        job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes), again=job.folder.again
+    )
     tune = job.experiment.tune
     with progress(job.cases) as display:
         callback = TrialCallback(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedtext.errors import UserError
 
+RESUME = "--resume RUN continues what was begun"
 EPILOG = """\
 any key of the experiment can be set on the command line:
 
@@ -15,7 +16,7 @@ any key of the experiment can be set on the command line:
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
-runs/, and --resume RUN continues it after anything that stopped it.
+runs/, and --resume RUN alone continues it after anything that stopped it.
 """
 
 
@@ -34,11 +35,15 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
         epilog=f"examples:\n{example}\n{EPILOG}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("experiment", nargs="?", help="experiment file (YAML)")
+    made.add_argument("experiment", nargs="?", help="experiment file (YAML); --resume needs none")
     made.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     made.add_argument("--name", help="name of the run (else the experiment's name and the time)")
     made.add_argument("--seed", type=int, help="the same as seed=N")
-    made.add_argument("--resume", metavar="RUN", help="continue this run, from its last completed rounds")
+    made.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="continue this run from its last completed rounds, with the experiment and the --data it was begun with",
+    )
     add_cluster(made)
     made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
     return made
@@ -63,8 +68,9 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     return launch(words, sweep)
 
 
-def guarded(main: Callable[[Sequence[str] | None], int]) -> Callable[[], int]:
-    """Bad input ends a command with its sentence on stderr and exit status 2, never with a traceback."""
+def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Callable[[], int]:
+    """Bad input ends a command with its sentence on stderr and exit status 2, never with a traceback. ``again`` is said
+    when it is interrupted: what continues it, if anything does."""
 
     def command() -> int:
         try:
@@ -73,7 +79,7 @@ def guarded(main: Callable[[Sequence[str] | None], int]) -> Callable[[], int]:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
-            print("interrupted; --resume continues what was begun", file=sys.stderr)
+            print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)
             return 130
 
     return command

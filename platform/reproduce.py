@@ -62,4 +62,4 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main)())
+    sys.exit(guarded(main, "the same command goes on where it was")())

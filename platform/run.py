@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from platform._words import guarded, launch, parser  # type: ignore[import-not-found]
+from platform._words import RESUME, guarded, launch, parser  # type: ignore[import-not-found]
 
 EXAMPLE = """\
   python -m platform.run demo.yaml
   python -m platform.run demo.yaml method=fedavg
   python -m platform.run kteps.yaml --data FOLDER training.rounds=3
+  python -m platform.run --resume kteps-fdu-20260101-120000
 """
 
 
@@ -16,4 +17,4 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main)())
+    sys.exit(guarded(main, RESUME)())

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from platform._words import guarded, launch, parser  # type: ignore[import-not-found]
+from platform._words import RESUME, guarded, launch, parser  # type: ignore[import-not-found]
 
 EXAMPLE = """\
   python -m platform.sweep demo.yaml                                      the quick start
   python -m platform.sweep kteps.yaml --data FOLDER                       on a corpus that lies in FOLDER
   python -m platform.sweep kteps.yaml --data FOLDER training.rounds=10    shorter
-  python -m platform.sweep kteps.yaml --resume kteps-fdu-20260101-120000  go on where it stopped
+  python -m platform.sweep --resume kteps-fdu-20260101-120000             go on where it stopped
   ray job submit -- python -m platform.sweep kteps.yaml                   on a Ray cluster
 """
 
@@ -18,4 +18,4 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main)())
+    sys.exit(guarded(main, RESUME)())

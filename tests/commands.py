@@ -1,5 +1,6 @@
 """Running the commands as a person does, and reading what they leave behind."""
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,23 @@ EXPERIMENT: dict[str, Any] = {
     "space": {"method.lambda1": {"grid": [0.0, 0.01, 0.1]}},
 }
 
+# Several commands in one process, since most of a command's time goes into importing.
+ONE_BY_ONE = """
+import contextlib, io, json, os, sys
+import platform.run, platform.sweep
+import ray
+from platform._words import guarded
+for home, words in json.loads(sys.argv[1]):
+    os.environ["FEDTEXT_HOME"], sys.argv, said = home, words, io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            status = guarded(getattr(platform, words[0]).main)()
+        except SystemExit as ended:
+            status = ended.code
+    ray.shutdown()
+    print(json.dumps([status, said.getvalue()]), flush=True)
+"""
+
 
 def write(folder: Path, **changes: Any) -> Path:
     """The experiment above as ``folder``/kteps.yaml, with whole sections replaced."""
@@ -48,6 +66,15 @@ def command(home: Path, *words: str, timeout: float = 300) -> subprocess.Complet
     """``python -m platform.<words>`` in the repository."""
     argv = [sys.executable, "-m", f"platform.{words[0]}", *words[1:]]
     return subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=timeout)
+
+
+def refused(home: Path, cases: list[tuple[str, list[str]]]) -> list[tuple[int, str]]:
+    """Status and stderr of each command, given as its home and its words."""
+    argv = [sys.executable, "-c", ONE_BY_ONE, json.dumps(cases)]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=300)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(said) == len(cases), done.stderr
+    return said
 
 
 def states(run: Path) -> dict[str, dict[str, bytes]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import EXPERIMENT, ROOT, accuracies, command, environment, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, ROOT, accuracies, command, environment, refused, runs, states, undisturbed, write
 
 pytestmark = pytest.mark.ray
 
@@ -45,22 +45,28 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
     assert {"clients.json", "experiment.yaml"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
 
+    plan = tmp_path / "runs" / "first" / "plan.json"
+    plan.write_text(json.dumps({"content": json.loads(plan.read_text())["content"]}))  # all that there was once
     again = command(tmp_path, "sweep", str(file), "--resume", "first")
     assert again.returncode == 0, again.stderr
+    assert json.loads(plan.read_text())["command"] == "sweep"
     assert len(runs(tmp_path)) == 5, "nothing was left to run"
 
     best = states(tmp_path / "runs" / "first")["03-kteps"]
     assert best == undisturbed(EXPERIMENT | {"method": {"name": "kteps", "lambda1": 0.1}}, tmp_path)
 
 
-def test_a_driver_killed_at_any_moment_is_resumed_to_the_same_weights(tmp_path: Path) -> None:
-    training = EXPERIMENT["training"] | {"rounds": 6}
-    file = write(tmp_path, training=training, space={"method.lambda1": {"grid": [0.0, 0.1]}})
-    whole = command(tmp_path, "sweep", str(file), "--name", "whole")
+def test_a_driver_killed_at_any_moment_is_resumed_by_its_name_alone_to_the_same_weights(tmp_path: Path) -> None:
+    file = write(tmp_path, space={"method.lambda1": {"grid": [0.0, 0.1]}})
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "vectors.txt").write_text("superb 1 2 3 4 5 6 7 8\nawful -1 -2 -3 -4 -5 -6 -7 -8\n")
+    words = [str(file), "--data", str(data), "training.rounds=6", "model.embedding.init={file: {path: vectors.txt}}"]
+    whole = command(tmp_path, "sweep", *words, "--name", "whole")
     assert whole.returncode == 0, whole.stderr
 
     folder = tmp_path / "runs" / "cut"
-    argv = [sys.executable, "-m", "platform.sweep", str(file), "--name", "cut"]
+    argv = [sys.executable, "-m", "platform.sweep", *words, "--name", "cut"]
     # Killed before the first round, and late in the second half: one trial has ended, another is at work.
     moments = (folder / "plan.json", folder / "02-kteps" / "checkpoint")
     ended_before: dict[str, float] = {}
@@ -76,7 +82,7 @@ def test_a_driver_killed_at_any_moment_is_resumed_to_the_same_weights(tmp_path: 
         for case, when in ended_before.items():
             assert (folder / case / "outcome.json").stat().st_mtime == when, "a finished trial ran again"
         ended_before = {path.parent.name: path.stat().st_mtime for path in folder.glob("*/outcome.json")}
-        argv = [sys.executable, "-m", "platform.sweep", str(file), "--resume", "cut"]
+        argv = [sys.executable, "-m", "platform.sweep", "--resume", "cut"]
     assert ended_before, "the last kill came after at least one trial had finished"
     ids = {run.info.run_name: run.info.run_id for run in runs(tmp_path)}
     done = subprocess.run(argv, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=300)
@@ -168,31 +174,6 @@ BAD = [
     (["FILE", "training.engine=triton", "--num-cpus", "2"], "triton needs a GPU"),  # the last two start Ray
     (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
 ]
-# All of them in one process, since most of a command's time goes into importing.
-ONE_BY_ONE = """
-import contextlib, io, json, os, sys
-import platform.run, platform.sweep
-import ray
-from platform._words import guarded
-for home, words in json.loads(sys.argv[1]):
-    os.environ["FEDTEXT_HOME"], sys.argv, said = home, words, io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        try:
-            status = guarded(getattr(platform, words[0]).main)()
-        except SystemExit as ended:
-            status = ended.code
-    ray.shutdown()
-    print(json.dumps([status, said.getvalue()]), flush=True)
-"""
-
-
-def refused(home: Path, cases: list[tuple[str, list[str]]]) -> list[tuple[int, str]]:
-    """Status and stderr of each command, given as its home and its words."""
-    argv = [sys.executable, "-c", ONE_BY_ONE, json.dumps(cases)]
-    done = subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=300)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(said) == len(cases), done.stderr
-    return said
 
 
 def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(tmp_path: Path) -> None:

@@ -55,7 +55,11 @@ def test_a_store_that_cannot_be_used_is_one_sentence_within_seconds(tmp_path: Pa
 
 
 def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_path: Path, store: Store) -> None:
-    folder, cases = tmp_path / "runs/seeds", [replace(kteps(1, 0.01), id=f"01-kteps-seed{seed}") for seed in (0, 1)]
+    folder, case = tmp_path / "runs/seeds", kteps(1, 0.01)
+    *cases, third = [
+        replace(case, id=f"01-kteps-seed{seed}", experiment=case.experiment.model_copy(update={"seed": seed}))
+        for seed in (0, 1, 2)
+    ]
     tracker = Tracker(store, folder, experiment(seeds=2), sweep=True)
     tracker.open()
     outcomes = {case.id: Outcome("finished", tuple(rows(3, level=0.6 + 0.1 * n))) for n, case in enumerate(cases)}
@@ -75,6 +79,20 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.68)
     for case in cases:
         assert client.get_run(run_id(folder / case.id)).data.tags["fedtext.group"] == "01-kteps"
+    assert together.data.tags["seeds"] == "0, 1"
+
+    wider = Group("01-kteps", (*cases, third))
+    outcomes[third.id] = Outcome("finished", tuple(rows(3, level=0.8)))
+    later = Tracker(store, folder, experiment(seeds=3), sweep=True)
+    later.open()
+    later.close(found=[(wider, readings(wider, outcomes))])
+    assert run_id(folder / "01-kteps") == together.info.run_id
+    followed = client.get_run(together.info.run_id)
+    assert followed.info.run_name == "01-kteps lambda1=0.01: 3 seeds"
+    assert followed.data.tags["seeds"] == "0, 1, 2"
+    assert followed.data.tags["mlflow.runName"] == followed.info.run_name
+    assert followed.data.metrics["Ag"] == pytest.approx(0.73)
+    assert followed.info.status == "FINISHED"
 
 
 def test_a_new_store_has_the_tables_that_mlflow_makes(tmp_path: Path, ready: Path) -> None:

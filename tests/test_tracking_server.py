@@ -109,7 +109,8 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case, folder = kteps(1, 0.01), tmp_path / "run"
-    away = Tracker(Store(f"http://127.0.0.1:{free_port()}"), folder, experiment(), sweep=True)
+    gone = Store(f"http://127.0.0.1:{free_port()}")
+    away = Tracker(gone, folder, experiment(), sweep=True, again="python -m platform.sweep --resume run")
     began = time.monotonic()
     away.open()
     away.open_trial(case, About(dataset=Dataset("demo", "abc")))
@@ -122,7 +123,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 2
     assert "lacks 3 rounds of 2 runs" in said[1]
-    assert "--resume run" in said[1]
+    assert said[1].endswith("run, and python -m platform.sweep --resume run delivers them")
 
     later = Tracker(store, folder, experiment(), sweep=True)
     later.open()

@@ -1,0 +1,100 @@
+"""What a run's folder keeps of how it was begun, and what each command says of going on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.commands import EXPERIMENT, ROOT, refused, write
+
+FILE = "FILE"  # stands for the experiment file
+
+
+def begin(run: Path, **plan: Any) -> None:
+    """A run's folder as a command leaves it that is killed before its first round."""
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps({"content": EXPERIMENT} | plan))
+
+
+def said_by(home: Path, cases: list[tuple[list[str], str]]) -> None:
+    """Each command is to be refused with one sentence that contains the one beside it."""
+    file = str(write(home))
+    typed = [(str(home), [file if word == FILE else word for word in words]) for words, _ in cases]
+    for (words, sentence), (status, stderr) in zip(cases, refused(home, typed), strict=True):
+        assert status == 2, (words, stderr)
+        assert sentence in stderr, words
+        assert len(stderr.strip().splitlines()) == 1, stderr
+
+
+def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
+    runs, far = tmp_path / "runs", tmp_path / "elsewhere" / "far"
+    begin(runs / "swept", command="sweep", data=None)
+    begin(runs / "moved", command="sweep", data=str(tmp_path / "gone"))
+    begin(runs / "old")
+    begin(runs / "mixed", command="sweep", data=None)
+    begin(far, command="sweep", data=None)
+    state = runs / "mixed" / "02-kteps" / "checkpoint" / "round-000001" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"fingerprint": "of other texts", "history": [{"round": 1}]}))
+    begun = "was begun with another training"
+    cases = [
+        (["run", "--resume", "swept"], "began swept: continue it by python -m platform.sweep --resume swept"),
+        (["run", FILE, "--resume", "swept"], "platform.sweep began swept"),
+        (["sweep", "--resume", "swept", "training.rounds=9"], begun),
+        (["sweep", "--resume", "swept", "training.rounds=9"], "by python -m platform.sweep --resume swept, or start"),
+        (["sweep", FILE, "--resume", "swept", "training.rounds=9"], begun),
+        (["sweep", FILE, "--resume", "old", "training.rounds=9"], "with the experiment it was begun with, or start"),
+        (["sweep", "--resume", str(far), "training.rounds=9"], f"by python -m platform.sweep --resume {far}, or"),
+        (["sweep", "--resume", "swept", "--seed", "4"], "was begun with another seed"),
+        (["sweep", "--resume", "swept", "--name", "mine"], "leave out --name"),
+        (["sweep", "--resume", "swept", "training.round=9"], "there is no key training.round; did you mean rounds?"),
+        (["sweep", "--resume", "swept", "tracking.uri=http://127.0.0.1:9"], "http://127.0.0.1:9 cannot be reached"),
+        (["sweep", "--resume", "old"], "old does not record how it was begun: name its experiment"),
+        (["sweep", "--resume", "moved"], f"was begun with --data {tmp_path}/gone, and there is no such folder now"),
+        (["sweep", "--resume", "moved", "--data", "nowhere"], "--data: there is no folder nowhere"),
+        (["sweep", "--resume", "mixed"], f"{state.parents[2]} was made from other data"),
+    ]
+    said_by(tmp_path, cases)
+
+
+def test_a_run_goes_on_with_the_data_it_was_begun_with_unless_others_are_named(tmp_path: Path) -> None:
+    for name in ("first", "second"):  # files that are found, and too narrow
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vectors.txt").write_text("superb 1 2 3\n")
+    init = "model.embedding.init={file: {path: vectors.txt}}"
+    model = {"embedding": {"dim": 8, "init": {"file": {"path": "vectors.txt"}}}, "hidden": 8, "head": {"hidden": 8}}
+    begin(tmp_path / "runs/kept", content=EXPERIMENT | {"model": model}, command="sweep", data=str(tmp_path / "first"))
+    begin(tmp_path / "runs/none", content=EXPERIMENT | {"model": model}, command="sweep", data=None)
+    cases = [
+        (["sweep", "--resume", "kept"], f"{tmp_path}/first/vectors.txt"),
+        (["sweep", FILE, init, "--resume", "kept"], f"{tmp_path}/first/vectors.txt"),
+        (["sweep", "--resume", "kept", "--data", str(tmp_path / "second")], f"{tmp_path}/second/vectors.txt"),
+        (["sweep", "--resume", "none"], "no word vectors at vectors.txt:"),
+    ]
+    said_by(tmp_path, cases)
+
+
+def test_an_interrupted_command_says_what_continues_it() -> None:
+    script = """
+import argparse, contextlib, io, platform, runpy
+
+def interrupted(*words):
+    raise KeyboardInterrupt
+
+argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_intermixed_args = interrupted
+for name in ("sweep", "run", "reproduce", "corpora"):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            runpy.run_module(f"platform.{name}", run_name="__main__")
+        except SystemExit as ended:
+            print(name, ended.code, said.getvalue(), end="")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "sweep 130 interrupted; --resume RUN continues what was begun",
+        "run 130 interrupted; --resume RUN continues what was begun",
+        "reproduce 130 interrupted; the same command goes on where it was",
+        "corpora 130 interrupted",
+    ]
