@@ -43,7 +43,7 @@ def experiment_tags(dump: Mapping[str, Any]) -> dict[str, str]:
     return {
         "method": dump["method"]["name"],
         "corpus": dump["corpus"]["name"],
-        "seed": str(dump["seed"]),
+        **({"seed": str(dump["seed"])} if "seed" in dump else {}),  # a case with several has none of its own
         MLFLOW_USER: _user(),
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_SOURCE_NAME: f"{command.parent.name}/{command.name}".lstrip("/"),

@@ -57,7 +57,7 @@ class Tracker:
         """
         self.store, self.folder, self.experiment = store, folder, experiment
         self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
-        self.tags = {**versions(), **git_state(), **(tags or {})}
+        self.tags = {**versions(), **git_state(), **(tags or {}), "fedtext.run": folder.name}
         self._client: MlflowClient | None = None
         self._experiment_id: str | None = None
         self._retry_at = 0.0
@@ -71,8 +71,7 @@ class Tracker:
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
-            tags = {**self.tags, **experiment_tags(dump), "fedtext.run": self.folder.name}
-            self._parent.open(_description(self.folder.name, dump, params, tags))
+            self._parent.open(_description(self.folder.name, dump, params, {**self.tags, **experiment_tags(dump)}))
         self._deliver(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None) -> None:
@@ -155,15 +154,15 @@ class Tracker:
             self._tell(error)
 
     def charts_path(self) -> str | None:
-        """The path of MLflow's page with the curves of this run's trials, the best by the metric first, to go behind a
-        server's address; None before there are runs."""
+        """The path of MLflow's page with the curves of this run's trials, or with several seeds the means of its cases,
+        the best by the metric first, to go behind a server's address; None before there are runs."""
         if not self._experiment_id:
             return None
-        metric, direction = self.experiment.tune.metric, self.experiment.tune.direction
+        tune, shown = self.experiment.tune, "seeds" if self.experiment.seeds > 1 else "fedtext.case"
         query = {
-            "searchFilter": f"tags.`fedtext.run` = '{self.folder.name}' AND tags.`fedtext.case` != ''",
-            "orderByKey": f"metrics.`{metric}`",
-            "orderByAsc": str(direction == "min").lower(),
+            "searchFilter": f"tags.`fedtext.run` = '{self.folder.name}' AND tags.`{shown}` != ''",
+            "orderByKey": f"metrics.`{tune.metric}`",
+            "orderByAsc": str(tune.direction == "min").lower(),
             "compareRunsMode": "CHART",
             "workflowType": "machine_learning",
         }
@@ -177,23 +176,21 @@ class Tracker:
             **self.tags,
             **experiment_tags(dump),
             "baseline": str(case.baseline).lower(),
-            "fedtext.run": self.folder.name,
             "fedtext.case": case.id,
             "fedtext.group": case.group,
             **(about.tags or {}),
         }
         name = title(case) if self.sweep else self.folder.name
-        if case.id not in self._trials:
-            self._trials[case.id] = Mirror(self.folder / case.id, self.store.shown)
-        self._trials[case.id].open(_description(name, dump, params, tags, about.dataset))
-        return self._trials[case.id]
+        mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
+        mirror.open(_description(name, dump, params, tags, about.dataset))
+        return mirror
 
     def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
         """The run of a case with several seeds: mean and standard deviation of every metric. Its name and its seeds
         come with its end, since the next command in this folder may have more of them."""
         dump = group.case.experiment.model_dump(mode="json")
         kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
-        tags = {**self.tags, **experiment_tags(dump), "fedtext.run": self.folder.name, "fedtext.group": group.id}
+        tags = {**self.tags, **experiment_tags(kept), "fedtext.group": group.id}
         called = f"{group.title}: {len(group.cases)} seeds"
         seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
         mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))

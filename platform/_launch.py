@@ -141,7 +141,7 @@ def same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Co
         corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
         if made_from is None:
             continue
-        if made_from != fingerprint(case.experiment, corpus.digest, len(participants(case.experiment, corpus))):
+        if made_from != fingerprint(case.experiment, corpus.content, len(participants(case.experiment, corpus))):
             raise UserError(
                 f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
                 "it was made from, or remove it, and it is run again"

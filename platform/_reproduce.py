@@ -4,21 +4,16 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
-from platform._job import key
-from platform._launch import announce, opened, planned
+from platform._launch import announce, opened, planned, same_data
 
 from dashboards.reproduction import Cell, Reproduction, cost, markdown, picture, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
-from fedtext.checkpoint import recorded
-from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.federation import fingerprint
-from fedtext.fleet import participants
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
@@ -51,7 +46,7 @@ def reproduce(words: argparse.Namespace) -> int:
             folder,
             recorder,
             sweep=True,
-            check=lambda corpora: _check(folder, cases.values(), corpora),
+            check=lambda corpora: same_data(folder, cases.values(), corpora),
         )
         folder.create(content, experiment)
         done = [case for case in folder.ended() if case in cases]
@@ -109,18 +104,6 @@ def _folder(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"--out: {path} cannot be made a folder ({error.strerror}): name another") from error
     return path
-
-
-def _check(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
-    """Raises UserError if a trial that is there was made from other data: its figures would stand in the table."""
-    for case in cases:
-        corpus = corpora[key(case.experiment)]
-        expected = fingerprint(case.experiment, corpus.content, len(participants(case.experiment, corpus)))
-        if recorded(folder.case(case.id) / "checkpoint") not in (None, expected):
-            raise UserError(
-                f"{folder.case(case.id)} was made from other data or by another version of this code: remove it, and "
-                "it is run again"
-            )
 
 
 def _result(

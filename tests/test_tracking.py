@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -80,6 +81,10 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     for case in cases:
         assert client.get_run(run_id(folder / case.id)).data.tags["fedtext.group"] == "01-kteps"
     assert together.data.tags["seeds"] == "0, 1"
+    assert "seed" not in together.data.tags
+    shown = parse_qs(urlsplit(f"/{tracker.charts_path()}".replace("#", "")).query)["searchFilter"][0]
+    found_runs = client.search_runs([together.info.experiment_id], shown)
+    assert [run.info.run_id for run in found_runs] == [together.info.run_id]
 
     wider = Group("01-kteps", (*cases, third))
     outcomes[third.id] = Outcome("finished", tuple(rows(3, level=0.8)))
