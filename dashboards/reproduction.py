@@ -63,11 +63,17 @@ def cost(outcomes: Sequence[Outcome]) -> Cost | None:
 
 
 def differs(cell: Cell, noise: float) -> bool:
-    """Whether ours is further from the paper's than the paper's noise and the standard error of our mean explain."""
+    """Whether ours is further from the paper's than the paper's noise and the spread of our seeds explain."""
     if cell.paper is None or cell.ours is None:
         return False
     error = (cell.ours.deviation or 0.0) / cell.ours.count**0.5
-    return abs(cell.ours.mean - cell.paper) > noise + 2 * error
+    return abs(cell.ours.mean - cell.paper) > noise + _errors(cell.ours.count) * error
+
+
+def _errors(count: int) -> float:
+    """So many standard errors is the mean of ``count`` readings off at most, 19 times in 20 (Student's t)."""
+    few = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+    return few.get(count, 2.2)
 
 
 def order(made: Reproduction, column: str) -> list[str]:
@@ -75,17 +81,21 @@ def order(made: Reproduction, column: str) -> list[str]:
     both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.ours is not None]
     if len(both) < 2:
         return []
+    noise = 2**0.5 * made.noise  # of a difference
     kinds: dict[str, list[str]] = {
         (beyond := "More than chance in the paper and here"): [],
-        (close := f"More than chance here, and within the paper's own {made.noise:g} points"): [],
-        (chance := "Within two standard errors here, or of a single seed"): [],
+        (
+            close := f"More than chance here, and within the noise of two of the paper's figures ({noise:.1f} points)"
+        ): [],
+        (chance := "No more than chance here, or of a single seed"): [],
     }
     for better, worse in permutations(both, 2):
         assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
         theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
         if theirs > 0 > ours:
             error = _error(better.seeds, worse.seeds)
-            kind = chance if error is None or -ours <= 2 * error else beyond if theirs > made.noise else close
+            clear = error is not None and -ours > _errors(len(better.seeds)) * error
+            kind = chance if not clear else beyond if theirs > noise else close
             spread = "" if error is None else f" ± {error:.1f}"
             kinds[kind].append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}{spread})")
     turned, pairs = sum(map(len, kinds.values())), len(both) * (len(both) - 1) // 2
@@ -112,8 +122,8 @@ def markdown(made: Reproduction) -> str:
     lines += [
         "",
         "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
-        f"noise ({made.noise:g} points) and two standard errors of our mean. s / round: wall time of training, with "
-        "whatever else the machine did; CPU s: of all clients' turns in a round, together.",
+        f"noise ({made.noise:g} points) and what the mean of so few seeds is off by, 19 times in 20. s / round: wall "
+        "time of training, with whatever else the machine did; CPU s: of all clients' turns in a round, together.",
         *("\n" + "\n".join(lines) for column in columns if (lines := order(made, column))),
     ]
     if made.clients:
@@ -182,15 +192,16 @@ def _difference(cell: Cell) -> str:
 
 
 def table_csv(made: Reproduction) -> str:
-    """All cells: ``part, row, column, paper, ours, deviation, seeds``, and what was run."""
+    """All cells: ``part, row, column, paper, ours, deviation, seeds``, the figure of each seed, and what was run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds", "about"])
+    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds", "values", "about"])
     for part, cells in (("mean", made.cells), ("client", made.clients)):
         for cell in cells:
             ours = cell.ours
             figures = (ours.mean, ours.deviation, ours.count) if ours else (None, None, 0)
-            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, " ".join(made.about)])
+            values = " ".join(f"{value:.4f}" for value in cell.seeds)
+            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, values, " ".join(made.about)])
     return text.getvalue()
 
 

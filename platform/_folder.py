@@ -44,11 +44,10 @@ class RunFolder:
         if name is not None and not re.fullmatch(NAME, name):
             raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
         path = storage / (name or f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}")
+        again = _again(path.resolve(), command)
         if (path / PLAN).exists():
-            raise UserError(
-                f"the run {path.name} exists: continue it with --resume {path.name}, or choose another --name"
-            )
-        return RunFolder(path.resolve(), _again(path.resolve(), command))
+            raise UserError(f"the run {path.name} exists: continue it by {again}, or choose another --name")
+        return RunFolder(path.resolve(), again)
 
     @staticmethod
     def begun(storage: Path, run: str, command: str) -> "RunFolder":

@@ -31,7 +31,7 @@ def reproduce(words: argparse.Namespace) -> int:
         _readable(number, tables[number], rows)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = config.override(scale.applied(paper.scenes[scene]), changes | {"name": name})
+    content = papers.scaled(paper, scene, scale, changes | {"name": name})
     experiment = config.validate(content, f"{words.paper}, scene {scene}")
     out = _folder(words.out or home() / "docs" / "reproductions")
     store = opened(experiment)

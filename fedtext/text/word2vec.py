@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 # Fixed, and not the experiment's seed: like a downloaded file, the vectors are the same for all seeds of a comparison.
 _SEED = 1
 _MIN_COUNT = 2
+_WORDS = 1  # to be raised when a text's words come out otherwise than before and SEGMENTATION does not show it
 _WORDS_PER_SECOND = 150_000  # rough, on one core at 200 dimensions; only for the message
 
 
@@ -86,7 +87,9 @@ def _version() -> str:
 
 def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int) -> str:
     """Of everything the vectors depend on; raw texts are not segmented for it, which takes longer than all else."""
-    hasher = hashlib.sha256(f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}/{SEGMENTATION}".encode())
+    hasher = hashlib.sha256(
+        f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}/{_WORDS}/{SEGMENTATION}".encode()
+    )
     for text in texts:
         hasher.update(b"\0%d" % text.raw + text.text.encode())
     return hasher.hexdigest()[:32]

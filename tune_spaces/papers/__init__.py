@@ -65,12 +65,12 @@ class Scale:
             return "As many rounds and texts as in the paper."
         return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
-    def applied(self, content: config.Content) -> config.Content:
+    def applied(self, content: config.Content, whole: Experiment) -> config.Content:
+        """``content``, of which ``whole`` was made, on this scale."""
         if self.share == 1:
             return content
-        rounds = max(1, round(self.share * content["training"]["rounds"]))
-        share = self.share * content["corpus"].get("share", 1.0)
-        return config.override(content, {"training.rounds": rounds, "corpus.share": share})
+        rounds = max(1, round(self.share * whole.training.rounds))
+        return config.override(content, {"training.rounds": rounds, "corpus.share": self.share * whole.corpus.share})
 
 
 def load(name: str) -> Paper:
@@ -126,12 +126,18 @@ def changes(words: Sequence[str]) -> dict[str, Any]:
 def content(
     paper: Paper, table: Table, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]
 ) -> config.Content:
-    """The experiment behind a row, to be validated. Raises UserError for an override of what makes the row."""
+    """The experiment behind a row. Raises UserError for an override of what makes the row."""
     own = paper.systems[row.system] | table.set | row.set
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
             raise UserError(f"--set: {key} is not to be set for {row.system}, whose {taken} is what the row is about")
-    return scale.applied(config.override(paper.scenes[scene], own | dict(overrides)))
+    return scaled(paper, scene, scale, own | dict(overrides))
+
+
+def scaled(paper: Paper, scene: str, scale: Scale, changes: Mapping[str, Any]) -> config.Content:
+    """A scene's experiment with changes, and then on the scale."""
+    whole = config.override(paper.scenes[scene], changes)
+    return scale.applied(whole, config.validate(whole, f"scene {scene}"))
 
 
 def _overlap(one: str, other: str) -> bool:
