@@ -124,7 +124,7 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     again = ["run", str(file), "--name", "one"], ["run", str(file), "--resume", "one", "training.rounds=2", *words]
     overwritten, another = refused(tmp_path, [(str(tmp_path), argv) for argv in again])
     assert overwritten[0] == another[0] == 2
-    assert "continue it with --resume one" in overwritten[1]
+    assert "continue it by python -m platform.run --resume one, or" in overwritten[1]
     assert "was begun with another" in another[1]
 
 
