@@ -13,6 +13,8 @@ from textwrap import wrap
 from dashboards.groups import Spread
 from dashboards.trial import Outcome
 
+REFERENCE = "FedAvg"  # whose cost the others' stand beside
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -82,13 +84,10 @@ def order(made: Reproduction, column: str) -> list[str]:
     if len(both) < 2:
         return []
     noise = 2**0.5 * made.noise  # of a difference
-    kinds: dict[str, list[str]] = {
-        (beyond := "More than chance in the paper and here"): [],
-        (
-            close := f"More than chance here, and within the noise of two of the paper's figures ({noise:.1f} points)"
-        ): [],
-        (chance := "No more than chance here, or of a single seed"): [],
-    }
+    beyond = "More than chance in the paper and here"
+    close = f"More than chance here, and within the noise of two of the paper's figures ({noise:.1f} points)"
+    chance = "No more than chance here, or of a single seed"
+    kinds: dict[str, list[str]] = {beyond: [], close: [], chance: []}
     for better, worse in permutations(both, 2):
         assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
         theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
@@ -101,10 +100,8 @@ def order(made: Reproduction, column: str) -> list[str]:
     turned, pairs = sum(map(len, kinds.values())), len(both) * (len(both) - 1) // 2
     if not turned:
         return [f"{column}: all {len(both)} rows stand in the paper's order."]
-    first = (
-        f"{column}: {turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)."
-    )
-    return [first, *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
+    said = f"{turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)"
+    return [f"{column}: {said}.", *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
 
 
 def _error(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -118,13 +115,15 @@ def markdown(made: Reproduction) -> str:
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
     heads = [f"{column}: paper | ours | difference" for column in columns]
-    lines += _table(["", *heads, "s / round", "CPU s", *_beside(made), "MB / client"], [*_rows(made, columns)])
+    beside = [f"times {REFERENCE}"] if _reference(made) else []
+    lines += _table(["", *heads, "s / round", "CPU s", *beside, "MB / client"], _rows(made, columns))
+    orders = [order(made, column) for column in columns]
     lines += [
         "",
         "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
         f"noise ({made.noise:g} points) and what the mean of so few seeds is off by, 19 times in 20. s / round: wall "
         "time of training, with whatever else the machine did; CPU s: of all clients' turns in a round, together.",
-        *("\n" + "\n".join(lines) for column in columns if (lines := order(made, column))),
+        *("\n" + "\n".join(sentences) for sentences in orders if sentences),
     ]
     if made.clients:
         names = list(dict.fromkeys(cell.column for cell in made.clients))
@@ -133,16 +132,14 @@ def markdown(made: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
-REFERENCE = "FedAvg"
-
-
-def _beside(made: Reproduction) -> list[str]:
-    """The head of the column that compares costs, where there is anything to compare with."""
-    return [f"times {REFERENCE}"] if REFERENCE in made.costs and made.costs[REFERENCE].cpu_seconds else []
+def _reference(made: Reproduction) -> float | None:
+    """The CPU seconds that others are compared with; None where there are none."""
+    spent = made.costs.get(REFERENCE)
+    return spent.cpu_seconds if spent else None
 
 
 def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    found, reference = {(cell.row, cell.column): cell for cell in made.cells}, made.costs.get(REFERENCE)
+    found, reference = {(cell.row, cell.column): cell for cell in made.cells}, _reference(made)
     rows = []
     for row in dict.fromkeys(cell.row for cell in made.cells):
         texts = [row]
@@ -154,10 +151,8 @@ def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
         spent = made.costs.get(row)
         cpu = spent.cpu_seconds if spent else None
         texts += [_number(spent.seconds if spent else None), _number(cpu)]
-        if _beside(made):
-            assert reference is not None
-            assert reference.cpu_seconds is not None
-            texts.append("" if cpu is None else f"{cpu / reference.cpu_seconds:.2f}")
+        if reference:
+            texts.append("" if cpu is None else f"{cpu / reference:.2f}")
         texts.append(_number(spent.bytes_per_client / 1e6 if spent else None))
         rows.append(texts)
     return rows

@@ -31,7 +31,7 @@ def reproduce(words: argparse.Namespace) -> int:
         _readable(number, tables[number], rows)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = papers.scaled(paper, scene, scale, changes | {"name": name})
+    content = scale.applied(config.override(paper.scenes[scene], changes | {"name": name}))
     experiment = config.validate(content, f"{words.paper}, scene {scene}")
     out = _folder(words.out or home() / "docs" / "reproductions")
     store = opened(experiment)
@@ -78,7 +78,7 @@ def _readable(number: str, table: Table, rows: Rows) -> None:
     """Raises UserError if a changed experiment would not give what the table reads."""
     for name, (case, *_) in rows.items():
         personalize = case.experiment.evaluation.personalize
-        given = {"Ag", *(personalize.readings() if personalize else ())}
+        given = {*(["Ag"] if case.experiment.method.complete else []), *(personalize.readings() if personalize else ())}
         if missing := sorted(set(table.read.values()) - given):
             raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
 

@@ -65,10 +65,11 @@ class Scale:
             return "As many rounds and texts as in the paper."
         return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
-    def applied(self, content: config.Content, whole: Experiment) -> config.Content:
-        """``content``, of which ``whole`` was made, on this scale."""
+    def applied(self, content: config.Content) -> config.Content:
+        """An experiment on this scale. Raises UserError if it is none."""
         if self.share == 1:
             return content
+        whole = config.validate(content, "the experiment to be scaled")
         rounds = max(1, round(self.share * whole.training.rounds))
         return config.override(content, {"training.rounds": rounds, "corpus.share": self.share * whole.corpus.share})
 
@@ -131,13 +132,7 @@ def content(
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
             raise UserError(f"--set: {key} is not to be set for {row.system}, whose {taken} is what the row is about")
-    return scaled(paper, scene, scale, own | dict(overrides))
-
-
-def scaled(paper: Paper, scene: str, scale: Scale, changes: Mapping[str, Any]) -> config.Content:
-    """A scene's experiment with changes, and then on the scale."""
-    whole = config.override(paper.scenes[scene], changes)
-    return scale.applied(whole, config.validate(whole, f"scene {scene}"))
+    return scale.applied(config.override(paper.scenes[scene], own | dict(overrides)))
 
 
 def _overlap(one: str, other: str) -> bool:
