@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
@@ -47,9 +47,7 @@ def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
     cases = make_cases(content, experiment, source)
     data = folder.data(words.data)
     store = opened(experiment)
-    job = planned(
-        words, experiment, cases, store, folder, recorder, sweep, lambda corpora: same_data(folder, cases, corpora)
-    )
+    job = planned(words, data, experiment, cases, store, folder, recorder, sweep)
     folder.create(content, experiment, command, data)
     return job
 
@@ -93,25 +91,23 @@ def opened(experiment: Experiment) -> mlflow_store.Store:
 
 def planned(
     words: argparse.Namespace,
+    data: Path | None,
     experiment: Experiment,
     cases: list[Case],
     store: mlflow_store.Store,
     folder: RunFolder,
     recorder: Executor,
     sweep: bool,
-    check: Callable[[dict[str, Corpus]], None] | None = None,
 ) -> Job:
-    """The cases with their corpora, and with their places on Ray, which is started or joined here once ``check`` has
-    nothing against the corpora."""
-    data = folder.data(words.data)
+    """The cases with their corpora from ``data``, and with their places on Ray, which is started or joined here. Raises
+    UserError if trials that are there were made from other data."""
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
-    if check:
-        check(corpora)
+    _same_data(folder, cases, corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
     # Not while Ray starts: that is in this process as well, and would wait for it.
@@ -135,7 +131,7 @@ def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, 
     return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
 
 
-def same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
+def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
     """Raises UserError if a trial that is there was made from other data: others would be compared with it."""
     for case in cases:
         corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")

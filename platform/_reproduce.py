@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
-from platform._launch import announce, opened, planned, same_data
+from platform._launch import announce, opened, planned
 
 from dashboards.reproduction import Cell, Reproduction, cost, markdown, picture, table_csv
 from dashboards.trial import Outcome, last_values
@@ -40,13 +40,13 @@ def reproduce(words: argparse.Namespace) -> int:
     with ThreadPoolExecutor(1) as recorder:
         job = planned(
             words,
+            folder.data(words.data),
             experiment,
             list(cases.values()),
             store,
             folder,
             recorder,
             sweep=True,
-            check=lambda corpora: same_data(folder, cases.values(), corpora),
         )
         folder.create(content, experiment)
         done = [case for case in folder.ended() if case in cases]
