@@ -48,15 +48,16 @@ class Checkpoints:
                 _write(draft / f"client-{client:05d}.safetensors", state)
         content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": history}
         _write(draft / "state.json", json.dumps(content).encode())
-        shutil.rmtree(target, ignore_errors=True)
+        if target.exists():  # and is no state, or load() would have gone on behind it
+            _remove(target)
         os.replace(draft, target)
         for older in _found(self.folder):
             if older < target:
-                shutil.rmtree(older)
+                _remove(older)
 
     def load(self) -> Snapshot | None:
         """The latest state, or None. Raises UserError if it belongs to another experiment or other data."""
-        for draft in self.folder.glob(".draft-*"):  # of a writer that died
+        for draft in self.folder.glob(".draft-*"):  # of a writer that died, or of one that died while it removed
             shutil.rmtree(draft, ignore_errors=True)
         found = _found(self.folder)
         if not found:
@@ -73,7 +74,7 @@ class Checkpoints:
             clients[client] = file.read_bytes() if file.exists() else b""
         flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
         for older in found[:-1]:  # of a writer that died before it could remove them
-            shutil.rmtree(older, ignore_errors=True)
+            _remove(older)
         return Snapshot(content["history"][-1]["round"], flat, clients, content["history"])
 
 
@@ -91,6 +92,13 @@ def recorded(folder: Path) -> str | None:
 
 def _found(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("round-*") if (path / "state.json").exists())
+
+
+def _remove(state: Path) -> None:
+    """Makes it a draft again before anything in it goes, so that half a state is never taken for one."""
+    draft = state.with_name(f".draft-{state.name}")
+    os.replace(state, draft)
+    shutil.rmtree(draft)
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -39,6 +39,24 @@ def test_what_a_writer_left_that_died_is_removed_when_it_is_read(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002", "round-000003"]
 
 
+def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path, "one")
+    checkpoints.save(np.zeros(1, np.float32), {}, rows(1))
+
+    def dies(folder: Path, ignore_errors: bool = False) -> None:
+        if folder.exists():
+            (folder / "state.json").unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", dies)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(np.ones(1, np.float32), {}, rows(2))
+    assert [path.name for path in tmp_path.glob("round-*")] == ["round-000002"]
+    assert checkpoints.load() is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["round-000002"]
+
+
 def test_the_state_of_another_experiment_is_refused_and_left_alone(tmp_path: Path) -> None:
     Checkpoints(tmp_path, "one").save(np.zeros(1, np.float32), {}, rows(1))
     with pytest.raises(UserError, match="was made by another experiment or from other data"):
