@@ -18,10 +18,9 @@ from fedtext.worker import Worker
 
 @ray.remote
 class ClientActor:
-    """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``weights`` are the
-    sample counts of all clients there are, hosted here or not; the others are a Worker's."""
+    """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``host`` comes first."""
 
-    def __init__(
+    def host(
         self,
         experiment: Experiment,
         classes: int,
@@ -31,7 +30,10 @@ class ClientActor:
         weights: Sequence[int],
         words: Sequence[str],
         *clients: ClientData,
-    ) -> None:
+    ) -> str:
+        """Takes these clients, for a trial, in the place of any that were here. ``weights`` are the sample counts of
+        all clients there are, hosted here or not; the others are a Worker's. Returns this actor's node."""
+        vars(self).clear()  # an earlier trial's memory is needed
         # A logical GPU (ray start --num-gpus on a machine without one) gives a share of nothing: the CPU computes.
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
@@ -39,9 +41,6 @@ class ClientActor:
         self.worker = Worker(experiment, classes, vocabulary, clients, private, device, corpus_clients, words)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
-
-    def where(self) -> str:
-        """The node this actor lives on; answering it means it is ready."""
         return ray.get_runtime_context().get_node_id()
 
     def train(self, flat: NDArray[np.float32], round_: int, turns: Sequence[Sequence[int]], fold: bool) -> list[Reply]:

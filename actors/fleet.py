@@ -12,9 +12,8 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.client import ClientActor
+from actors import crew
 from actors.placement import Plan, assign
 from fedtext.aggregation import WeightedSum
 from fedtext.auditing import audited_words
@@ -70,27 +69,23 @@ class RayFleet:
         words = ray.put(audited_words(experiment, header.vocabulary))
         weights = [client.samples for client in self.clients]
         hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
-        self.actors: list[Any] = []
-        for place, members in enumerate(hosted):
-            strategy: Any = "SPREAD"
-            if group is not None:
-                strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=place + 1)
-            actor = ClientActor.options(  # type: ignore[attr-defined]  # ray.remote's own
-                num_cpus=plan.cpus, num_gpus=plan.gpus, scheduling_strategy=strategy
-            ).remote(
-                experiment,
-                header.classes,
-                len(header.vocabulary),
-                initial,
-                shipment.corpus_clients,
-                weights,
-                words,
-                *[self.data[client] for client in members],
-            )
-            self.actors.append(actor)
+        self.actors = crew.hire(plan, group)
+        self.place = plan, group
         self.home = _homes(hosted)
         try:
-            ready = [actor.where.remote() for actor in self.actors]
+            ready = [
+                actor.host.remote(
+                    experiment,
+                    header.classes,
+                    len(header.vocabulary),
+                    initial,
+                    shipment.corpus_clients,
+                    weights,
+                    words,
+                    *[self.data[client] for client in members],
+                )
+                for actor, members in zip(self.actors, hosted, strict=True)
+            ]
             self.nodes = self._get(ready, START_TIMEOUT_S, "start the client actors")
         except BaseException:  # those that did start would hold their share of the cluster
             self.close()
@@ -201,10 +196,12 @@ class RayFleet:
         ]
         self._get(calls, self.timeout, "move clients")
 
-    def close(self) -> None:
-        """Ends the actors."""
-        for actor in self.actors:
-            ray.kill(actor)
+    def close(self, keep: bool = False) -> None:
+        """Ends the actors, or leaves them to the next trial of this process if nothing runs in them."""
+        if keep:
+            crew.keep(self.actors, *self.place)
+        else:
+            crew.end(self.actors)
 
     def _get(self, calls: list[Any], timeout: float, what: str) -> list[Any]:
         try:

@@ -100,7 +100,7 @@ def run(
     tuner = Tuner(
         trainable,
         param_space={"case": tune.grid_search(list(assignments))},
-        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent),
+        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=True),
         run_config=RunConfig(
             name=scratch.name,
             storage_path=str(folder),

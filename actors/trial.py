@@ -56,12 +56,13 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def rounds(assignment: Assignment) -> Iterator[Row]:
-    """The rows of the rounds that are left, from actors that live as long as this iteration."""
+    """The rows of the rounds that are left. If it comes to its end the actors wait for another trial; else they end."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
     name = fingerprint(experiment, shipment.header.content, len(shipment.infos))
     checkpoints = Checkpoints(assignment.folder / "checkpoint", name)
     fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
+    whole = False
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
         for row in federation.history[-1:]:  # it was saved, and its files perhaps not
@@ -69,5 +70,6 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
         for row in federation.run():
             write_files(row, assignment.folder)
             yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}
+        whole = True
     finally:
-        fleet.close()
+        fleet.close(keep=whole)
