@@ -28,7 +28,7 @@ def reproduce(words: argparse.Namespace) -> int:
     tables = papers.tables(paper, words.tables, scene, words.methods)
     made = {n: dict(papers.cases(paper, t, scene, scale, words.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():
-        _readable(number, tables[number], rows)
+        _readable(number, tables[number], rows, scale)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
     content = scale.applied(config.override(paper.scenes[scene], changes | {"name": name}))
@@ -63,24 +63,33 @@ def reproduce(words: argparse.Namespace) -> int:
     for number, table in tables.items():
         about = [
             _extent(scale, changes),
-            f"Mean and spread over {words.seeds} seed(s). Read after the last round; nothing was chosen by it.",
+            f"Mean and spread over {words.seeds} seed(s). {_when(table)}; nothing was chosen by it.",
             *paper.departures.get(scene, ()),
             *table.departures,
         ]
-        result = _result(paper, number, table, scene, made[number], outcomes, about)
+        result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
         files = _write(result, out / f"{words.paper}-{scene}-table{number}{_mark(scale, words.methods, words.set)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
 
 
-def _readable(number: str, table: Table, rows: Rows) -> None:
+def _when(table: Table) -> str:
+    named = any("@" in word for word in table.read.values())
+    return "Read after the rounds that are named" if named else "Read after the last round"
+
+
+def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
     """Raises UserError if a changed experiment would not give what the table reads."""
     for name, (case, *_) in rows.items():
         personalize = case.experiment.evaluation.personalize
         given = {*(["Ag"] if case.experiment.method.complete else []), *(personalize.readings() if personalize else ())}
-        if missing := sorted(set(table.read.values()) - given):
+        read = [papers.reading(word, scale) for word in table.read.values()]
+        if missing := sorted({metric for metric, _ in read} - given):
             raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
+        for metric, round_ in read:
+            if round_ and not (round_ <= case.experiment.training.rounds and case.experiment.evaluates(round_)):
+                raise UserError(f"--set: table {number} reads {metric} after round {round_}, and row {name} then does not")
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -111,6 +120,7 @@ def _result(
     number: str,
     table: Table,
     scene: str,
+    scale: Scale,
     rows: Rows,
     outcomes: Mapping[str, Outcome],
     about: Sequence[str],
@@ -118,9 +128,9 @@ def _result(
     found = {row: [outcomes[case.id] for case in cases] for row, cases in rows.items()}
     cells = []
     for row, ended in found.items():
-        last = [last_values(outcome.rows) for outcome in ended]
-        for column, metric in table.read.items():
-            ours = [100 * values[metric] for values in last]
+        for column, word in table.read.items():
+            metric, until = papers.reading(word, scale)
+            ours = [100 * last_values(outcome.rows[:until])[metric] for outcome in ended]
             cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours))
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     title = f"{paper.title}: table {number}, {table.title}, {scene}"
@@ -129,7 +139,7 @@ def _result(
 
 def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
     """The clients' figures, where the paper has them."""
-    (metric, *_), theirs = table.read.values(), table.clients.get(scene, {})
+    metric, theirs = next(iter(table.read.values())), table.clients.get(scene, {})
     cells = []
     for client, figures in theirs.items():
         for row, ended in found.items():

@@ -29,7 +29,7 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """``read`` names the metric in each column; ``set`` are changes to all its systems; ``clients`` are the paper's
+    """``read`` names the metric in each column, and the round after which it is read if not the last: ``AUC@25``; ``set`` are changes to all its systems; ``clients`` are the paper's
     figures of each client and row, by scene; ``departures`` are sentences about what is done otherwise than in the
     paper."""
 
@@ -72,6 +72,12 @@ class Scale:
         whole = config.validate(content, "the experiment to be scaled")
         rounds = max(1, round(self.share * whole.training.rounds))
         return config.override(content, {"training.rounds": rounds, "corpus.share": self.share * whole.corpus.share})
+
+
+def reading(word: str, scale: Scale) -> tuple[str, int | None]:
+    """What a column of a table reads: a metric, and the round after which, on this scale; None: the last."""
+    metric, _, round_ = word.partition("@")
+    return metric, max(1, round(scale.share * int(round_))) if round_ else None
 
 
 def load(name: str) -> Paper:
