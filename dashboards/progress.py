@@ -223,7 +223,7 @@ class LiveProgress(Board):
             shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
             table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
-            for name in ("state", "round", "loss", "Ag", "bytes", "s/round", "ETA"):
+            for name in ("state", "round", "loss", "Ag", "AUC", "bytes", "s/round", "ETA"):
                 table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
             for id_, standing in self.standings.items():
                 if id_ in shown:
@@ -251,7 +251,7 @@ def _facts(standing: Standing) -> list[str]:
     facts = [f"round {standing.round}/{standing.rounds}"]
     if "loss" in standing.values:
         facts.append(f"loss {decimal(standing.values['loss'])}")
-    facts += [f"{name} {percent(standing.values[name])}" for name in ("Ag", "Ap") if name in standing.values]
+    facts += [f"{name} {percent(standing.values[name])}" for name in ("Ag", "Ap", "AUC") if name in standing.values]
     if standing.bytes_up or standing.bytes_down:
         facts.append(f"up {data_size(standing.bytes_up)} down {data_size(standing.bytes_down)}")
     if standing.pace is not None:
@@ -268,7 +268,7 @@ def _cells(standing: Standing) -> list[Text]:
         standing.state,
         f"{standing.round}/{standing.rounds}",
         decimal(values["loss"]) if "loss" in values else "",
-        percent(values["Ag"]) if "Ag" in values else "",
+        *(percent(values[name]) if name in values else "" for name in ("Ag", "AUC")),
         data_size(total) if total else "",
         _pace(standing.pace) if standing.pace is not None else "",
         duration(standing.eta) if standing.eta is not None else "",
