@@ -160,7 +160,7 @@ def test_two_clients_by_hand(options: dict[str, Any], objective: Objective) -> N
     training = {"rounds": ROUNDS, "local_epochs": EPOCHS, "batch_size": 99, "optimizer": {"lr": LR, "momentum": 0}}
     model = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
     experiment = tiny.experiment(options, model=model, training=training, evaluation={"personalize": None})
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(2)
     shared, private = (
         {name: np.float32(0.5) * rng.standard_normal(tensor.shape, np.float32) for name, tensor in part.items()}
         for part in initial(experiment, CORPUS)
