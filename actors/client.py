@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import ClientData
+from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
 from fedtext.reply import Reply
@@ -64,7 +65,7 @@ class ClientActor:
 
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
-    ) -> dict[int, dict[str, float]]:
+    ) -> dict[int, Reading]:
         return self.worker.evaluate(flat, round_, members, personalize)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:

@@ -18,6 +18,7 @@ from actors.placement import Plan, assign
 from fedtext.aggregation import WeightedSum
 from fedtext.auditing import audited_words
 from fedtext.corpora.types import Corpus
+from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, describe, participants, stacks
 from fedtext.methods.base import Individual
@@ -140,7 +141,7 @@ class RayFleet:
             if part is not None:
                 yield part
 
-    def evaluate(self, handle: ray.ObjectRef, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
+    def evaluate(self, handle: ray.ObjectRef, round_: int, personalize: bool) -> dict[int, Reading]:
         members = self._by_actor([client.id for client in self.clients if client.evaluates])
         calls = [
             actor.evaluate.remote(handle, round_, chosen, personalize)
@@ -148,7 +149,7 @@ class RayFleet:
             if chosen
         ]
         found = self._get(calls, self.timeout, f"evaluate round {round_}")
-        return {client: read for scores in found for client, read in scores.items()}
+        return {client: reading for readings in found for client, reading in readings.items()}
 
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
         call = self.actors[self.home[client]].report.remote(handle, client)

@@ -87,7 +87,8 @@ def epoch(
     method tells tasks apart, every other text is of the second of two.
     """
     torch.manual_seed(3)
-    network = method.network(Parts(config, classes=3, clients=2)).to(dtype)
+    classes = 2 if config.output == "sigmoid" else 3
+    network = method.network(Parts(config, classes, clients=2)).to(dtype)
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
     stack = Stack(layout, [client.rows for client in clients], Workspace(CPU, dtype))

@@ -17,8 +17,8 @@ from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
 EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
-ACCURACIES = ("Ag", "Ap", "Ag_val", "Ap_val")
-TEST_METRICS = ("Ag", "Ap")
+ACCURACIES = ("Ag", "Ap", "AUC", "Ag_val", "Ap_val", "AUC_val")
+TEST_METRICS = ("Ag", "Ap", "AUC")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A row is one completed round: ``{"round": 1-based, "time": unix seconds, "metrics": {name: value}, "clients":
 {client: {metric: value}}}``; the last may have ``files``, text by name. Accuracies (``Ag``, ``Ap`` and their ``_val``
-forms) are fractions in [0, 1] in a row and are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums over the
-clients of that round.
+forms) and areas under the ROC curve (``AUC``) are fractions in [0, 1] in a row and are shown in percent; ``bytes_up``
+and ``bytes_down`` are the sums over the clients of that round.
 """
 
 from collections.abc import Iterable, Mapping
@@ -82,8 +82,8 @@ def last_values(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def is_accuracy(name: str) -> bool:
-    """Whether a metric is a fraction that people read in percent: Ag, Ap, Ag_val, Ap_val, ..."""
-    return name.split("_", 1)[0] in ("Ag", "Ap")
+    """Whether a metric is a fraction that people read in percent: Ag, Ap, AUC, Ag_val, Ap_val, ..."""
+    return name.split("_", 1)[0] in ("Ag", "Ap", "AUC")
 
 
 def one_line(text: str) -> str:

@@ -12,18 +12,26 @@ from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
-from fedtext.models.config import KERNEL_WIDTH, TABLE, BagClassifier, RecurrentClassifier
+from fedtext.models.config import (
+    KERNEL_WIDTH,
+    TABLE,
+    BagClassifier,
+    Classifier,
+    LogisticClassifier,
+    RecurrentClassifier,
+    VectorClassifier,
+)
 from fedtext.schema import Strict, choice, entry
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     CorpusField: TypeAlias = CorpusConfig
-    ModelField: TypeAlias = RecurrentClassifier | BagClassifier
+    ModelField: TypeAlias = Classifier
     MethodField: TypeAlias = Method
     MechanismField: TypeAlias = Mechanism
     AuditField: TypeAlias = Audit
 else:
     CorpusField = choice(*CORPORA.values())
-    ModelField = choice(RecurrentClassifier, BagClassifier, default="bigru")
+    ModelField = choice(RecurrentClassifier, BagClassifier, LogisticClassifier, VectorClassifier, default="bigru")
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
     AuditField = entry(*AUDITS.values())
@@ -165,7 +173,9 @@ class Tracking(Strict):
 class Tune(Strict):
     """How the space is searched."""
 
-    metric: Literal["Ag_val", "Ap_val", "Ag", "Ap", "loss"] = Field("Ap_val", description="what trials are sorted by")
+    metric: Literal["Ag_val", "Ap_val", "AUC_val", "Ag", "Ap", "AUC", "loss"] = Field(
+        "Ap_val", description="what trials are sorted by"
+    )
     mode: Literal["auto", "max", "min"] = Field("auto", description="auto: the smallest loss, the largest accuracy")
     samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
     scheduler: Literal["none", "asha"] = "none"
@@ -230,18 +240,20 @@ class Experiment(Strict):
                     f"{part.name} is about the embedding, and method {self.method.name} shares none: leave it out"
                 )
         engine = self.training.engine
-        if engine in ("cells", "triton") and isinstance(self.model, BagClassifier):
-            raise ValueError(f"training.engine: model bag has no recurrent layers for {engine}; leave engine at auto")
+        if engine in ("cells", "triton") and not isinstance(self.model, RecurrentClassifier):
+            raise ValueError(
+                f"training.engine: model {self.model.name} has no recurrent layers for {engine}; leave engine at auto"
+            )
         if engine == "triton" and isinstance(self.model, RecurrentClassifier) and self.model.hidden > KERNEL_WIDTH:
             raise ValueError(
                 f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {self.model.hidden} the "
                 "products of one step are large enough by themselves: use engine: cells"
             )
         if self.training.stack not in ("auto", 1):
-            if isinstance(self.model, BagClassifier):
+            if not isinstance(self.model, RecurrentClassifier):
                 raise ValueError(
-                    "training.stack: clients with model bag are trained one by one, since a table fills the caches by "
-                    "itself; leave stack at auto or 1"
+                    f"training.stack: clients with model {self.model.name} are trained one by one, since a table fills "
+                    "the caches by itself; leave stack at auto or 1"
                 )
             if self.engine == "reference":
                 raise ValueError("training.stack: the engine reference trains clients one by one; use engine: cells")
@@ -256,8 +268,9 @@ class Experiment(Strict):
 
     @property
     def engine(self) -> Literal["reference", "cells", "triton"]:
-        """The engine that ``training.engine`` comes down to. A bag has no recurrent layers for ``cells`` to compute."""
-        if isinstance(self.model, BagClassifier):
+        """The engine that ``training.engine`` comes down to. Without recurrent layers there is nothing for ``cells`` to
+        compute."""
+        if not isinstance(self.model, RecurrentClassifier):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine
 

@@ -15,12 +15,14 @@ from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.errors import ClientError
+from fedtext.evaluation import areas
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
+from fedtext.parameters import table_rows
 from fedtext.reply import Reply
 from fedtext.seeding import generator
 from fedtext.training.choice import stack_size
@@ -35,6 +37,8 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
+    if experiment.model.padding and experiment.model.output == "softmax":  # as of runs from before there was a choice
+        del parts["model"]["output"]
     return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -91,8 +95,8 @@ class Federation:
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             trained = time.perf_counter() - start
-            scores = self._evaluate(handle, round_)
-            metrics = self._metrics(cohort, traffic, scores)
+            scores, pooled = self._evaluate(handle, round_)
+            metrics = self._metrics(cohort, traffic, scores) | pooled
             metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
             row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
             last = round_ == self.experiment.training.rounds
@@ -145,14 +149,15 @@ class Federation:
             total.merge(part)
         return total.applied(self.flat)
 
-    def _evaluate(self, handle: Any, round_: int) -> dict[str, dict[str, float]]:
-        """Every client's accuracies by name; Ap with the last round only."""
+    def _evaluate(self, handle: Any, round_: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+        """Every client's accuracies by name, Ap with the last round only; and what is read of all texts together."""
         if not self.experiment.evaluates(round_):
-            return {}
+            return {}, {}
         last = round_ == self.experiment.training.rounds
         personalize = last and self.experiment.evaluation.personalize is not None
-        scores = self.fleet.evaluate(handle, round_, personalize)
-        return {self.names[client]: scores[client] for client in sorted(scores)}
+        readings = dict(sorted(self.fleet.evaluate(handle, round_, personalize).items()))
+        scores = {self.names[client]: reading.figures for client, reading in readings.items()}
+        return scores, areas(list(readings.values()))
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
         """What audits show of one client, the first of which they have found anything."""
@@ -182,7 +187,8 @@ class Federation:
         return {name: float(value) for name, value in metrics.items()}
 
     def _down(self, client: ClientInfo) -> int:
-        rows = client.rows if self.experiment.own_rows else self.layout.shapes.get(TABLE, (0,))[0]
+        all_rows = self.layout.shapes.get(TABLE, (0,))[0]
+        rows = table_rows(self.experiment, client.rows) if self.experiment.own_rows else all_rows
         return wire.encoded_size(self.layout.with_rows(rows).shapes)
 
 

@@ -12,7 +12,9 @@ from fedtext.aggregation import WeightedSum
 from fedtext.auditing import audited_words
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
+from fedtext.parameters import check_fit
 from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
 from fedtext.worker import Worker
@@ -20,8 +22,8 @@ from fedtext.worker import Worker
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What the server knows of a client before the first round. ``rows`` counts the embedding rows it downloads,
-    ``tokens`` those of its training texts."""
+    """What the server knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad> among
+    them, ``tokens`` those of its training texts."""
 
     id: int
     name: str
@@ -48,8 +50,8 @@ class Fleet(Protocol):
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
-    def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, dict[str, float]]:
-        """Accuracies of every client that has texts to evaluate on."""
+    def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, Reading]:
+        """What is read of every client that has texts to evaluate on."""
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
         """What the audits show of a client after it has been evaluated: texts by file name."""
@@ -67,7 +69,9 @@ def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
 
 
 def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
-    """The corpus's clients, and the pooled one where the method trains on all data in one place."""
+    """The corpus's clients, and the pooled one where the method trains on all data in one place. Raises UserError if
+    the experiment is not for such a corpus."""
+    check_fit(experiment, corpus)
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
 
 
@@ -109,7 +113,7 @@ class LocalFleet:
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         return iter(())
 
-    def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, dict[str, float]]:
+    def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, Reading]:
         chosen = [client.id for client in self.clients if client.evaluates]
         return self.worker.evaluate(handle, round_, chosen, personalize)
 

@@ -5,8 +5,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.models.config import RandomInit, is_table
+from fedtext.models.config import BagClassifier, LogisticClassifier, RandomInit, is_table
 from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
@@ -35,7 +36,28 @@ def initial(
     return shared, private
 
 
+def table_rows(experiment: Experiment, vocabulary: int) -> int:
+    """Rows of a table for a vocabulary of so many entries, <pad> among them."""
+    return vocabulary - (not experiment.model.padding)
+
+
+def check_fit(experiment: Experiment, corpus: Corpus) -> None:
+    """Raises UserError if the experiment's model, or the metric its trials are sorted by, is not for such a corpus."""
+    model, metric = experiment.model, experiment.tune.metric
+    Parts(model, corpus.classes)
+    if metric.startswith("AUC") and corpus.classes != 2:
+        raise UserError(f"tune.metric: {metric} is of 2 classes, and the corpus has {corpus.classes}: sort by Ag or Ap")
+    valued = any(client.train.values_T is not None for client in corpus.clients)
+    if valued and not isinstance(model, BagClassifier | LogisticClassifier):
+        raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
+
+
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:
+    table_VD = _whole_table(experiment, corpus)
+    return table_VD[len(table_VD) - table_rows(experiment, len(table_VD)) :]
+
+
+def _whole_table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:
     if corpus.table_VD is not None:
         return corpus.table_VD
     embedding = experiment.model.embedding

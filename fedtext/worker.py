@@ -19,16 +19,17 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.auditing import Auditing
+from fedtext.corpora.padding import without_padding
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
-from fedtext.evaluation import accuracy
+from fedtext.evaluation import Reading, Scored, read
 from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
-from fedtext.models.config import BagClassifier, RecurrentClassifier, is_table
+from fedtext.models.config import is_table
 from fedtext.models.packing import Ints
 from fedtext.models.recurrent import Encoder
-from fedtext.parameters import build_network
+from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, load_into
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
@@ -36,6 +37,7 @@ from fedtext.training.batches import Assembler, Texts, by_task, shuffled
 from fedtext.training.choice import check_engine
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.reading import texts_of
 from fedtext.training.room import Room
 from fedtext.training.stack import Stack
 from fedtext.uplink import Uplink
@@ -60,7 +62,7 @@ def one_thread() -> Iterator[None]:
 class Worker:
     """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows;
     ``corpus_clients`` counts the corpus's clients if not all of them are hosted here, ``words`` is the vocabulary
-    itself, which only audits look at."""
+    itself, which only audits look at. Clients and words come with <pad>, whether the model has a row for it or not."""
 
     def __init__(
         self,
@@ -75,21 +77,26 @@ class Worker:
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
-        self.clients = {client.id: client for client in clients}
+        self.clients = {client.id: self._held(client) for client in clients}
         self.network = build_network(experiment, classes, corpus_clients or len(clients)).to(self.device)
-        table = (vocabulary, experiment.model.embedding.dim)
+        table = (table_rows(experiment, vocabulary), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
+        self.scored = classes == 2
         cells, triton = experiment.engine != "reference", experiment.engine == "triton"
         directions = next(m.directions for m in self.network.modules() if isinstance(m, Encoder)) if cells else None
         self.training = Assembler(directions, cells and not self.method.reads_table, self.device, triton)
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
-        self.audits = Auditing(experiment, self.shared, words)
+        self.audits = Auditing(experiment, self.shared, words if experiment.model.padding else words[1:])
+
+    def _held(self, client: ClientData) -> ClientData:
+        """A client in rows of the model's table."""
+        return client if self.experiment.model.padding else without_padding(client)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
@@ -160,33 +167,35 @@ class Worker:
 
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
-    ) -> dict[int, dict[str, float]]:
+    ) -> dict[int, Reading]:
         """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
         ``Ap_0``, with the client's own; with ``personalize`` also ``Ap``: the mean of the readings while the client
-        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. Nothing here is kept.
+        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. Of two classes also the scores
+        behind ``Ag`` or ``Ap_0``, for ``AUC`` or ``AUC_0``. Nothing here is kept.
 
         Raises ClientError if a client's computation fails."""
-        scores = {}
+        readings = {}
         for client in members:
             try:
                 with one_thread():
-                    scores[client] = self._evaluate(flat, round_, client, personalize)
-                    scores[client] |= self.audits.figures(client, round_, flat)
+                    reading = readings[client] = self._evaluate(flat, round_, client, personalize)
+                    reading.figures.update(self.audits.figures(client, round_, flat))
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
-        return scores
+        return readings
 
-    def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> dict[str, float]:
+    def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> Reading:
         stack = self._stack(flat, [client])
         name, config = "Ag" if self.method.complete else "Ap_0", self.experiment.evaluation.personalize
-        scores = self._read(client, stack, "shared", name)
-        if not personalize or config is None:
-            return scores
-        if not self.method.personalizes:
-            return scores | {name.replace("Ag", "Ap"): value for name, value in scores.items()}
-        for name, way in config.readings().items():
-            scores |= self._personalize(name, way, flat, round_, client)
-        return scores
+        scored: dict[str, Scored] = {}
+        figures = self._read(client, stack, "shared", name, scored if self.scored else None)
+        if personalize and config is not None:
+            if self.method.personalizes:
+                for name, way in config.readings().items():
+                    figures |= self._personalize(name, way, flat, round_, client)
+            else:
+                figures |= {name.replace("Ag", "Ap"): value for name, value in figures.items()}
+        return Reading(figures, scored)
 
     def _personalize(
         self, name: str, config: Personalize, flat: NDArray[np.float32], round_: int, client: int
@@ -212,21 +221,22 @@ class Worker:
             return by_task(texts.tasks_N, size, epochs, seed, round_, client)
         return shuffled(len(texts), size, epochs, seed, round_, client)
 
-    def _read(self, client: int, stack: Stack, inference: Inference, name: str) -> dict[str, float]:
-        model, data = Model(self.network, stack.tensors(0)), self.clients[client]
-        splits = {name: ("test", data.test), f"{name}_val": ("validation", data.validation)}
-        return {
-            key: accuracy(self.method, model, self._texts(client, split), self.reading, inference)
-            for key, (split, tokens) in splits.items()
-            if len(tokens)
-        }
+    def _read(
+        self, client: int, stack: Stack, inference: Inference, name: str, scored: dict[str, Scored] | None = None
+    ) -> dict[str, float]:
+        """The accuracies by name; the scores behind them go into ``scored``, by the name of their area."""
+        model, data, figures = Model(self.network, stack.tensors(0)), self.clients[client], {}
+        for key, split in ((name, "test"), (f"{name}_val", "validation")):
+            if len(getattr(data, split)):
+                texts = self._texts(client, split)
+                figures[key], scores = read(self.method, model, texts, self.reading, inference, scored is not None)
+                if scored is not None and scores is not None:
+                    scored["AUC" + key[2:]] = scores
+        return figures
 
     def _texts(self, client: int, split: str) -> Texts:
         if (client, split) not in self.texts:
-            data, model = self.clients[client], self.experiment.model
-            padded = isinstance(model, RecurrentClassifier) and model.pooling == "mean"
-            pad_to, as_sets = self.experiment.corpus.max_length if padded else None, isinstance(model, BagClassifier)
-            self.texts[client, split] = Texts(getattr(data, split), len(data.rows_R), pad_to, as_sets, client)
+            self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)
         return self.texts[client, split]
 
     def _stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
@@ -266,7 +276,7 @@ class Worker:
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
         """Hosts these clients too, with the private states they bring."""
-        self.clients |= {client.id: client for client in clients}
+        self.clients |= {client.id: self._held(client) for client in clients}
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:

@@ -98,7 +98,7 @@ def test_a_worker_trains_and_reads_by_them() -> None:
         assert worker.reading.kernels == worker.training.kernels == (engine == "triton")
         (reply,) = worker.train(flat, 1, [0])
         assert not reply.error
-        turns.append((reply.metrics["loss"], worker.evaluate(flat, 1, [0], False)[0]))
+        turns.append((reply.metrics["loss"], worker.evaluate(flat, 1, [0], False)[0].figures))
     (got, read), (expected, expected_read) = turns
     assert got == pytest.approx(expected, rel=1e-5)
     assert read == expected_read

@@ -56,6 +56,7 @@ MODELS = [
     {"name": "bilstm"},
     {"name": "lstm", "layers": 2},
     {"name": "bilstm", "pooling": "last", "layers": 2},
+    {"name": "lstm", "pooling": "last", "head": {"hidden": [7, 6, 4]}, "output": "sigmoid"},
 ]
 
 

@@ -13,6 +13,7 @@ from fedtext.methods import FedAvg, FedFusion
 from fedtext.methods.fedfusion import Mixed, Weighted
 from fedtext.methods.fedmmd import mmd
 from fedtext.models.config import TABLE
+from fedtext.worker import Worker
 from tests import tiny
 
 
@@ -47,16 +48,20 @@ def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator:
     assert set(torch.autograd.grad(term, frozen, allow_unused=True)) == {None}
 
 
+def figures(worker: Worker, flat: np.ndarray) -> list[dict[str, float]]:
+    return [reading.figures for reading in worker.evaluate(flat, 2, [0, 1], personalize=False).values()]
+
+
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(operator: Any) -> None:
     made = tiny.Finished({"name": "fedfusion", "operator": operator})
-    expected = made.worker.evaluate(made.flat, 2, [0, 1], personalize=False)
+    expected = figures(made.worker, made.flat)
     assert np.any(made.state["fusion.gamma"] != 0)
     made.state["fusion.gamma"][:] = 0.7
-    assert made.worker.evaluate(made.flat, 2, [0, 1], personalize=False) == expected
+    assert figures(made.worker, made.flat) == expected
     plain = tiny.Finished("fedavg")
     flat = plain.layout.pack({name: made.state[name] for name in plain.state})
-    assert plain.worker.evaluate(flat, 2, [0, 1], personalize=False) == expected
+    assert figures(plain.worker, flat) == expected
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -25,10 +25,10 @@ FEW = tiny.corpus(clients=4)
 
 
 def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
-    """Everything a run computes: server weights, the clients' accuracies of each round with what audits found and show,
-    the clients' private states."""
+    """Everything a run computes: server weights, the accuracies of each round and their area with what audits found
+    and show, the clients' private states."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
-    accuracies = [(row["clients"], row.get("files")) for row in federation.run()]
+    accuracies = [(row["clients"], row["metrics"]["AUC"], row.get("files")) for row in federation.run()]
     return federation.flat.tobytes(), accuracies, fleet.private_states()
 
 

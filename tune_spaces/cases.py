@@ -149,10 +149,10 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
             f"or sort by {metric.removesuffix('_val')}, which reads the test split"
         )
-    if metric.startswith("Ag") and not experiment.method.complete and not baseline:
+    if metric.startswith(("Ag", "AUC")) and not experiment.method.complete and not baseline:
         raise UserError(
             f"tune.metric: {metric} is read of a shared model, and what {experiment.method.name} shares is no whole "
-            f"model: sort by {metric.replace('Ag', 'Ap')}"
+            f"model: sort by {metric.replace('Ag', 'Ap').replace('AUC', 'Ap')}"
         )
     if metric.startswith("Ap") and experiment.evaluation.personalize is None:
         raise UserError(f"tune.metric: {metric} needs evaluation.personalize")
@@ -161,7 +161,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
             "asha would have nothing to stop"
         )
-    if tune.scheduler == "asha" and metric.startswith("Ag") and experiment.evaluation.every > 1:
+    if tune.scheduler == "asha" and metric.startswith(("Ag", "AUC")) and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")

@@ -13,7 +13,7 @@ from pydantic import Field
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.blas import one_blas_thread
 from fedtext.models.config import TABLE
-from fedtext.text.tokens import UNK_ID
+from fedtext.text.vocabulary import SPECIAL
 
 FILE = "word_relations.md"
 
@@ -35,7 +35,8 @@ class WordRelations(Audit):
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         rows_R = turn.data.rows_R[: turn.data.train_rows]
-        places_N = np.flatnonzero(rows_R > UNK_ID)  # <pad> and <unk> are no words
+        no_words = [words.rows[entry] for entry in SPECIAL if entry in words.rows]
+        places_N = np.flatnonzero(~np.isin(rows_R, no_words))
         rows_N = rows_R[places_N]
         wanted = [words.rows[word] for word in dict.fromkeys(self.words) if word in words.rows]
         probes_P = np.array([place for row in wanted for place in np.flatnonzero(rows_N == row)], np.int64)

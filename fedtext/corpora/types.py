@@ -56,6 +56,7 @@ class TokenSet:
     offsets: NDArray[np.int64]  # N + 1
     labels_N: NDArray[np.int64]
     tasks_N: NDArray[np.int64] | None = None  # the client whose text it is, where clients are pooled
+    values_T: NDArray[np.float32] | None = None  # how much of each token there is; None: one of each
 
     def __len__(self) -> int:
         return len(self.labels_N)

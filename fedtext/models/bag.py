@@ -1,4 +1,5 @@
-"""A text as the set of its words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``).
+"""A text as the set of its words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``), or
+only the sum (``LR``); and its words' vectors, averaged or side by side, through the same layers.
 
 The dense form would multiply a B x V matrix of zeros and ones with a V x D weight. Here that weight is the embedding
 table and a text brings the rows of its distinct words: the same sums, without the zeros. A step is so short that most
@@ -14,70 +15,117 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding, embedding_bag, pad
 
 from fedtext.models.batch import Batch
-from fedtext.models.config import BagClassifier
+from fedtext.models.output import two_logits
 
 
 class BagEncoder(nn.Module):
-    """features_BD = ReLU(sum of the rows of a text's words + bias). A text's tokens have to be distinct: Texts takes
-    care of that. The bias starts at zero."""
+    """features_BD = ReLU(sum of the rows of a text's words + bias), the ReLU and the bias only if asked for. A text's
+    tokens have to be distinct: Texts takes care of that. The bias starts at zero."""
 
-    def __init__(self, config: BagClassifier) -> None:
+    def __init__(self, dim: int, dropout: float = 0.0, bias: bool = True, relu: bool = True) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(config.embedding.dim))
-        self.dropout = nn.Dropout(config.dropout)
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+        self.dropout, self.relu = nn.Dropout(dropout), relu
 
-    def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
-        features_BD = _First.apply(embedding.weight, self.bias, batch.tokens_BT, batch.lengths_B)
+    def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
+        read = batch.tokens_BT, batch.lengths_B, batch.values_BT
+        features_BD = _First.apply(table.weight, self.bias, *read, self.relu)
         return self.dropout(features_BD) if self.dropout.p else features_BD
+
+
+class FlatEncoder(nn.Module):
+    """features_BF: the vectors of a text's first ``words`` tokens side by side, zeros behind a shorter text."""
+
+    def __init__(self, words: int, dropout: float) -> None:
+        super().__init__()
+        self.words, self.dropout = words, nn.Dropout(dropout)
+
+    def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
+        tokens_BT = batch.tokens_BT[:, : self.words]
+        places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        there_BT = places_T < batch.lengths_B[:, None]
+        vectors_BTD = embedding(tokens_BT * there_BT, table.weight) * there_BT[..., None]
+        return self.dropout(pad(vectors_BTD, (0, 0, 0, self.words - len(places_T))).flatten(1))
 
 
 class Dense(nn.Sequential):
     """Fully connected layers with ReLU between them, like models/recurrent.py's ``mlp``, for one client at a time."""
 
-    def __init__(self, *sizes: int) -> None:
+    def __init__(self, *sizes: int, sigmoid: bool = False) -> None:
         super().__init__(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
+        self.sigmoid = sigmoid
 
     def forward(self, features_BF: Tensor) -> Tensor:
-        return _Layers.apply(features_BF, *(tensor for layer in self for tensor in (layer.weight, layer.bias)))
+        out_BC = features_BF
+        if len(self):
+            out_BC = _Layers.apply(features_BF, *(tensor for layer in self for tensor in (layer.weight, layer.bias)))
+        return two_logits(out_BC) if self.sigmoid else out_BC
 
 
 class _First(torch.autograd.Function):
-    """ReLU(sums of the table's rows + bias). Beyond a text's length there is nothing to be read."""
+    """ReLU(sums of the table's rows, each times its value, + bias). Beyond a text's length there is nothing to be
+    read."""
 
     @staticmethod
-    def forward(ctx: Any, table_VD: Tensor, bias_D: Tensor, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        table_VD: Tensor,
+        bias_D: Tensor | None,
+        tokens_BT: Tensor,
+        lengths_B: Tensor,
+        values_BT: Tensor | None,
+        relu: bool,
+    ) -> Tensor:
         tokens, lengths = tokens_BT.cpu().numpy(), lengths_B.cpu().numpy()
-        tokens_S = tokens[np.arange(tokens.shape[1]) < lengths[:, None]].astype(np.int64)
-        features_BD = _sums(table_VD, tokens_S, lengths).add_(bias_D).relu_()
-        ctx.tokens_S, ctx.lengths_B, ctx.rows = tokens_S, lengths, len(table_VD)
-        ctx.save_for_backward(features_BD)
+        there_BT = np.arange(tokens.shape[1]) < lengths[:, None]
+        tokens_S = tokens[there_BT].astype(np.int64)
+        values_S = None if values_BT is None else values_BT.cpu().numpy()[there_BT]
+        features_BD = _sums(table_VD, tokens_S, lengths, values_S)
+        if bias_D is not None:
+            features_BD.add_(bias_D)
+        if relu:
+            features_BD.relu_()
+        ctx.tokens_S, ctx.lengths_B, ctx.values_S, ctx.rows = tokens_S, lengths, values_S, len(table_VD)
+        ctx.save_for_backward(*[features_BD] * relu)
         return features_BD
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_BD: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad_BD: Tensor) -> tuple[Tensor | None, ...]:
         """A word's gradient is the sum over the texts that have it: sums over bags again, with the roles changed.
         (torch's own backward adds rows up one token at a time.)"""
-        (features_BD,) = ctx.saved_tensors
-        grad_BD = grad_BD * features_BD.sign()  # 1 where ReLU let pass, else 0
+        for features_BD in ctx.saved_tensors:
+            grad_BD = grad_BD * features_BD.sign()  # 1 where ReLU let pass, else 0
+        bias_grad_D = grad_BD.sum(0) if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[0]:
+            return None, bias_grad_D, None, None, None, None
         bits = len(grad_BD).bit_length()
         # (word, text) in one number each: numpy sorts numbers several times faster than torch does
         pairs_S = (ctx.tokens_S << bits) | np.repeat(np.arange(len(grad_BD)), ctx.lengths_B)
-        pairs_S.sort()
+        values_S = ctx.values_S
+        if values_S is None:
+            pairs_S.sort()
+        else:
+            order_S = pairs_S.argsort()
+            pairs_S, values_S = pairs_S[order_S], values_S[order_S]
         texts_V = np.bincount(ctx.tokens_S, minlength=ctx.rows)
-        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V), grad_BD.sum(0), None, None
+        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V, values_S), bias_grad_D, None, None, None, None
 
 
-def _sums(rows: Tensor, chosen_S: NDArray[np.int64], counts_N: NDArray[np.int64]) -> Tensor:
-    """Sums of the chosen rows: of the first counts_N[0] of them, the next counts_N[1], and so on; zero of none."""
+def _sums(
+    rows: Tensor, chosen_S: NDArray[np.int64], counts_N: NDArray[np.int64], values_S: NDArray[np.float32] | None = None
+) -> Tensor:
+    """Sums of the chosen rows, each times its value if there are any: of the first counts_N[0] of them, the next
+    counts_N[1], and so on; zero of none."""
     ends = np.zeros(len(counts_N) + 1, np.int64)
     np.cumsum(counts_N, out=ends[1:])
     chosen, bounds = (torch.from_numpy(numbers).to(rows.device) for numbers in (chosen_S, ends))
+    values = None if values_S is None else torch.from_numpy(values_S).to(rows)
     # detached: it need not prepare for torch's own backward
-    return embedding_bag(chosen, rows.detach(), bounds, mode="sum", include_last_offset=True)
+    return embedding_bag(chosen, rows.detach(), bounds, mode="sum", include_last_offset=True, per_sample_weights=values)
 
 
 class _Layers(torch.autograd.Function):

@@ -35,3 +35,4 @@ class Batch:
     labels_B: Tensor
     words: Words | None = None
     task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text
+    values_BT: Tensor | None = None  # what each token counts for; None: 1

@@ -1,8 +1,8 @@
 """The classifier an experiment asks for: embedding -> encoder -> MLP head."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.schema import Strict, entry
 
@@ -53,11 +53,37 @@ class Embedding(Strict):
     init: InitField = RandomInit()
 
 
+Widths = tuple[Annotated[int, Field(ge=1)], ...]
+Output = Literal["softmax", "sigmoid"]
+OUTPUT = "softmax: a unit for each class; sigmoid: one for two classes, whose logits are 0 and that unit's"
+
+
 class Head(Strict):
     """The classifier G: ``layers`` fully connected layers with ReLU between them (KTEPS paper: two)."""
 
     layers: int = Field(2, ge=1)
-    hidden: int = Field(64, ge=1)
+    hidden: Annotated[int, Field(ge=1)] | Widths = Field(
+        64, description="units of the layers before the last; or of each of them, one after the other"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counted(cls, value: Any) -> Any:
+        widths = value.get("hidden") if isinstance(value, dict) else None
+        return {"layers": len(widths) + 1, **value} if isinstance(widths, list | tuple) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Head":
+        if isinstance(self.hidden, tuple) and self.layers != len(self.hidden) + 1:
+            raise ValueError(
+                f"layers ({self.layers}) are not those of hidden ({len(self.hidden)}) and the last one: leave it out"
+            )
+        return self
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the layers before the last."""
+        return self.hidden if isinstance(self.hidden, tuple) else (self.hidden,) * (self.layers - 1)
 
 
 class RecurrentClassifier(Strict):
@@ -70,6 +96,12 @@ class RecurrentClassifier(Strict):
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
     head: Head = Head()
+    output: Output = Field("softmax", description=OUTPUT)
+    padding: ClassVar[bool] = True  # the table's first row is <pad>'s
+
+
+Values = Literal["binary", "counts"]
+VALUES = "what a word counts for in a text: 1, or as often as it occurs; times its value, where a corpus gives one"
 
 
 class BagEmbedding(Embedding):
@@ -81,10 +113,58 @@ class BagEmbedding(Embedding):
 
 
 class BagClassifier(Strict):
-    """RR-LDP paper: a binary bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is
-    the width of the first layer."""
+    """RR-LDP paper: a bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is the width
+    of the first layer."""
 
     name: Literal["bag"] = "bag"
     embedding: BagEmbedding = BagEmbedding()
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((50, 25), description="units of the layers after the first")
+    hidden: Widths = Field((50, 25), description="units of the layers after the first")
     dropout: float = Field(0.0, ge=0, lt=1, description="on the first layer's output")
+    values: Values = Field("binary", description=VALUES)
+    output: Output = Field("softmax", description=OUTPUT)
+    padding: ClassVar[bool] = False
+
+
+class Weights(BagEmbedding):
+    """A single unit's weights: one number per vocabulary entry."""
+
+    dim: Literal[1] = 1
+
+
+class LogisticClassifier(Strict):
+    """RR-LDP paper: logistic regression on a bag of words. One number per vocabulary entry and a bias, for two
+    classes."""
+
+    name: Literal["logistic"] = "logistic"
+    embedding: Weights = Weights()
+    values: Values = Field("binary", description=VALUES)
+    output: Literal["sigmoid"] = "sigmoid"
+    padding: ClassVar[bool] = False
+
+
+class VectorClassifier(Strict):
+    """RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, through dense layers; none
+    of them is logistic regression. ``training.optimizer.embedding_lr: 0`` leaves the vectors as they are."""
+
+    name: Literal["vectors"] = "vectors"
+    embedding: Embedding = Embedding(dim=300)
+    pooling: Literal["mean", "flat"] = Field("mean", description="flat: side by side, zeros behind a shorter text")
+    words: PositiveInt | Literal["all"] = Field("all", description="how many of a text's words; flat needs a number")
+    order: Literal["common", "first"] = Field(
+        "common", description="which, and in which order: those the text has most often, each once; or the first ones"
+    )
+    hidden: Widths = (100, 50, 25)
+    dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
+    output: Output = Field("softmax", description=OUTPUT)
+    padding: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _counted(self) -> "VectorClassifier":
+        if self.pooling == "flat" and self.words == "all":
+            raise ValueError(
+                "pooling: flat lays so many vectors side by side as words says: set it, to 100 for example"
+            )
+        return self
+
+
+Classifier: TypeAlias = RecurrentClassifier | BagClassifier | LogisticClassifier | VectorClassifier

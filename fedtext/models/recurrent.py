@@ -3,16 +3,19 @@
 Legend: B batch, T time, D embedding, F features (hidden x directions), C classes.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from fedtext.errors import UserError
 from fedtext.models import cells
-from fedtext.models.bag import BagEncoder, Dense
+from fedtext.models.bag import BagEncoder, Dense, FlatEncoder
 from fedtext.models.batch import Batch, Words
-from fedtext.models.config import BagClassifier, RecurrentClassifier
+from fedtext.models.config import BagClassifier, Classifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
+from fedtext.models.output import TwoLogits
 
 
 class Encoder(nn.Module):
@@ -66,41 +69,69 @@ class Encoder(nn.Module):
         return cells.summed(hidden_PH, words.packing) / lengths_B.to(hidden_PH.dtype).unsqueeze(1)
 
 
-def mlp(*sizes: int) -> nn.Sequential:
+def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
     """G: fully connected layers with ReLU between them (equation 4)."""
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return nn.Sequential(*layers[:-1], *([TwoLogits()] if sigmoid else []))
 
 
 class Parts:
     """The components a method builds its network from. ``features`` is F, the width of the encoder's output, and
-    ``clients`` their number."""
+    ``clients`` their number. Raises UserError if the model is for another number of classes."""
 
-    def __init__(self, config: RecurrentClassifier | BagClassifier, classes: int, clients: int = 1) -> None:
+    def __init__(self, config: Classifier, classes: int, clients: int = 1) -> None:
         self.config, self.classes, self.clients = config, classes, clients
-        if isinstance(config, BagClassifier):
-            self.features, self.hidden = config.embedding.dim, config.hidden
-        else:
-            self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
-            self.hidden = (config.head.hidden,) * (config.head.layers - 1)
+        self.sigmoid = config.output == "sigmoid"
+        if self.sigmoid and classes != 2:
+            raise UserError(f"model.output: one sigmoid unit tells 2 classes apart, and the corpus has {classes}")
+        self.features: int = config.embedding.dim
+        self.hidden: tuple[int, ...] = ()
+        self.layers: Callable[..., nn.Sequential] = Dense
+        match config:
+            case BagClassifier():
+                self.hidden = config.hidden
+            case VectorClassifier():
+                self.hidden = config.hidden
+                self.features *= _flat(config)
+            case RecurrentClassifier():
+                self.layers = mlp
+                self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
+                self.hidden = config.head.widths
 
     def embedding(self) -> nn.Embedding:
         # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
         return nn.Embedding(1, self.config.embedding.dim)
 
     def encoder(self) -> nn.Module:
-        return BagEncoder(self.config) if isinstance(self.config, BagClassifier) else Encoder(self.config)
+        match self.config:
+            case BagClassifier(dropout=dropout):
+                return BagEncoder(self.features, dropout)
+            case LogisticClassifier():
+                return BagEncoder(self.features, relu=False)
+            case VectorClassifier(pooling="mean", dropout=dropout):
+                return BagEncoder(self.features, dropout, bias=False, relu=False)
+            case VectorClassifier(dropout=dropout):
+                return FlatEncoder(_flat(self.config), dropout)
+        return Encoder(self.config)
 
     def head(self, features: int | None = None) -> nn.Sequential:
-        """G, for the encoder's features or any other number of them."""
-        layers = Dense if isinstance(self.config, BagClassifier) else mlp
-        return layers(features or self.features, *self.hidden, self.classes)
+        """G, for the encoder's features or any other number of them. A logistic model's encoder gives the logit itself
+        and there is nothing left to do."""
+        features = features or self.features
+        if isinstance(self.config, LogisticClassifier) and features == 1:
+            return Dense(1, sigmoid=True)
+        return self.layers(features, *self.hidden, 1 if self.sigmoid else self.classes, sigmoid=self.sigmoid)
 
     def projection(self) -> nn.Linear:
         """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
         return nn.Linear(self.features, self.features)
+
+
+def _flat(config: VectorClassifier) -> int:
+    """How many vectors lie side by side."""
+    return config.words if config.pooling == "flat" and config.words != "all" else 1
 
 
 class SingleBranch(nn.Module):

@@ -15,23 +15,36 @@ from fedtext.corpora.types import TokenSet
 from fedtext.models.batch import Batch, Words
 from fedtext.models.packing import Ints, Packing
 from fedtext.seeding import generator
+from fedtext.training.bags import Counting, sets
 
 
 class Texts:
     """One split of one client, kept as a single padded matrix: a batch is one gather.
 
     With ``pad_to`` all texts are that long, and their padding is read like words. With ``as_sets`` a text is the set of
-    its words: each once, ascending. ``task`` is the client whose texts they are, where the tokens do not say.
+    its words: each once, ascending, with what it counts for. ``task`` is the client whose texts they are, where the
+    tokens do not say.
     """
 
     def __init__(
-        self, tokens: TokenSet, rows: int, pad_to: int | None = None, as_sets: bool = False, task: int = 0
+        self,
+        tokens: TokenSet,
+        rows: int,
+        pad_to: int | None = None,
+        as_sets: bool = False,
+        task: int = 0,
+        counting: Counting = "binary",
     ) -> None:
-        tokens = _sets(tokens, rows) if as_sets else tokens
+        tokens = sets(tokens, rows, counting) if as_sets else tokens
         lengths_N = np.diff(tokens.offsets).astype(np.int64)
         width = pad_to or int(lengths_N.max(initial=1))
         self.padded_NT = np.zeros((len(tokens), width), np.int32)
-        self.padded_NT[np.arange(width) < lengths_N[:, None]] = tokens.tokens_T
+        there_NT = np.arange(width) < lengths_N[:, None]
+        self.padded_NT[there_NT] = tokens.tokens_T
+        self.values_NT: NDArray[np.float32] | None = None
+        if tokens.values_T is not None:
+            self.values_NT = np.zeros(self.padded_NT.shape, np.float32)
+            self.values_NT[there_NT] = tokens.values_T
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
         self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N
@@ -54,14 +67,6 @@ class Texts:
         order = np.argsort(self.lengths_N, kind="stable")
         for start in range(0, len(order), size):
             yield order[start : start + size]
-
-
-def _sets(tokens: TokenSet, rows: int) -> TokenSet:
-    """Each text's distinct tokens."""
-    text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
-    text_T, tokens_T = np.divmod(np.unique(text_T * rows + tokens.tokens_T), rows)
-    offsets = np.searchsorted(text_T, np.arange(len(tokens) + 1))
-    return replace(tokens, tokens_T=tokens_T.astype(np.int32), offsets=offsets)
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,11 @@ class Assembler:
 
     def _plain(self, texts: Texts, chosen_B: Ints) -> Batch:
         lengths_B = texts.lengths_N[chosen_B]
-        padded_BT = texts.padded_NT[chosen_B, : int(lengths_B.max())]
+        longest = int(lengths_B.max())
+        padded_BT = texts.padded_NT[chosen_B, :longest]
         labels_B, task = texts.labels_N[chosen_B], int(texts.tasks_N[chosen_B[0]])
-        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(labels_B), task=task)
+        values_BT = None if texts.values_NT is None else self._on(texts.values_NT[chosen_B, :longest])
+        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(labels_B), task=task, values_BT=values_BT)
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
         """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words

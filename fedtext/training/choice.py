@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.models.config import BagClassifier
+from fedtext.models.config import RecurrentClassifier
 
 WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
 NARROW = 128  # hidden units up to which one client's products are too small to fill a core
@@ -14,8 +14,8 @@ ACTORS = 16  # blocks that are left, so that as many actors find work
 
 def engine_reason(experiment: Experiment) -> str:
     """The engine that trains the clients, and why."""
-    if isinstance(experiment.model, BagClassifier):
-        return "engine reference: model bag has no recurrent layers"
+    if not isinstance(experiment.model, RecurrentClassifier):
+        return f"engine reference: model {experiment.model.name} has no recurrent layers"
     if experiment.training.engine != "auto":
         return f"engine {experiment.engine}, as configured"
     return f"engine {experiment.engine}: it has a {experiment.model.name}'s steps, and equals torch's to rounding"
@@ -43,8 +43,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     asked, model = experiment.training.stack, experiment.model
     if asked != "auto":
         return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
-    if isinstance(model, BagClassifier):
-        return 1, "clients one by one: a bag's table fills the caches by itself"
+    if not isinstance(model, RecurrentClassifier):
+        return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine knows no stacks"
     if experiment.method.reads_table:
