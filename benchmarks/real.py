@@ -5,9 +5,7 @@ wikitext2_valid_test/wikitext2_valid_test.parquet    column text, a line each; w
 ptb/ptb.parquet                                      the same
 """
 
-import re
 from collections import Counter
-from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -18,26 +16,11 @@ import pyarrow.parquet
 from benchmarks import synthetic
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.errors import UserError
+from fedtext.text.hashing import buckets
 from fedtext.text.tokens import split_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary
 
 END = "<eos>"  # after each line
-
-
-def buckets(text: str, count: int) -> list[int]:
-    """The buckets of a text's words, ascending. Only a to z make a word, in lower case: "Don't" is "dont", and "10/10"
-    is none."""
-    words = (re.sub("[^a-z]", "", word) for word in text.lower().split())
-    return sorted({rolling_hash(word, count) for word in words if word})
-
-
-@cache
-def rolling_hash(word: str, count: int) -> int:
-    """sum s_i 31^(i-1) mod count, with a = 1 (RR-LDP paper, equation 6, with the exponent that its examples have)."""
-    value = 0
-    for letter in reversed(word):
-        value = (31 * value + ord(letter) - ord("a") + 1) % count
-    return value
 
 
 def reviews(data: Path, clients: int, texts: int, count: int) -> list[ClientData]:

@@ -266,6 +266,28 @@ class Experiment(Strict):
             raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
         return self
 
+    @model_validator(mode="after")
+    def _readable(self) -> "Experiment":
+        """Whether the model can read what stands for the texts."""
+        corpus, init = self.corpus, self.model.embedding.init
+        if not corpus.counts_words and init.name != "random":
+            raise ValueError(
+                f"model.embedding.init: {init.name} vectors are of words, and corpus.text hashes these: use random, or "
+                "corpus.text=words"
+            )
+        if isinstance(self.model, RecurrentClassifier):
+            if corpus.max_length is None:
+                raise ValueError(
+                    f"corpus.max_length: model {self.model.name} reads a text word by word: set how many words (the "
+                    "RR-LDP paper: 300)"
+                )
+            if corpus.has_features:
+                raise ValueError(
+                    f"corpus.features: model {self.model.name} reads words in their order and no numbers beside them: "
+                    "set it to [], or use model bag"
+                )
+        return self
+
     @property
     def engine(self) -> Literal["reference", "cells", "triton"]:
         """The engine that ``training.engine`` comes down to. Without recurrent layers there is nothing for ``cells`` to

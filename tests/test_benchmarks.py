@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import local_loop, real, synthetic, w2, w3
 from fedtext.corpora.types import ClientData
+from fedtext.text.hashing import buckets
 from tests.data import real_data
 
 REVIEWS = ["Dogs and CATS<br />don't 10/10", "and and dogs!", "cats", "a b"]
@@ -34,28 +35,12 @@ def words(client: ClientData) -> list[list[int]]:
     return [part.tolist() for part in parts]
 
 
-@pytest.mark.parametrize(
-    ("word", "bucket"),
-    [("dog", 2196), ("cats", 283), ("and", 4279), ("dogs", 3225), ("a", 1), ("zz", 832)],
-)
-def test_words_fall_into_the_paper_s_buckets(word: str, bucket: int) -> None:
-    """RR-LDP paper, section 3.3; no word of two letters is above 832."""
-    assert real.rolling_hash(word, 5_000) == bucket
-
-
-def test_a_text_is_the_set_of_its_words_of_letters() -> None:
-    assert real.buckets("cats and dogs", 5_000) == sorted([283, 4279, 3225])
-    assert real.buckets("Dogs, AND dogs 10/10 -- c4ts", 5_000) == real.buckets("and cts dogs", 5_000)
-    assert real.buckets("Don't", 5_000) == [real.rolling_hash("dont", 5_000)]
-    assert real.buckets("10/10 !", 5_000) == []
-
-
 def test_reviews_are_dealt_out_over_both_labels(data: Path) -> None:
     clients = real.reviews(data, 2, 10, 5_000)
     assert [len(client.train) for client in clients] == [10, 10]
     assert [client.train.labels_N.tolist() for client in clients] == [[0] * 5 + [1] * 5] * 2
     # every second review is taken: the first and third of four, which go to the two clients in turn
-    dealt = [[1 + bucket for bucket in real.buckets(text, 5_000)] for text in ("dogs and cats dont", "cats")]
+    dealt = [[1 + bucket for bucket in buckets(text, 5_000)] for text in ("dogs and cats dont", "cats")]
     assert [words(client) for client in clients] == [[dealt[0]] * 10, [dealt[1]] * 10]
 
 
@@ -63,7 +48,7 @@ def test_both_loops_of_w2_read_the_same_words(data: Path) -> None:
     client = real.reviews(data, 1, 40, w2.BUCKETS)[0]
     vectors, labels = w2.dense(client).tensors
     assert [np.flatnonzero(vector).tolist() for vector in vectors.numpy()] == [
-        real.buckets(REVIEWS[at % 4].replace("<br />", " "), w2.BUCKETS) for at in range(40)
+        buckets(REVIEWS[at % 4].replace("<br />", " "), w2.BUCKETS) for at in range(40)
     ]
     assert labels.tolist() == [0] * 20 + [1] * 20
 

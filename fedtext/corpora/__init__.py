@@ -3,6 +3,14 @@
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
+from fedtext.corpora.imdb import IMDBCorpus
 from fedtext.corpora.iyy import IYYCorpus
+from fedtext.corpora.movielens import MovieLensCorpus
 
-CORPORA: dict[str, type[CorpusConfig]] = {"demo": DemoCorpus, "fdu": FDUCorpus, "iyy": IYYCorpus}
+CORPORA: dict[str, type[CorpusConfig]] = {
+    "demo": DemoCorpus,
+    "fdu": FDUCorpus,
+    "imdb": IMDBCorpus,
+    "iyy": IYYCorpus,
+    "movielens": MovieLensCorpus,
+}

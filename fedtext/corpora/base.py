@@ -2,6 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from pydantic import Field
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
 from fedtext.schema import Strict
+from fedtext.text.representation import TextField, Words
 from fedtext.text.tokens import Unlabeled
 
 
@@ -29,15 +31,19 @@ def folders(data: Path | None) -> list[Path]:
 def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) -> Path:
     """A corpus's file, in a folder of its own or not, wherever files are looked for. Raises UserError with ``advice``
     if it is nowhere."""
-    looked = folders(data)
-    for where in looked:
-        for path in (where / folder / name, where / name):
-            if path.is_file():
-                return path
+    path = first([f"{folder}/{name}", name], data)
+    if path is not None:
+        return path
     raise UserError(
-        f"corpus {corpus}: no {name}, nor {folder}/{name}, in {' or '.join(map(str, looked))}: give its folder with "
-        f"--data FOLDER or $FEDTEXT_DATA{advice}"
+        f"corpus {corpus}: no {name}, nor {folder}/{name}, in {' or '.join(map(str, folders(data)))}: give its folder "
+        f"with --data FOLDER or $FEDTEXT_DATA{advice}"
     )
+
+
+def first(names: Iterable[str], data: Path | None) -> Path | None:
+    """The first of these files that is there, wherever files are looked for."""
+    paths = (where / name for where in folders(data) for name in names)
+    return next((path for path in paths if path.is_file()), None)
 
 
 class CorpusConfig(Strict, ABC):
@@ -45,13 +51,26 @@ class CorpusConfig(Strict, ABC):
 
     name: str
     brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
-    max_length: int = Field(200, ge=1, description="tokens kept of each text, from its beginning")
+    text: TextField = Field(Words(), description="what stands for a text: its words, or buckets they are hashed to")
+    max_length: int | None = Field(
+        200, ge=1, description="words kept of each text, from its beginning; null: all of them"
+    )
     vocabulary: int = Field(50_000, ge=1, description="most frequent words kept, by summed client counts of train")
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
         1.0, gt=0, le=1, description="share of each client's train texts that is used, for short trials"
     )
     drop_leaked: bool = Field(False, description="drop test texts that also stand in the client's own train split")
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether word counts leave the clients, for the vocabulary."""
+        return isinstance(self.text, Words)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether numbers stand beside the words of a text (TokenSet.values_T)."""
+        return False
 
     @abstractmethod
     def read(self, data: Path | None, seed: int) -> RawCorpus:
@@ -66,5 +85,6 @@ class CorpusConfig(Strict, ABC):
         Raises UserError when the corpus has none or they cannot be read.
         """
         raise UserError(
-            f"corpus {self.name!r} has no unlabeled texts to train word vectors on: use another model.embedding.init"
+            f"corpus {self.name!r} has no unlabeled texts to train word vectors on: set "
+            "model.embedding.init.word2vec.corpus to train or full, or use another model.embedding.init"
         )

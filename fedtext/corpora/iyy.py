@@ -40,7 +40,7 @@ class IYYCorpus(CorpusConfig):
     """
 
     name: Literal["iyy"] = "iyy"
-    max_length: int = Field(400, ge=1, description="tokens kept of each text, from its beginning")
+    max_length: int | None = Field(400, ge=1, description="words kept of each text, from its beginning; null: all")
     validation: float = Field(0.0, ge=0.0, le=1.0, description="share of each dev file that is read, for selection")
     marks: bool = Field(True, description=f"leave {MARK} between sentences, as a word; false: drop it")
     brings_validation = True

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedtext.corpora.types import ClientData, TokenSet
 
@@ -19,5 +20,12 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N, dtype=np.int64)]),
         np.concatenate([client.train.labels_N for client in clients]),
         np.repeat([client.id for client in clients], [len(client.train) for client in clients]),
+        _values([client.train for client in clients]),
     )
     return ClientData(len(clients), "pooled", rows_R.astype(np.int32), len(rows_R), train, EMPTY, EMPTY)
+
+
+def _values(splits: Sequence[TokenSet]) -> NDArray[np.float32] | None:
+    values = [split.values_T for split in splits if split.values_T is not None]
+    assert len(values) in (0, len(splits)), "a corpus has values or has none"
+    return np.concatenate(values) if values else None

@@ -7,20 +7,25 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.corpora.base import CorpusConfig, cache_folder
 from fedtext.corpora.statistics import describe
-from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, Split, TokenSet
+from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, RawCorpus, Split, TokenSet
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding, FileInit, Word2VecInit
+from fedtext.models.config import Embedding, FileInit, RandomInit, Word2VecInit
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
-from fedtext.text.tokens import PAD_ID, encode
+from fedtext.text.hashing import hash_texts
+from fedtext.text.representation import Hash, Words
+from fedtext.text.tokens import PAD_ID, Unlabeled, encode
 from fedtext.text.vocabulary import SPECIAL, WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
+
+_AS_GIVEN = Words()  # texts come with their words parted
 
 
 def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None) -> Corpus:
@@ -29,14 +34,15 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     ``data`` is the folder given with --data, if any. Raises UserError when files are missing or malformed, or when an
     option would leave a client without texts.
     """
-    raw = config.read(data, seed)
+    raw = _cleaned(config.read(data, seed), config.text)
     used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
-    counts = [count_words(client.train.texts) for client in used]
-    vocabulary = build_vocabulary(counts, config.vocabulary)
-    index = WordIndex(vocabulary)
-    clients = [_encode_client(i, client, index, config.max_length) for i, client in enumerate(used)]
-    vectors = _vectors(config, embedding, seed, data, index)
-    table_VD = None if vectors is None else table(vocabulary, vectors, seed)
+    counts = [_counts(client, config.text) for client in used]
+    words = config.text.vocabulary() if isinstance(config.text, Hash) else build_vocabulary(counts, config.vocabulary)
+    index = WordIndex(words)
+    vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
+    clients = [_encode_client(i, client, config, index, len(vocabulary)) for i, client in enumerate(used)]
+    vectors = _vectors(config, embedding, seed, data, index, raw)
+    table_VD = None if vectors is None else _table(words, len(raw.features), vectors, embedding, seed)
     return Corpus(
         name=raw.name,
         classes=raw.classes,
@@ -46,16 +52,44 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         digest=_digest(raw.classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
-        coverage=None if vectors is None else _coverage(vocabulary, vectors, counts),
+        coverage=None if vectors is None else _coverage(words, vectors, counts),
+        features=len(raw.features),
     )
+
+
+def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
+    """The texts as they are to be parted at blanks, each different one made once."""
+    made: dict[str, str] = {}
+
+    def clean(split: Split) -> Split:
+        texts = [made[given] if given in made else made.setdefault(given, text.clean(given)) for given in split.texts]
+        return replace(split, texts=texts)
+
+    if text == _AS_GIVEN:
+        return raw
+    clients = [
+        RawClient(client.name, clean(client.train), clean(client.test), clean(client.validation))
+        for client in raw.clients
+    ]
+    return replace(raw, clients=clients)
+
+
+def _counts(client: RawClient, text: Words | Hash) -> Counter[str]:
+    """How often each word stands in the client's train texts; where words are hashed, each bucket, which is for the
+    report alone."""
+    if isinstance(text, Words):
+        return count_words(client.train.texts)
+    found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
+    return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
 
 
 def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> RawClient:
     """The texts that are used: leaked test texts dropped, validation held out of train, a share drawn of what is left
     of it, each only if asked for."""
     if config.drop_leaked:
-        seen = set(client.train.texts)
-        client = replace(client, test=_subset(client.test, np.array([text not in seen for text in client.test.texts])))
+        seen = set(client.train.identities())
+        kept = [number for number, example in enumerate(client.test.identities()) if example not in seen]
+        client = replace(client, test=client.test.take(np.array(kept, np.int64)))
         if not len(client.test):
             raise UserError(
                 f"corpus.drop_leaked leaves client {client.name!r} without test texts, since all of them also stand in "
@@ -73,7 +107,7 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
 
     All copies of a text go to the same side, so validation never leaks from train.
     """
-    _, group_N = np.unique(np.array(client.train.texts, dtype=object), return_inverse=True)
+    _, group_N = np.unique(np.array(client.train.identities(), dtype=object), return_inverse=True)
     sizes = np.bincount(group_N)
     label_of_group = np.zeros(len(sizes), np.int64)
     label_of_group[group_N[::-1]] = client.train.labels[::-1]  # a text that was given two labels counts as its first
@@ -90,27 +124,50 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
             f"corpus.validation = {share} leaves no {side} text of the {len(held_N)} train texts of client "
             f"{client.name!r}: {'lower' if held_N.all() else 'raise'} it"
         )
-    return replace(client, train=_subset(client.train, ~held_N), validation=_subset(client.train, held_N))
+    held, left = np.flatnonzero(held_N), np.flatnonzero(~held_N)
+    return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
-def _subset(split: Split, keep_N: NDArray[np.bool_]) -> Split:
-    texts = [text for text, keep in zip(split.texts, keep_N, strict=True) if keep]
-    return Split(texts, split.labels[keep_N.astype(bool)])
-
-
-def _encode_client(number: int, client: RawClient, index: WordIndex, max_length: int) -> ClientData:
-    """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere."""
-    splits = (client.train, client.validation, client.test)
-    encoded = [encode(split.texts, index, max_length) for split in splits]
-    train, *others = (np.unique(tokens_T) for tokens_T, _ in encoded)
-    rows_R = np.concatenate([[PAD_ID], train, np.setdiff1d(np.concatenate(others), train)]).astype(np.int32)
-    local_V = np.zeros(int(rows_R.max()) + 1, np.int32)
+def _encode_client(
+    number: int, client: RawClient, config: CorpusConfig, index: WordIndex, vocabulary: int
+) -> ClientData:
+    """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
+    have the last global rows."""
+    sets = [_encode_split(split, config, index) for split in (client.train, client.validation, client.test)]
+    place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
+    for tokens in sets[1:]:
+        place_V[tokens.tokens_T] = 3
+    place_V[sets[0].tokens_T] = 1
+    place_V[PAD_ID] = 0
+    rows = [np.flatnonzero(place_V == place) for place in (0, 1, 3)]
+    train, rows_R = rows[1], np.concatenate(rows).astype(np.int32)
+    local_V = np.zeros(vocabulary, np.int32)
     local_V[rows_R] = np.arange(len(rows_R), dtype=np.int32)
-    sets = [
-        TokenSet(local_V[tokens_T], offsets, np.asarray(split.labels, np.int64))
-        for split, (tokens_T, offsets) in zip(splits, encoded, strict=True)
-    ]
+    sets = [replace(tokens, tokens_T=local_V[tokens.tokens_T]) for tokens in sets]
     return ClientData(number, client.name, rows_R, 1 + len(train), *sets)
+
+
+def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
+    """Global rows of a text's words and then of its features, which follow those of ``index``; what stands for a text
+    without words is not needed where there are features."""
+    if isinstance(config.text, Hash):
+        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
+    else:
+        tokens_T, offsets = encode(split.texts, index, config.max_length)
+    labels_N = np.asarray(split.labels, np.int64)
+    if split.features is None:
+        return TokenSet(tokens_T, offsets, labels_N)
+    there_NK = split.features.values_NK != 0
+    bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
+    lengths_N = np.diff(offsets) - bare_N
+    tokens_T = tokens_T[~np.repeat(bare_N, np.diff(offsets))]
+    both = np.zeros(len(split) + 1, np.int64)
+    np.cumsum(lengths_N + there_NK.sum(1), out=both[1:])
+    is_word_T = np.arange(both[-1]) < np.repeat(both[:-1] + lengths_N, np.diff(both))
+    rows_T, values_T = np.empty(both[-1], np.int32), np.ones(both[-1], np.float32)
+    rows_T[is_word_T], rows_T[~is_word_T] = tokens_T, index.size + split.features.columns_NK[there_NK]
+    values_T[~is_word_T] = split.features.values_NK[there_NK]
+    return TokenSet(rows_T, both, labels_N, values_T=values_T)
 
 
 def _digest(classes: int, vocabulary: list[str], clients: list[ClientData]) -> str:
@@ -127,25 +184,52 @@ def _digest(classes: int, vocabulary: list[str], clients: list[ClientData]) -> s
         add(f"{client.name}/{client.train_rows}".encode())
         add(client.rows_R.tobytes())
         for tokens in (client.train, client.validation, client.test):
-            for array in (tokens.tokens_T, tokens.offsets, tokens.labels_N):
-                add(array.tobytes())
+            for array in (tokens.tokens_T, tokens.offsets, tokens.labels_N, tokens.values_T):
+                if array is not None:
+                    add(array.tobytes())
     return hasher.hexdigest()[:32]
 
 
 def _vectors(
-    config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, index: WordIndex
+    config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, index: WordIndex, raw: RawCorpus
 ) -> WordVectors | None:
     """The word vectors the embedding starts from, or None where it is drawn at random with the model."""
     init = embedding.init
     if isinstance(init, FileInit):
         return read_vectors(find_file(init.path, data), embedding.dim, index)
     if isinstance(init, Word2VecInit):
-        return train_vectors(config.read_unlabeled(data, seed), embedding.dim, init.epochs, init.window, cache_folder())
+        texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
+        if config.text != _AS_GIVEN:
+            texts = [Unlabeled(config.text.clean(text.text)) for text in texts]
+        return train_vectors(
+            texts, embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
+        )
     return None
+
+
+def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
+    """All clients' texts of the train split, or of the test split as well, each different one once and in an order that
+    does not depend on who holds which, so that vectors are trained once for all partitions and seeds."""
+    splits = [split for client in raw.clients for split in (client.train, client.validation)]
+    splits += [client.test for client in raw.clients] if part == "full" else []
+    texts = sorted({text for split in splits for text in split.texts})
+    return [Unlabeled(texts[i]) for i in generator(0, "order of texts for word vectors").permutation(len(texts))]
+
+
+def _table(
+    words: list[str], features: int, vectors: WordVectors, embedding: Embedding, seed: int
+) -> NDArray[np.float32]:
+    """The initial table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
+    assert not isinstance(embedding.init, RandomInit)
+    table_VD = table(words, vectors, seed, zero=embedding.init.missing == "zero")
+    size = np.float32(vectors.vectors_WD.std())
+    drawn = size * generator(seed, "features").standard_normal((features, embedding.dim), np.float32)
+    return np.concatenate([table_VD, drawn]) if features else table_VD
 
 
 def _coverage(vocabulary: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
     known = {word for word in vocabulary if word in vectors.row and word not in SPECIAL}
     found = sum(count for client in counts for word, count in client.items() if word in known)
     total = sum(client.total() for client in counts)
-    return Coverage(len(known) / max(1, len(vocabulary) - len(SPECIAL)), found / max(1, total))
+    words = len(vocabulary) - len(SPECIAL)
+    return Coverage(len(known) / max(1, words), found / max(1, total), words - len(known))

@@ -14,7 +14,8 @@ def describe(read: RawClient, used: RawClient, counts: Counter[str]) -> ClientRe
     ``read`` is the client as the corpus has it: duplicates, leaks and empty texts are counted there. ``used`` is what
     remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
     """
-    seen = set(read.train.texts)
+    train = read.train.identities()
+    seen = set(train)
     every = (*read.train.texts, *read.validation.texts, *read.test.texts)
     return ClientReport(
         name=read.name,
@@ -25,7 +26,7 @@ def describe(read: RawClient, used: RawClient, counts: Counter[str]) -> ClientRe
         vocabulary=len(counts),
         empty=sum(not text or text.isspace() for text in every),
         duplicates=len(read.train) - len(seen),
-        leaked=sum(text in seen for text in read.test.texts),
+        leaked=sum(example in seen for example in read.test.identities()),
     )
 
 
@@ -80,14 +81,15 @@ def _align(cell: str, width: int, column: int) -> str:
 def _notes(corpus: Corpus) -> Sequence[str]:
     notes = [
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
-        "avg len: words per train text before clipping. vocab: distinct train words; total: kept in the vocabulary, "
-        "with <pad> and <unk>.",
-        "empty: texts without a word, read as one <unk>. dup train: texts that repeat an earlier one of the client's "
-        "train split. leaked test: test texts that also stand there (corpus.drop_leaked drops them).",
+        "avg len: words per train text before clipping. vocab: distinct train words, or buckets; total: kept in the "
+        "vocabulary, with <pad> and <unk>, or all buckets with <pad>, and features.",
+        "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
+        "an earlier one of the client's train split. leaked test: test texts that also stand there (corpus.drop_leaked "
+        "drops them).",
     ]
     if corpus.coverage:
         notes.append(
             f"word vectors: known for {corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} "
-            "of the train words."
+            f"of the train words; {corpus.coverage.missing:,} words have none."
         )
     return notes

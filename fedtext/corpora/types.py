@@ -11,19 +11,39 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class Features:
+    """What is known of N texts beside their words: up to K numbers each, those that are zero not there."""
+
+    columns_NK: NDArray[np.int32]  # which feature, by its place in RawCorpus.features
+    values_NK: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Split:
     """Labelled texts. ``labels`` are class numbers 0..C-1, one per text."""
 
     texts: list[str]
     labels: NDArray[np.int64]
+    features: Features | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    def take(self, chosen_N: NDArray[np.int64]) -> "Split":
+        """The texts of these numbers, in this order."""
+        kept = self.features and Features(self.features.columns_NK[chosen_N], self.features.values_NK[chosen_N])
+        return Split([self.texts[i] for i in chosen_N], self.labels[chosen_N], kept)
+
     def sample(self, share: float, draws: np.random.Generator) -> "Split":
         """So much of it, drawn at random, at least one text, in its order."""
-        chosen_N = np.flatnonzero(draws.permutation(len(self)) < max(1, round(share * len(self))))
-        return Split([self.texts[i] for i in chosen_N], self.labels[chosen_N])
+        return self.take(np.flatnonzero(draws.permutation(len(self)) < max(1, round(share * len(self)))))
+
+    def identities(self) -> list[str]:
+        """What tells examples apart: the text, and the features if there are any."""
+        if self.features is None:
+            return self.texts
+        known = np.concatenate([self.features.columns_NK, self.features.values_NK], 1, dtype=np.float64)
+        return [f"{text}\0{numbers.tobytes().hex()}" for text, numbers in zip(self.texts, known, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,7 @@ class RawCorpus:
     name: str
     classes: int
     clients: list[RawClient]
+    features: tuple[str, ...] = ()  # names, if texts come with some
 
 
 @dataclass(frozen=True)
@@ -100,6 +121,7 @@ class Coverage:
 
     vocabulary: float  # share of the vocabulary's words (without <pad> and <unk>) that have a vector
     tokens: float  # share of all train tokens whose word is in the vocabulary and has a vector
+    missing: int  # how many of the vocabulary's words have none
 
 
 @dataclass(frozen=True)
@@ -109,13 +131,14 @@ class Corpus:
 
     name: str
     classes: int
-    vocabulary: list[str]  # V words; 0 is <pad>, 1 is <unk>
+    vocabulary: list[str]  # V words; 0 is <pad>, and 1 is <unk> unless words are hashed; features come last
     clients: list[ClientData]
     report: list[ClientReport]
     digest: str
     table_VD: NDArray[np.float32] | None  # initial embedding, None: drawn at random with the model
     table_digest: str = ""
     coverage: Coverage | None = None  # of the vectors that table_VD was made from
+    features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
 
     @property
     def content(self) -> str:

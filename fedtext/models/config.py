@@ -23,19 +23,25 @@ class RandomInit(Strict):
 
 
 class FileInit(Strict):
-    """Rows from a GloVe or word2vec text file, or an .npz with arrays ``words`` and ``vectors``."""
+    """Rows from a GloVe, word2vec or fastText (.vec) text file, or an .npz with arrays ``words`` and ``vectors``."""
 
     name: Literal["file"] = "file"
     path: str
+    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
 
 
 class Word2VecInit(Strict):
-    """Skip-gram vectors trained on the corpus's unlabeled split (gensim, the extra ``word2vec``), cached."""
+    """Vectors trained with gensim (the extra ``word2vec``) on texts of the corpus, all in one place, and cached."""
 
     name: Literal["word2vec"] = "word2vec"
-    corpus: Literal["unlabeled"] = "unlabeled"
+    corpus: Literal["unlabeled", "train", "full"] = Field(
+        "unlabeled", description="the unlabeled texts, which count as public, those of train, or of train and test"
+    )
     epochs: int = Field(5, ge=1)
     window: int = Field(5, ge=1)
+    min_count: int = Field(2, ge=1, description="how often a word must occur to have a vector")
+    skip_gram: bool = Field(True, description="false: CBOW, gensim's own default")
+    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
 
 
 if TYPE_CHECKING:

@@ -35,11 +35,11 @@ class WordVectors:
         return rows
 
 
-def table(vocabulary: list[str], vectors: WordVectors, seed: int) -> NDArray[np.float32]:
+def table(vocabulary: list[str], vectors: WordVectors, seed: int, zero: bool = False) -> NDArray[np.float32]:
     """The initial embedding table (V x D).
 
     A word without a vector is drawn from N(0, s^2), s being the standard deviation of the numbers found, so that it is
-    of their size. <pad> is zero. Raises UserError when no word at all has a vector.
+    of their size, or is ``zero``. <pad> is zero. Raises UserError when no word at all has a vector.
     """
     found = [(i, vectors.row[word]) for i, word in enumerate(vocabulary) if word in vectors.row and word != PAD]
     if not found:
@@ -50,7 +50,10 @@ def table(vocabulary: list[str], vectors: WordVectors, seed: int) -> NDArray[np.
     rows, sources = (np.array(side) for side in zip(*found, strict=True))
     known = vectors.vectors_WD[sources]
     shape = (len(vocabulary), known.shape[1])
-    table_VD = generator(seed, "words without a vector").standard_normal(shape, np.float32) * known.std()
+    if zero:
+        table_VD = np.zeros(shape, np.float32)
+    else:
+        table_VD = generator(seed, "words without a vector").standard_normal(shape, np.float32) * known.std()
     table_VD[rows] = known
     table_VD[PAD_ID] = 0
     return np.ascontiguousarray(table_VD, np.float32)
@@ -70,8 +73,9 @@ def find_file(path: str, data: Path | None) -> Path:
 
 
 def read_vectors(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
-    """The vectors of the ``wanted`` words in a GloVe or word2vec text file (also .gz), or in an .npz with ``words``
-    and ``vectors``. Raises UserError, naming file and line, when the file is malformed or not ``dim`` wide."""
+    """The vectors of the ``wanted`` words in a GloVe, word2vec or fastText (.vec) text file (also .gz), or in an .npz
+    with ``words`` and ``vectors``. Raises UserError, naming file and line, when the file is malformed or not ``dim``
+    wide."""
     try:
         return _read_npz(path, dim, wanted) if path.suffix == ".npz" else _read_text(path, dim, wanted)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
@@ -129,7 +133,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_header(line: str, path: Path, dim: int) -> bool:
-    """word2vec's first line: how many words, how many numbers each. Raises UserError when those are not ``dim``."""
+    """word2vec's and fastText's first line: how many words, how many numbers each. Raises UserError when those are not
+    ``dim``."""
     parts = line.split()
     if len(parts) != 2 or dim == 1 or not all(part.isdigit() for part in parts):
         return False

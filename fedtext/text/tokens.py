@@ -5,7 +5,7 @@ Legend: N texts, T tokens of all texts laid end to end, R rows of a client's own
 
 import re
 from collections.abc import Iterable, Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,18 +22,18 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
 
 
 def encode(
-    texts: Iterable[str], index: Mapping[str, int], max_length: int
+    texts: Iterable[str], index: Mapping[str, int], max_length: int | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Global rows of the first ``max_length`` words of each text, laid end to end.
+    """Global rows of the first ``max_length`` words of each text (None: of all), laid end to end.
 
     ``index[word]`` must answer for every word (see WordIndex). A text without a word becomes one <unk>, so that every
     text has a length of at least 1. Returns (tokens_T, offsets of N + 1).
     """
-    words = [split_words(text, max_length) or [UNK] for text in texts]
-    offsets = np.zeros(len(words) + 1, np.int64)
-    np.cumsum([len(text) for text in words], out=offsets[1:])
-    rows = map(index.__getitem__, chain.from_iterable(words))
-    return np.fromiter(rows, np.int32, count=int(offsets[-1])), offsets
+    rows = [np.zeros(0, np.int32)]  # text by text: the words of a whole split, as strings, would fill the memory
+    for text in texts:
+        words = split_words(text, max_length) or [UNK]
+        rows.append(np.fromiter(map(index.__getitem__, words), np.int32, len(words)))
+    return np.concatenate(rows), np.cumsum([len(part) for part in rows])
 
 
 def decode(

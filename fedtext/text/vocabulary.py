@@ -18,8 +18,11 @@ SPECIAL = (PAD, UNK)
 def count_words(texts: Iterable[str]) -> Counter[str]:
     """One client's count of each word in its texts."""
     counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(split_words(text))
+    for text, times in Counter(texts).items():
+        if times == 1:
+            counts.update(split_words(text))
+        else:
+            counts.update({word: times * count for word, count in Counter(split_words(text)).items()})
     return counts
 
 
@@ -43,6 +46,7 @@ class WordIndex(dict[str, int]):
 
     def __init__(self, vocabulary: list[str]) -> None:
         super().__init__({word: row for row, word in enumerate(vocabulary) if word != PAD})
+        self.size = len(vocabulary)
 
     def __missing__(self, word: str) -> int:
         return UNK_ID

@@ -1,6 +1,7 @@
-"""Word vectors trained here: skip-gram (Mikolov et al. 2013) by gensim, on a corpus's unlabeled texts.
+"""Word vectors trained here: skip-gram or CBOW (Mikolov et al. 2013) by gensim, on texts that lie in one place.
 
-The unlabeled texts count as public: they are pooled, and what is learned from them costs no privacy.
+A corpus's unlabeled texts count as public: they are pooled, and what is learned from them costs no privacy. Its train
+or test texts are none of that: vectors made from them are a baseline for comparison, and private in no sense.
 """
 
 import hashlib
@@ -22,15 +23,22 @@ _log = logging.getLogger(__name__)
 
 # Fixed, and not the experiment's seed: like a downloaded file, the vectors are the same for all seeds of a comparison.
 _SEED = 1
-_MIN_COUNT = 2
 _WORDS = 1  # to be raised when a text's words come out otherwise than before and SEGMENTATION does not show it
 _WORDS_PER_SECOND = 150_000  # rough, on one core at 200 dimensions; only for the message
 
 
-def train_vectors(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, cache: Path) -> WordVectors:
-    """Vectors (W x dim) of all words that occur at least twice in ``texts``, from the ``cache`` folder where they were
-    trained before. One thread, so the numbers are reproducible. Raises UserError without gensim."""
-    key = _key(texts, dim, epochs, window)
+def train_vectors(
+    texts: Sequence[Unlabeled],
+    dim: int,
+    epochs: int,
+    window: int,
+    cache: Path,
+    min_count: int = 2,
+    skip_gram: bool = True,
+) -> WordVectors:
+    """Vectors (W x dim) of all words that occur at least ``min_count`` times in ``texts``, from the ``cache`` folder
+    where they were trained before. One thread, so the numbers are reproducible. Raises UserError without gensim."""
+    key = _key(texts, dim, epochs, window, min_count, skip_gram)
     cached = cache / f"word2vec-{key}.npz"
     if cached.is_file():
         with np.load(cached, allow_pickle=False) as arrays:
@@ -39,9 +47,9 @@ def train_vectors(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int
     sentences = [words for text in texts if (words := text.words())]
     total = sum(map(len, sentences))
     _log.warning(
-        "training word vectors (skip-gram, %d dimensions, %d epochs) on %d words of unlabeled text: about %.1f "
+        "training word vectors (%s, %d dimensions, %d epochs) on %d words of unlabeled text: about %.1f "
         "minutes, once; then cached in %s",
-        dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
+        "skip-gram" if skip_gram else "CBOW", dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
     )  # fmt: skip
     started = time.perf_counter()
     try:
@@ -50,8 +58,8 @@ def train_vectors(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int
             vector_size=dim,
             window=window,
             epochs=epochs,
-            sg=1,
-            min_count=_MIN_COUNT,
+            sg=int(skip_gram),
+            min_count=min_count,
             workers=1,
             seed=_SEED,
         )
@@ -85,11 +93,13 @@ def _version() -> str:
         return "none"
 
 
-def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int) -> str:
+def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, min_count: int, skip_gram: bool) -> str:
     """Of everything the vectors depend on; raw texts are not segmented for it, which takes longer than all else."""
     hasher = hashlib.sha256(
-        f"{dim}/{epochs}/{window}/{_SEED}/{_MIN_COUNT}/{_version()}/{_WORDS}/{SEGMENTATION}".encode()
+        f"{dim}/{epochs}/{window}/{_SEED}/{min_count}/{_version()}/{_WORDS}/{SEGMENTATION}".encode()
     )
+    if not skip_gram:
+        hasher.update(b"CBOW")
     for text in texts:
         hasher.update(b"\0%d" % text.raw + text.text.encode())
     return hasher.hexdigest()[:32]

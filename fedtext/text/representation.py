@@ -1,0 +1,57 @@
+"""What stands for a text: its words, by a vocabulary that clients agree on, or the buckets its words are hashed to."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.schema import Strict, entry
+from fedtext.text.hashing import hash_texts, letters
+from fedtext.text.tokens import PAD, PAD_ID
+
+
+class Words(Strict):
+    """The most frequent words of all clients. Their counts are summed at the server without protection."""
+
+    name: Literal["words"] = "words"
+    letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: parted at blanks")
+
+    def clean(self, text: str) -> str:
+        return letters(text) if self.letters else text
+
+
+class Hash(Strict):
+    """RR-LDP paper, section 3.2: a row for each of so many buckets of a rolling hash. The vocabulary is fixed and
+    public, and nothing about a client's words leaves it."""
+
+    name: Literal["hash"] = "hash"
+    buckets: int = Field(5_000, ge=1, le=2**30, description="M")
+
+    def clean(self, text: str) -> str:
+        return letters(text)
+
+    def vocabulary(self) -> list[str]:
+        """<pad>, then a row for each bucket, whether it occurs or not. There is no <unk>."""
+        return [PAD, *(f"#{bucket}" for bucket in range(self.buckets))]
+
+    def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Like tokens.encode, of cleaned texts; a text without a word becomes one <pad>."""
+        tokens_T, offsets = hash_texts(texts, self.buckets)
+        lengths_N = np.diff(offsets)
+        rows_T = np.insert(tokens_T + 1, offsets[:-1][lengths_N == 0], PAD_ID)
+        lengths_N = np.maximum(lengths_N, 1)
+        if max_length is not None:
+            ends_N = np.cumsum(lengths_N)
+            rows_T = rows_T[np.arange(len(rows_T)) - np.repeat(ends_N - lengths_N, lengths_N) < max_length]
+            lengths_N = np.minimum(lengths_N, max_length)
+        return rows_T, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N)])
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    TextField: TypeAlias = Words | Hash
+else:
+    TextField = entry(Words, Hash)
