@@ -83,13 +83,14 @@ def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
     """Raises UserError if a changed experiment would not give what the table reads."""
     for name, (case, *_) in rows.items():
         personalize = case.experiment.evaluation.personalize
-        given = {*(["Ag"] if case.experiment.method.complete else []), *(personalize.readings() if personalize else ())}
+        given = {"Ag", "AUC"} if case.experiment.method.complete else set()
+        given |= set(personalize.readings() if personalize else ())
         read = [papers.reading(word, scale) for word in table.read.values()]
         if missing := sorted({metric for metric, _ in read} - given):
             raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
         for metric, round_ in read:
             if round_ and not (round_ <= case.experiment.training.rounds and case.experiment.evaluates(round_)):
-                raise UserError(f"--set: table {number} reads {metric} after round {round_}, and row {name} then does not")
+                raise UserError(f"--set: table {number} reads {metric} after round {round_}, row {name} then does not")
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:

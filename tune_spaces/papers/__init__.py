@@ -29,9 +29,9 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """``read`` names the metric in each column, and the round after which it is read if not the last: ``AUC@25``; ``set`` are changes to all its systems; ``clients`` are the paper's
-    figures of each client and row, by scene; ``departures`` are sentences about what is done otherwise than in the
-    paper."""
+    """``read`` names the metric in each column, and the round after which it is read if not the last: ``AUC@25``.
+    ``set`` are changes to all its systems; ``clients`` are the paper's figures of each client and row, by scene;
+    ``departures`` are sentences about what is done otherwise than in the paper."""
 
     title: str
     departures: tuple[str, ...] = ()
