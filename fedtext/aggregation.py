@@ -83,20 +83,20 @@ class WeightedSum:
         if self.holders_V is not None and other.holders_V is not None:
             self.holders_V += other.holders_V
 
-    def applied(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
-        """theta + sum_k w_k delta_k / sum_k w_k over the participants.
+    def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
+        """sum_k w_k delta_k / sum_k w_k over the participants, None if nobody took part; or, of uniform weights, the
+        sum divided by how many were ``expected``, whoever came. The sum is used up.
 
         Where holders are counted an embedding row is averaged over the clients that sent it; otherwise an absent row
-        counts as unchanged, exactly as if the client had sent the whole table. The sum is used up.
+        counts as unchanged, exactly as if the client had sent the whole table.
         """
-        if not self.weight:  # nobody took part: the round changes nothing
-            return flat
+        if not self.weight and expected is None:
+            return None
         mean_N = self.sum_N
-        mean_N *= self.scale / self.weight
+        mean_N *= self.scale / (expected or self.weight)
         if self.holders_V is not None:
             held_V = self.holders_V > 0  # the sum of the others is zero anyway
             shares_V = np.divide(self.weight, self.holders_V, out=np.zeros_like(self.holders_V), where=held_V)
             table = self.layout.views(mean_N)[TABLE]
             table *= shares_V[:, None]
-        mean_N += flat
-        return mean_N.astype(np.float32)
+        return mean_N

@@ -8,26 +8,30 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
 from fedtext.errors import UserError
 
 Row = dict[str, Any]
+MOMENTS = "server-optimizer.safetensors"  # only where the optimizer has any
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``history`` has one row per completed round, the last of them ``round``."""
+    """``history`` has one row per completed round, the last of them ``round``; ``moments`` is what the server's
+    optimizer remembers."""
 
     round: int
     flat: NDArray[np.float32]
     clients: dict[int, bytes]
     history: list[Row]
+    moments: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -36,13 +40,21 @@ class Checkpoints:
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
 
-    def save(self, flat: NDArray[np.float32], clients: Mapping[int, bytes], history: list[Row]) -> None:
+    def save(
+        self,
+        flat: NDArray[np.float32],
+        clients: Mapping[int, bytes],
+        history: list[Row],
+        moments: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> None:
         """Writes the state after the last row's round and removes older ones."""
         target = self.folder / f"round-{history[-1]['round']:06d}"
         draft = self.folder / f".draft-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         _write(draft / "server.f32", flat.tobytes())
+        if moments:
+            _write(draft / MOMENTS, save(dict(moments)))
         for client, state in clients.items():
             if state:
                 _write(draft / f"client-{client:05d}.safetensors", state)
@@ -73,9 +85,11 @@ class Checkpoints:
             file = found[-1] / f"client-{client:05d}.safetensors"
             clients[client] = file.read_bytes() if file.exists() else b""
         flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
+        kept = found[-1] / MOMENTS
+        moments = load(kept.read_bytes()) if kept.exists() else {}
         for older in found[:-1]:  # of a writer that died before it could remove them
             _remove(older)
-        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"])
+        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"], moments)
 
 
 def history(folder: Path) -> list[Row]:

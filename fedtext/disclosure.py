@@ -1,11 +1,14 @@
 """What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
 
+from collections.abc import Sequence
+
 from fedtext.experiment import Experiment
+from fedtext.ledger import Entry
 from fedtext.mechanisms import RandomizedResponse
 
 
-def reveals(experiment: Experiment) -> list[str]:
-    """Sentences about what the server learns under this experiment."""
+def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
+    """Sentences about what the server learns under this experiment, and what its ledger's ``entries`` come to."""
     if experiment.method.pooled:
         return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
@@ -26,11 +29,13 @@ def reveals(experiment: Experiment) -> list[str]:
         said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
         if noisy:
             said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
-    elif not noisy:
+    elif not noisy and not experiment.server.noise:
         said.append(
             "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )
-    if not noisy:
+    if experiment.server.noise:
+        said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
+    elif not noisy:
         said.append("updates are sent as they are: no (epsilon, delta) guarantee")
     if "quantize" in names and "randomized_response" not in names:
         said.append("one-bit quantisation alone: no (epsilon, delta) guarantee, since a bit may be certain")
@@ -51,4 +56,23 @@ def reveals(experiment: Experiment) -> list[str]:
         said.append(
             "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"
         )
-    return said
+    return said + guarantees(entries)
+
+
+def guarantees(entries: Sequence[Entry]) -> list[str]:
+    """A ledger in sentences: one with the figures of each mechanism, one for each thing they assume."""
+    said = []
+    for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
+        figures = "; ".join(_figure(entry) for entry in entries if entry.mechanism == mechanism)
+        said.append(f"ledger: {mechanism}: {figures}")
+    assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
+    return said + [f"ledger: {assumptions}" for assumptions in assumed]
+
+
+def _figure(entry: Entry) -> str:
+    if entry.epsilon is None:
+        return entry.how
+    epsilon = f"{entry.epsilon:,.0f}" if entry.epsilon >= 1000 else f"{entry.epsilon:.4g}"
+    at = f" at delta = {entry.delta:g}" if entry.delta else ""
+    of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
+    return f"epsilon = {epsilon}{at} for {of} ({entry.how})"

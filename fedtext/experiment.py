@@ -22,6 +22,8 @@ from fedtext.models.config import (
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
+from fedtext.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
+from fedtext.server_noise import Noise, flaw
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     CorpusField: TypeAlias = CorpusConfig
@@ -59,8 +61,10 @@ class Adam(Strict):
 
 if TYPE_CHECKING:
     OptimizerField: TypeAlias = SGD | Adam
+    ServerOptimizerField: TypeAlias = ServerOptimizer
 else:
     OptimizerField = choice(SGD, Adam, default="sgd")
+    ServerOptimizerField = choice(ServerSGD, ServerAdam, ServerYogi, default="sgd")
 
 
 class Training(Strict):
@@ -87,6 +91,9 @@ class Participation(Strict):
     """Who takes part in a round."""
 
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled each round")
+    sampling: Literal["fixed", "poisson"] = Field(
+        "fixed", description="so many clients each round, or each client by itself with this chance"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="chance that a sampled client is not available")
     on_client_error: Literal["fail", "skip"] = Field("fail", description="a NaN loss or an exception in a client")
 
@@ -98,12 +105,14 @@ class Server(Strict):
     absent_rows: Literal["unchanged", "holders_only"] = Field(
         "unchanged", description="a row a client does not hold counts as an unchanged row, or not at all"
     )
+    optimizer: ServerOptimizerField = ServerSGD()
+    noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
 
 
 class Wire(Strict):
     """Which embedding rows travel: those of the client's own vocabulary (which reveals it), or all."""
 
-    rows: Literal["auto", "own", "all"] = Field("auto", description="auto: all if a mechanism randomises, else own")
+    rows: Literal["auto", "own", "all"] = Field("auto", description="auto: all where noise is added, else own")
 
 
 class Variation(Strict):
@@ -230,6 +239,8 @@ class Experiment(Strict):
             fault = mechanism.misplaced(self.uplink[:place]) or mechanism.misfit(self.model.embedding.dim)
             if fault:
                 raise ValueError(f"uplink: {fault}")
+        if self.server.noise and (reason := flaw(self)):
+            raise ValueError(f"server.noise: {reason}")
         audits = [audit.name for audit in self.audits]
         if len(set(audits)) < len(audits):
             raise ValueError("audits: one of them stands there twice, and their figures would have the same names")
@@ -309,5 +320,5 @@ class Experiment(Strict):
     def own_rows(self) -> bool:
         """Whether only the embedding rows of a client's own vocabulary travel."""
         if self.wire.rows == "auto":
-            return not any(mechanism.randomises for mechanism in self.uplink)
+            return not self.server.noise and not any(mechanism.randomises for mechanism in self.uplink)
         return self.wire.rows == "own"

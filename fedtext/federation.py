@@ -6,6 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,14 @@ from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout
+from fedtext.ledger import FILE, Entry, ledger, noise_multiplier, spent, text
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
 from fedtext.parameters import table_rows
 from fedtext.reply import Reply
 from fedtext.seeding import generator
+from fedtext.server import Moments, step
+from fedtext.server_noise import add_noise, expected
 from fedtext.training.choice import stack_size
 
 # What a run computes depends on these parts of an experiment and on no others.
@@ -37,8 +42,6 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
-    if experiment.model.padding and experiment.model.output == "softmax":  # as of runs from before there was a choice
-        del parts["model"]["output"]
     return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -71,9 +74,11 @@ class Federation:
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
+        self.noise = noise_multiplier(experiment) if experiment.server.noise else 0.0
+        self.moments: Moments = {}
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
-            self.flat, self.history = snapshot.flat, list(snapshot.history)
+            self.flat, self.history, self.moments = snapshot.flat, list(snapshot.history), snapshot.moments
             fleet.restore(snapshot.clients)
 
     @property
@@ -83,8 +88,8 @@ class Federation:
 
     def run(self) -> Iterator[Row]:
         """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
-        and the ``clients``' accuracies; the last also ``files``, text by name, if audits have any to show. A row is
-        yielded after its checkpoint is safe."""
+        and the ``clients``' accuracies; the last also ``files``, text by name: the ledger, if it has entries, and what
+        audits show. A row is yielded after its checkpoint is safe."""
         handle = self.fleet.broadcast(self.flat)
         for round_ in range(len(self.history) + 1, self.experiment.training.rounds + 1):
             start = time.perf_counter()
@@ -96,23 +101,28 @@ class Federation:
             handle = self.fleet.broadcast(self.flat)
             trained = time.perf_counter() - start
             scores, pooled = self._evaluate(handle, round_)
-            metrics = self._metrics(cohort, traffic, scores) | pooled
+            entries = self._ledger(round_)
+            metrics = self._metrics(cohort, traffic, scores) | pooled | spent(entries)
             metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
             row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
             last = round_ == self.experiment.training.rounds
-            if last and (files := self._files(handle, scores)):
+            if last and (files := self._files(handle, scores) | ({FILE: text(entries)} if entries else {})):
                 row["files"] = files
             self.history.append(row)
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
-                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history)
+                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments)
             yield row
 
     def _sample(self, round_: int) -> list[int]:
-        """Who trains this round, ascending: a seeded share of the clients, less those that happen to be away."""
+        """Who trains this round, ascending: a seeded share of the clients, less those that happen to be away. Of a
+        Poisson sample that may be nobody."""
         config, seed = self.experiment.participation, self.experiment.seed
         ids = [client.id for client in self.trainees]
         size = max(1, round(config.fraction * len(ids)))
-        if size < len(ids):
+        if config.sampling == "poisson":
+            chances = generator(seed, "cohort", round_).random(len(ids))
+            ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
+        elif size < len(ids):
             ids = sorted(generator(seed, "cohort", round_).choice(ids, size, replace=False).tolist())
         if config.dropout:
             ids = [i for i in ids if generator(seed, "dropout", round_, i).random() >= config.dropout]
@@ -137,17 +147,38 @@ class Federation:
                 yield self.intake.update(reply.payload, reply.client, self.flat)
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> NDArray[np.float32]:
-        if isinstance(self.experiment.method, Individual):
-            state = self.experiment.method.aggregate(self.state, updates)
+        """The parameters after a round, which nobody's absence but everybody's leaves as they are; under noise, which
+        does not show who came, not even that."""
+        method, optimizer = self.experiment.method, self.experiment.server.optimizer
+        if isinstance(method, Individual):
+            first = next(updates, None)
+            if first is None:
+                return self.flat
+            state = self.layout.pack(dict(method.aggregate(self.state, chain([first], updates))))
             for _ in updates:  # it need not look at all of them, yet all were sent
                 pass
-            return self.layout.pack(dict(state))
-        total = self.intake.empty_sum()
-        for update in updates:
-            total.add(update)
-        for part in self.fleet.partials(round_):
-            total.merge(part)
-        return total.applied(self.flat)
+            if optimizer.plain:
+                return state
+            change = np.subtract(state, self.flat, dtype=np.float64)
+        else:
+            total = self.intake.empty_sum()
+            for update in updates:
+                total.add(update)
+            for part in self.fleet.partials(round_):
+                total.merge(part)
+            clients = len(self.trainees)
+            mean = total.mean(expected(self.experiment, clients) if self.noise else None)
+            if mean is None:
+                return self.flat
+            if self.noise:
+                add_noise(self.experiment, self.noise, clients, mean, self.layout, round_)
+            change = mean
+        flat, self.moments = step(optimizer, self.flat, change, self.moments)
+        return flat
+
+    def _ledger(self, rounds: int) -> list[Entry]:
+        numbers = sum(prod(shape) for shape in self.layout.shapes.values())
+        return ledger(self.experiment, numbers, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, round_: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         """Every client's accuracies by name, Ap with the last round only; and what is read of all texts together."""

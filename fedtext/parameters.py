@@ -1,5 +1,7 @@
 """The parameters an experiment starts from."""
 
+from math import prod
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,6 +20,14 @@ def build_network(experiment: Experiment, classes: int, clients: int) -> torch.n
     parts = Parts(experiment.model, classes, clients)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
+
+
+def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int) -> int:
+    """How many numbers the shared parameters of ``initial`` are. No table is made for it."""
+    network = build_network(experiment, classes, clients)
+    table = (vocabulary, experiment.model.embedding.dim)
+    shapes = {name: table if is_table(name) else tensor.shape for name, tensor in network.named_parameters()}
+    return sum(prod(shape) for name, shape in shapes.items() if not experiment.method.private(name))
 
 
 def initial(

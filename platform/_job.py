@@ -7,7 +7,10 @@ from platform._folder import RunFolder  # type: ignore[import-not-found]
 from actors import placement
 from dashboards.store import Store
 from fedtext.corpora.types import Corpus
+from fedtext.disclosure import reveals
 from fedtext.experiment import Experiment
+from fedtext.ledger import ledger
+from fedtext.parameters import shared_numbers
 from tune_spaces.cases import Case
 
 
@@ -30,3 +33,10 @@ class Job:
 def key(experiment: Experiment) -> str:
     """What an encoded corpus depends on: cases that agree in it share one."""
     return f"{experiment.corpus!r} {experiment.model.embedding!r} {experiment.seed}"
+
+
+def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
+    """What a run of this gives away and guarantees, in sentences."""
+    clients = len(corpus.clients)
+    numbers = shared_numbers(experiment, corpus.classes, clients, len(corpus.vocabulary))
+    return reveals(experiment, ledger(experiment, numbers, clients, experiment.training.rounds))

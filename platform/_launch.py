@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
-from platform._job import Job, key
+from platform._job import Job, disclosed, key
 from typing import Any
 
 from actors import cluster, placement
@@ -16,11 +16,11 @@ from fedtext.auditing import audited_words
 from fedtext.checkpoint import recorded
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
-from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import fingerprint
 from fedtext.fleet import participants
+from fedtext.ledger import noise_multiplier
 from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
@@ -107,6 +107,8 @@ def planned(
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
+        if case.experiment.server.noise:
+            noise_multiplier(case.experiment)
     _same_data(folder, cases, corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
     cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
@@ -166,7 +168,8 @@ def announce(job: Job) -> None:
         print(f"  {sentence}" if len(chosen) == 1 else f"  {names}: {sentence}")
     said: dict[str, list[Case]] = {}
     for case in job.cases:
-        for sentence in () if case.baseline else reveals(case.experiment):
+        corpus = job.corpora[key(case.experiment)]
+        for sentence in () if case.baseline else disclosed(case.experiment, corpus):
             said.setdefault(sentence, []).append(case)
     searched = [case for case in job.cases if not case.baseline]
     for sentence, cases in said.items():

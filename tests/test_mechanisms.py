@@ -77,6 +77,12 @@ def bits_of(value: float, epsilon: float, together: bool = True) -> np.ndarray:
     return sent["a"]
 
 
+def is_unbiased(mean: float, value: float, epsilon: float) -> bool:
+    """Whether the mean of DRAWS readings lies within four standard errors of what they are readings of."""
+    clipped, c = min(value, Q), math.tanh(epsilon / 2)
+    return abs(mean - clipped) < 4 * math.sqrt((Q**2 / c**2 - clipped**2) / DRAWS)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("together", [True, False], ids=["one draw", "two draws"])
@@ -89,8 +95,7 @@ def test_randomised_response_is_unbiased_with_the_variance_it_says(
     clipped, c = min(value, Q), math.tanh(epsilon / 2)
     variance = Q**2 / c**2 - clipped**2
     assert sorted(set(read.tolist())) == pytest.approx([-Q / c, Q / c], rel=1e-5)
-    mean = read.mean(dtype=np.float64)
-    assert abs(mean - clipped) < 4 * math.sqrt(variance / DRAWS)
+    assert is_unbiased(read.mean(dtype=np.float64), value, epsilon)
     # of a reading that is one of two values the variance is certain but for that of its mean
     assert read.var(dtype=np.float64) == pytest.approx(
         variance, abs=4 * 2 * abs(clipped) * math.sqrt(variance / DRAWS) + 1e-3 * variance
@@ -108,12 +113,17 @@ def test_quantisation_alone_is_unbiased_and_certain_at_its_ends(value: float) ->
         assert len(set(numbers.tolist())) == 1
 
 
-def test_the_correction_as_the_paper_prints_it_is_biased() -> None:
-    """Equation 5 multiplies by c where it has to divide: at epsilon = 1 it reads c^2 v - (1 - c^2) q."""
-    value, c = Q / 2, math.tanh(0.5)
-    printed = (bits_of(value, 1.0).mean() - 1 / (1 + math.e)) * c * 2 * Q - Q
-    assert abs(printed - value) > 100 * math.sqrt((Q**2 / c**2 - value**2) / DRAWS)
-    assert printed == pytest.approx(c**2 * value - (1 - c**2) * Q, rel=0.02)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_the_correction_as_the_paper_prints_it_is_biased(value: float, epsilon: float) -> None:
+    """Equation 5 multiplies by c where it has to divide, and so reads c^2 v - (1 - c^2) q: right only at -q."""
+    c, clipped = math.tanh(epsilon / 2), min(value, Q)
+    bits = bits_of(value, epsilon).mean()
+    shift = 1 / (1 + math.exp(epsilon))
+    printed, right = ((bits - shift) * factor * 2 * Q - Q for factor in (c, 1 / c))
+    assert is_unbiased(right, value, epsilon)
+    assert is_unbiased(printed, value, epsilon) == (value == -Q)
+    assert printed == pytest.approx(c**2 * clipped - (1 - c**2) * Q, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from fedtext.methods.kteps import gram, hsic
 from fedtext.models.config import TABLE, RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
+from fedtext.server import ServerSGD, step
 from tests import tiny
 
 STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}
@@ -42,12 +43,18 @@ def empty(updates: list[Update], uniform: bool = False, holders_only: bool = Fal
     return WeightedSum(LAYOUT, scale or 1.0, uniform=uniform, holders_only=holders_only)
 
 
+def applied(total: WeightedSum) -> dict[str, np.ndarray]:
+    """STATE after this sum."""
+    mean_N, flat = total.mean(), LAYOUT.pack(STATE)
+    return LAYOUT.views(flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0])
+
+
 def averaged(updates: list[Update], **how: bool) -> dict[str, np.ndarray]:
     """STATE after these updates."""
     total = empty(updates, **how)
     for update in updates:
         total.add(update)
-    return LAYOUT.views(total.applied(LAYOUT.pack(STATE)))
+    return applied(total)
 
 
 def test_fedavg_weighs_two_clients_by_their_samples() -> None:
@@ -110,7 +117,7 @@ def test_sums_have_the_same_bits_in_any_order_and_grouping(clients: list[Any], r
             total.merge(part)
             part = empty(made)
     total.merge(part)
-    got = LAYOUT.views(total.applied(LAYOUT.pack(STATE)))
+    got = applied(total)
     assert all(got[name].tobytes() == tensor.tobytes() for name, tensor in expected.items())
 
 

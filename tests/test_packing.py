@@ -10,6 +10,7 @@ from fedtext.intake import Intake
 from fedtext.layout import Layout
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
+from fedtext.server import ServerSGD, step
 from fedtext.worker import Worker
 from tests import tiny
 
@@ -49,7 +50,8 @@ def rounds(method: str, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[
         for reply in replies:
             if reply.payload.size:
                 total.add(intake.update(reply.payload, reply.client, flat))
-        flat = total.applied(flat)
+        mean_N = total.mean()
+        flat = flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0]
 
 
 def exchange(workers: Sequence[Worker], hosted: Hosted) -> None:

@@ -111,6 +111,8 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
         if method.pooled:  # the row without privacy: nothing is sent, so nothing is done to it, and nobody is away
             absent = ("uplink", "audits", "participation")
             content = {key: value for key, value in content.items() if key not in absent}
+            if "server" in content:
+                content["server"] = {k: v for k, v in content["server"].items() if k not in ("optimizer", "noise")}
         elif not experiment.model_copy(update={"method": method}).shares_table:
             content = _without_the_table(content, experiment)
         made.append((method.name, True, {}, config.validate(content, source)))

@@ -1,0 +1,156 @@
+"""The privacy ledger: what an experiment guarantees a client, for how much of what it sends, and on which assumptions.
+
+Every figure is of all that a client has (user-level). A local guarantee is towards the server: whatever the client's
+texts are, compared with any others. A central one trusts the server, and is towards all who see the shared parameters.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from fedtext.experiment import Experiment
+from fedtext.ledger import composition
+from fedtext.mechanisms import Clip, Gaussian, Project, Quantize, RandomizedResponse
+from fedtext.server_noise import DELTA
+
+Unit = Literal["number and round", "client and round", "run"]
+FILE = "ledger.json"
+
+_LOCAL = (
+    "of a client that takes part in every round, towards the server, for any other texts in the place of its own; "
+    "rounds compose adaptively"
+)
+_CENTRAL = (
+    "with or without a client (add-remove), towards whoever sees the shared parameters of all rounds; the server is "
+    "trusted, and so is whoever knows the seed, from which the noise can be drawn again; rounds compose adaptively"
+)
+_OUTSIDE = "; the vocabulary's word counts, training losses and accuracies are outside of it"
+_OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``epsilon`` of a mechanism at ``delta``, for a unit of what is sent; None: there is none, and ``how`` says why.
+    Otherwise ``how`` names the bound, and ``assumptions`` what it rests on."""
+
+    mechanism: str
+    unit: Unit
+    epsilon: float | None
+    delta: float
+    how: str
+    assumptions: str = ""
+
+
+def ledger(experiment: Experiment, numbers: int, clients: int, rounds: int) -> list[Entry]:
+    """Every guarantee after so many ``rounds`` of an experiment whose clients share this many ``numbers``."""
+    if experiment.method.pooled or not experiment.method.shares:
+        return []
+    delta = _delta(experiment)
+    entries = [*_clipped(experiment, rounds, delta), *_flipped(experiment, numbers, rounds, delta)]
+    if experiment.server.noise:
+        entries += _central(experiment, clients, rounds)
+    return entries
+
+
+def spent(entries: Iterable[Entry]) -> dict[str, float]:
+    """The metrics ``epsilon`` and ``delta`` of all rounds together: the smallest guarantee; empty if there is none."""
+    known = [(entry.epsilon, entry.delta) for entry in entries if entry.unit == "run" and entry.epsilon is not None]
+    if not known:
+        return {}
+    return {"epsilon": min(epsilon for epsilon, _ in known), "delta": max(delta for _, delta in known)}
+
+
+def text(entries: Iterable[Entry]) -> str:
+    """As a file."""
+    return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
+
+
+def noise_multiplier(experiment: Experiment) -> float:
+    """z of ``server.noise``. Raises UserError if it has to be solved for and cannot be."""
+    noise, participation = experiment.server.noise, experiment.participation
+    assert noise is not None
+    if noise.multiplier is not None:
+        return noise.multiplier
+    assert noise.target_epsilon is not None
+    rounds = experiment.training.rounds
+    return composition.multiplier_for(noise.target_epsilon, participation.fraction, rounds, noise.delta)
+
+
+def _delta(experiment: Experiment) -> float:
+    return experiment.server.noise.delta if experiment.server.noise else DELTA
+
+
+def _flipped(experiment: Experiment, numbers: int, rounds: int, delta: float) -> Iterator[Entry]:
+    """Randomised response: pure, for each bit by itself; a client's texts may move all of its bits, so all add up."""
+    for mechanism in experiment.uplink:
+        if isinstance(mechanism, Quantize) and not _responds(experiment):
+            yield Entry("quantize", "run", None, 0.0, "no guarantee: a bit may be certain")
+        if not isinstance(mechanism, RandomizedResponse):
+            continue
+        name, epsilon = mechanism.name, mechanism.epsilon
+        yield Entry(name, "number and round", epsilon, 0.0, "randomised response", _LOCAL + _OUTSIDE)
+        if experiment.shares_table and experiment.own_rows:
+            yield Entry(name, "run", None, 0.0, _OWN_ROWS)
+            continue
+        each, every = composition.basic(epsilon, numbers), numbers * rounds
+        yield Entry(name, "client and round", each, 0.0, f"sum over {numbers:,} numbers", _LOCAL + _OUTSIDE)
+        how = f"sum over {numbers:,} numbers and {rounds} rounds"
+        yield Entry(name, "run", composition.basic(epsilon, every), 0.0, how, _LOCAL + _OUTSIDE)
+        best = composition.optimal(epsilon, every, delta)
+        yield Entry(name, "run", best, delta, "optimal composition", _LOCAL + _OUTSIDE)
+
+
+def _responds(experiment: Experiment) -> bool:
+    return any(isinstance(mechanism, RandomizedResponse) for mechanism in experiment.uplink)
+
+
+def _clipped(experiment: Experiment, rounds: int, delta: float) -> Iterator[Entry]:
+    """Gaussian noise of the uplink. Two updates that were clipped to C are 2 C apart at most, which is what it has to
+    hide; noise on noise adds up, and what comes after it takes nothing away."""
+    norm, variance, best = None, 0.0, 0.0
+    why = "no guarantee: no clip before it bounds an update"
+    for mechanism in experiment.uplink:
+        if isinstance(mechanism, Clip):
+            norm, variance = mechanism.norm, 0.0
+        elif isinstance(mechanism, Project):
+            norm, why = None, "no guarantee: behind project it lies on word vectors, whose size no clip bounds"
+        elif isinstance(mechanism, Gaussian) and norm:
+            variance += mechanism.sigma**2
+            best = max(best, math.sqrt(variance) / (2 * norm))
+    if not any(isinstance(mechanism, Gaussian) for mechanism in experiment.uplink):
+        return
+    if not best or (experiment.shares_table and experiment.own_rows):
+        yield Entry("gaussian", "run", None, 0.0, _OWN_ROWS if best else why)
+        return
+    rho = 1 / (2 * best**2)
+    assumptions = (
+        f"{_LOCAL} (updates 2 clip.norm apart, rho = {rho:.6g} a round; a quarter of that against an update of zeros)"
+        + _OUTSIDE
+    )
+    yield _noisy("gaussian", "client and round", best, 1.0, 1, delta, assumptions)
+    yield _noisy("gaussian", "run", best, 1.0, rounds, delta, assumptions)
+
+
+def _central(experiment: Experiment, clients: int, rounds: int) -> Iterator[Entry]:
+    assert experiment.server.noise is not None
+    delta, fraction = experiment.server.noise.delta, experiment.participation.fraction
+    assumptions = _CENTRAL + _OUTSIDE
+    if delta * clients >= 1:
+        assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
+    z = noise_multiplier(experiment)
+    yield _noisy("server.noise", "client and round", z, fraction, 1, delta, assumptions)
+    yield _noisy("server.noise", "run", z, fraction, rounds, delta, assumptions)
+
+
+def _noisy(
+    name: str, unit: Unit, multiplier: float, fraction: float, rounds: int, delta: float, assumptions: str
+) -> Entry:
+    if not composition.available():
+        return Entry(name, unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
+    epsilon = composition.sampled_gaussian(multiplier, fraction, rounds, delta)
+    how = f"gaussian, noise multiplier {multiplier:.4g}"
+    if fraction < 1:
+        how += f", Poisson samples of {fraction:g}"
+    return Entry(name, unit, epsilon, delta, how + (f", {rounds} rounds" if unit == "run" else ""), assumptions)

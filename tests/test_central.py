@@ -1,0 +1,163 @@
+"""Central differential privacy: the noise, the sampling, and what is refused because it would guarantee nothing."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.aggregation import Update
+from fedtext.config import validate
+from fedtext.errors import UserError
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
+from fedtext.ledger import noise_multiplier
+from fedtext.methods import METHODS, FedAvg
+from fedtext.parameters import initial
+from fedtext.server_noise import add_noise
+from tests import tiny
+from tests.test_server import Mean
+from tune_spaces.cases import cases
+
+CENTRAL: dict[str, Any] = {
+    "uplink": [{"clip": {"norm": 2.0}}],
+    "server": {"weights": "uniform", "noise": {"multiplier": 1.5}},
+    "participation": {"fraction": 0.5, "sampling": "poisson"},
+}
+
+
+def central(method: Any = "fedavg", **changes: Any) -> Any:
+    return tiny.experiment(method, **(CENTRAL | changes))
+
+
+def test_the_noise_has_the_deviation_it_says_and_is_drawn_by_round_and_seed() -> None:
+    count, clients, layout = 200_003, 10, Layout({"a": (200_000,), "b": (3, 1)})
+    expected = 1.5 * 2.0 / (0.5 * clients)
+    drawn = {}
+    for seed, round_ in itertools.product((0, 1), (1, 2)):
+        mean_N = np.zeros(layout.size)
+        add_noise(central(seed=seed), 1.5, clients, mean_N, layout, round_)
+        drawn[seed, round_] = mean_N
+    again = np.zeros(layout.size)
+    add_noise(central(), 1.5, clients, again, layout, 1)
+    assert again.tobytes() == drawn[0, 1].tobytes()
+    for noise_N in drawn.values():
+        views = layout.views(noise_N)
+        noise = np.concatenate([view.ravel() for view in views.values()])
+        assert abs(noise.mean()) < 4 * expected / math.sqrt(count)
+        assert abs(noise.std() - expected) < 4 * expected / math.sqrt(2 * count)
+        assert np.count_nonzero(noise_N) == count, "what lies between tensors stays empty"
+    for one, other in itertools.combinations(drawn.values(), 2):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(count)
+
+
+def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise() -> None:
+    corpus = tiny.corpus(clients=5)
+    experiment = central(training=tiny.TRAINING | {"rounds": 1})
+    shared, private = initial(experiment, corpus)
+    fleet = tiny.Recording(experiment, corpus, private)
+    federation = Federation(experiment, shared, fleet, None)
+    start = federation.flat.copy()
+    list(federation.run())
+    change = np.zeros(len(start))
+    for reply in fleet.received:
+        update: Update = federation.intake.update(reply.payload, reply.client, start)
+        assert update.rows is None
+        tensors = federation.layout.pack(dict(update.tensors)).astype(np.float64)
+        assert np.linalg.norm(tensors) <= 2.0 * (1 + 1e-6)
+        change += tensors
+    assert 0 < len(fleet.received) < 5
+    change /= 0.5 * 5
+    add_noise(experiment, 1.5, 5, change, federation.layout, 1)
+    assert np.allclose(federation.flat, start + change, atol=1e-6)
+
+
+def test_a_sample_in_which_nobody_is_shows_as_noise_like_any_other() -> None:
+    corpus = tiny.corpus(clients=3)
+    participation = {"fraction": 0.001, "sampling": "poisson"}
+    after = tiny.Finished("fedavg", corpus, **(CENTRAL | {"participation": participation}))
+    assert [row["metrics"]["clients_trained"] for row in after.rows] == [0, 0]
+    moved = after.layout.views(after.flat - after.before)
+    assert all((np.abs(tensor) > 0).mean() > 0.99 for tensor in moved.values())
+
+
+def test_poisson_takes_each_client_by_itself() -> None:
+    corpus = tiny.corpus(clients=20)
+    experiment = tiny.experiment(participation={"fraction": 0.3, "sampling": "poisson"})
+    shared, private = initial(experiment, corpus)
+    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    rounds = 2000
+    taken = np.zeros((rounds, 20))
+    for round_ in range(rounds):
+        cohort = federation._sample(round_)
+        assert cohort == sorted(set(cohort))
+        taken[round_, cohort] = 1
+    error = math.sqrt(0.3 * 0.7 / rounds)
+    assert np.abs(taken.mean(0) - 0.3).max() < 4 * error
+    sizes = taken.sum(1)
+    assert abs(sizes.var() - 20 * 0.3 * 0.7) < 4 * 20 * 0.3 * 0.7 * math.sqrt(2 / rounds), "sizes vary as binomials do"
+    together = np.corrcoef(taken.T)[np.triu_indices(20, 1)]
+    assert np.abs(together).max() < 5 / math.sqrt(rounds)
+    assert np.array_equal(taken[7], np.isin(np.arange(20), federation._sample(7)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"uplink": []}, "set clip as the last mechanism of uplink"),
+        ({"uplink": ["clip", "gaussian"]}, "set clip as the last mechanism of uplink"),
+        ({"uplink": ["clip", "quantize"]}, "set clip as the last mechanism of uplink"),
+        ({"server": {"noise": {"multiplier": 1}}}, "set server.weights: uniform"),
+        ({"participation": {"fraction": 0.5}}, "set participation.sampling: poisson"),
+        ({"wire": {"rows": "own"}}, "set wire.rows: all"),
+        ({"server": {"weights": "uniform", "noise": {}}}, "either multiplier or target_epsilon"),
+        (
+            {"server": {"weights": "uniform", "noise": {"multiplier": 1, "target_epsilon": 1}}},
+            "either multiplier or target_epsilon",
+        ),
+        (
+            {"method": {"name": "pooled"}, "uplink": [], "participation": {}},
+            "server.noise: method pooled has all data in one place",
+        ),
+        ({"server": CENTRAL["server"] | {"absent_rows": "holders_only"}}, "holders_only needs wire.rows: own"),
+    ],
+)
+def test_what_would_guarantee_nothing_is_refused(changes: dict[str, Any], words: str) -> None:
+    content = central().model_dump(mode="json") | CENTRAL | {"wire": {"rows": "auto"}} | changes
+    with pytest.raises(UserError, match=words) as refusal:
+        validate(content)
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_noise_is_refused_where_updates_are_not_summed_and_taken_where_they_are() -> None:
+    experiment = central()
+    with pytest.raises(ValueError, match="fedavg combines them in its own way: leave out one of them"):
+        type(experiment)._consistent(experiment.model_copy(update={"method": Mean()}))
+    type(experiment)._consistent(experiment.model_copy(update={"method": FedAvg()}))
+    everybody = central(participation={"fraction": 1.0}, server=CENTRAL["server"])
+    assert not everybody.own_rows
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.pooled and method.shares])
+def test_every_method_runs_under_central_noise(method: str) -> None:
+    after = tiny.Finished(method, tiny.corpus(clients=3), **CENTRAL)
+    assert all(np.isfinite(tensor).all() for tensor in after.state.values())
+    moved = after.layout.views(after.flat != after.before)
+    assert all(tensor.mean() > 0.99 for tensor in moved.values())
+
+
+def test_a_target_is_met_by_the_least_noise_and_a_sweep_keeps_its_pooled_row() -> None:
+    pytest.importorskip("dp_accounting")
+    server = {"weights": "uniform", "noise": {"target_epsilon": 4.0, "delta": 1e-5}}
+    after = tiny.Finished("fedavg", tiny.corpus(clients=4), **(CENTRAL | {"server": server}))
+    assert after.noise == noise_multiplier(after.experiment)
+    spent = [row["metrics"]["epsilon"] for row in after.rows]
+    assert 0 < spent[0] < spent[1] <= 4.0
+    assert spent[1] > 3.99
+    assert [row["metrics"]["delta"] for row in after.rows] == [1e-5, 1e-5]
+    content = after.experiment.model_dump(mode="json") | {"baselines": [{"name": "pooled"}], "tune": {"metric": "Ap"}}
+    pooled, one = cases(content, validate(content), "test")
+    assert pooled.experiment.server.noise is None
+    assert one.experiment.server.noise is not None

@@ -1,0 +1,231 @@
+"""The privacy ledger: figures worked out by hand, bounds against each other, and what it says where there is none."""
+
+import json
+import math
+import sys
+from typing import Any
+
+import pytest
+
+from fedtext.disclosure import guarantees, reveals
+from fedtext.errors import UserError
+from fedtext.ledger import FILE, composition, ledger, noise_multiplier, spent
+from fedtext.methods import METHODS
+from fedtext.parameters import initial, shared_numbers
+from tests import tiny
+
+DENSE, ROUNDS = 506_451, 25  # numbers of the RR-LDP paper's dense network, and its rounds
+
+
+def pair(epsilon: float, q: float = 0.001) -> list[Any]:
+    return [{"quantize": {"q": q}}, {"randomized_response": {"epsilon": epsilon}}]
+
+
+def figures(entries: list[Any]) -> dict[tuple[str, float], float | None]:
+    return {(entry.unit, entry.delta): entry.epsilon for entry in entries}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "numbers", "update", "run", "closed"),
+    [
+        (1.0, 5_001, 5_001, 125_025, None),
+        (1.0, DENSE, 506_451, 12_661_275, 5.87e6),
+        (0.1, DENSE, 50_645.1, 1_266_127.5, 65_000),
+        (10.0, DENSE, 5_064_510, 126_612_750, None),
+    ],
+)
+def test_one_bit_a_number_adds_up_over_numbers_and_rounds(
+    epsilon: float, numbers: int, update: float, run: float, closed: float | None
+) -> None:
+    entries = ledger(tiny.experiment(uplink=pair(epsilon)), numbers, 100, ROUNDS)
+    known = figures(entries)
+    assert known["number and round", 0] == epsilon
+    assert known["client and round", 0] == pytest.approx(update)
+    assert known["run", 0] == pytest.approx(run)
+    best = known["run", 1e-5]
+    count = numbers * ROUNDS
+    formula = count * epsilon * math.tanh(epsilon / 2) + epsilon * math.sqrt(2 * count * math.log(1e5))
+    assert best is not None
+    assert count * epsilon * math.tanh(epsilon / 2) < best < min(run, formula), "below the bounds, above the mean"
+    assert closed is None or best == pytest.approx(closed, rel=0.005)
+    assert spent(entries) == {"epsilon": best, "delta": 1e-5}
+
+
+def test_the_dense_network_at_epsilon_1_shows_its_true_figure_beside_that_of_a_bit() -> None:
+    experiment = tiny.experiment(uplink=pair(1.0), training=tiny.TRAINING | {"rounds": ROUNDS})
+    said = [s for s in reveals(experiment, ledger(experiment, DENSE, 100, ROUNDS)) if s.startswith("ledger: random")]
+    assert len(said) == 1
+    assert "epsilon = 1 for each number and round" in said[0]
+    assert "epsilon = 506,451 for each client and round" in said[0]
+    assert "epsilon = 12,661,275 for the whole run" in said[0]
+    assert "epsilon = 5,864,447 at delta = 1e-05 for the whole run" in said[0]
+
+
+def by_hand(epsilon: float, count: int, delta: float) -> float:
+    """Theorem 3.3 of Kairouz, Oh and Viswanath, term by term, for few steps."""
+
+    def needed(i: int) -> float:
+        terms = (
+            math.comb(count, j) * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
+            for j in range(i)
+        )
+        return math.fsum(terms) / (1 + math.exp(epsilon)) ** count
+
+    return min((count - 2 * i) * epsilon for i in range(count // 2 + 1) if needed(i) <= delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 41])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01, 0.3])
+def test_optimal_composition_is_that_of_the_theorem(epsilon: float, count: int, delta: float) -> None:
+    """The theorem names a grid of 2 epsilon; between two of its points delta is known as well."""
+    best = composition.optimal(epsilon, count, delta)
+    grid = by_hand(epsilon, count, delta)
+    assert grid - 2 * epsilon - 1e-9 < best <= grid + 1e-9
+    truth = 1 / (1 + math.exp(-epsilon))
+    chances = [math.comb(count, x) * truth**x * (1 - truth) ** (count - x) for x in range(count + 1)]
+    losses = [(2 * x - count) * epsilon for x in range(count + 1)]
+    found = math.fsum(-math.expm1(best - loss) * p for loss, p in zip(losses, chances, strict=True) if loss > best)
+    assert found <= delta + 1e-14  # rounding
+    assert best == 0 or found == pytest.approx(delta, abs=1e-14), "and no smaller one would do"
+
+
+def test_two_randomised_responses_by_hand() -> None:
+    """Both true with probability p^2, where the loss is 2 epsilon: delta = p^2 (1 - e^(e' - 2 epsilon))."""
+    truth = 1 / (1 + math.exp(-1))
+    assert composition.optimal(1.0, 2, 0.01) == pytest.approx(2 + math.log(1 - 0.01 / truth**2))
+    assert composition.optimal(1.0, 1, 1e-5) == pytest.approx(1 + math.log(1 - 1e-5 / truth))
+
+
+def tail(epsilon: float, sigma: float) -> float:
+    """Delta of one gaussian mechanism (Balle and Wang 2018, theorem 8), by its own formula."""
+    normal = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))  # noqa: E731
+    low, high = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+    return normal(low) - math.exp(epsilon) * normal(high)
+
+
+@pytest.mark.parametrize(("multiplier", "rounds"), [(5.0, 1), (5.0, 25), (1.0, 1), (2.0, 50)])
+def test_gaussian_noise_composes_exactly(multiplier: float, rounds: int) -> None:
+    pytest.importorskip("dp_accounting")
+    epsilon = composition.gaussian(multiplier, rounds, 1e-5)
+    assert tail(epsilon, multiplier / math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_next_to_no_noise_is_bounded_by_concentrated_privacy() -> None:
+    """rho = C^2 / 2 sigma^2: at sigma = 0.001 and C = 1 it is 500,000 a round, at sigma = 0.01 it is 5,000."""
+    rho = 1 / (2 * 0.0009**2)
+    assert composition.gaussian(0.0009, 1, 1e-5) == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e5)))
+    pytest.importorskip("dp_accounting")
+    for sigma, rho in ((0.001, 500_000), (0.01, 5_000), (0.05, 200)):
+        exact, bound = composition.gaussian(sigma, 1, 1e-5), rho + 2 * math.sqrt(rho * math.log(1e5))
+        assert rho < exact <= bound
+
+
+def test_clipped_noise_of_a_client_hides_updates_that_are_two_norms_apart() -> None:
+    pytest.importorskip("dp_accounting")
+    uplink = [{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 3.0}}, {"gaussian": {"sigma": 4.0}}]  # 5 together
+    entries = ledger(tiny.experiment(uplink=uplink), 100, 10, 25)
+    known = figures(entries)
+    assert known["client and round", 1e-5] == pytest.approx(composition.gaussian(5.0, 1, 1e-5))
+    assert known["run", 1e-5] == pytest.approx(composition.gaussian(1.0, 1, 1e-5))
+    assert all("rho = 0.02 a round" in entry.assumptions for entry in entries)  # 2 C^2 / sigma^2
+    one_bit = ledger(tiny.experiment(uplink=[*uplink, *pair(1.0)]), 100, 10, 25)
+    assert {entry.mechanism for entry in one_bit} == {"gaussian", "randomized_response"}
+    assert spent(one_bit)["epsilon"] == known["run", 1e-5], "the smaller of both"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"uplink": ["gaussian"]}, "no guarantee: no clip before it"),
+        ({"uplink": ["gaussian", "clip"]}, "no guarantee: no clip before it"),
+        ({"uplink": ["clip", {"project": {"d1": 1, "d2": 5}}, "gaussian"]}, "no guarantee: behind project"),
+        ({"uplink": ["clip", "gaussian"], "wire": {"rows": "own"}}, "no guarantee: wire.rows: own"),
+        ({"uplink": ["quantize"]}, "no guarantee: a bit may be certain"),
+        ({"uplink": pair(1.0), "wire": {"rows": "own"}}, "no guarantee: wire.rows: own"),
+    ],
+)
+def test_where_nothing_is_guaranteed_it_says_so(changes: dict[str, Any], words: str) -> None:
+    entries = ledger(tiny.experiment(**changes), 100, 10, 25)
+    assert spent(entries) == {}
+    assert any(words in sentence for sentence in guarantees(entries))
+
+
+def test_what_shares_nothing_or_adds_nothing_has_no_ledger() -> None:
+    assert ledger(tiny.experiment("pooled"), 100, 1, 25) == []
+    assert ledger(tiny.experiment("local_only", uplink=pair(1.0)), 0, 10, 25) == []
+    assert ledger(tiny.experiment(uplink=["clip"]), 100, 10, 25) == []
+
+
+def central(fraction: float, noise: dict[str, float]) -> Any:
+    return tiny.experiment(
+        uplink=["clip"],
+        server={"weights": "uniform", "noise": noise},
+        participation={"fraction": fraction, "sampling": "poisson"},
+        training=tiny.TRAINING | {"rounds": ROUNDS},
+    )
+
+
+def test_central_noise_is_amplified_by_sampling_and_never_worse_than_without() -> None:
+    pytest.importorskip("dp_accounting")
+    known = {q: figures(ledger(central(q, {"multiplier": 1.0}), 100, 1000, ROUNDS)) for q in (1.0, 0.5, 0.1)}
+    whole = {q: known[q]["run", 1e-5] or math.inf for q in known}
+    assert whole[1.0] == pytest.approx(composition.gaussian(1.0, ROUNDS, 1e-5))
+    assert whole[1.0] > whole[0.5] > whole[0.1]
+    # 3.89689: the same by privacy loss distributions, which is tight (dp_accounting.pld, 4 s)
+    assert 3.8968 < whole[0.1] < 1.25 * 3.8969
+    tiny_noise = composition.sampled_gaussian(0.05, 0.1, 50, 1e-5)
+    assert tiny_noise <= composition.gaussian(0.05, 50, 1e-5)
+
+
+@pytest.mark.parametrize(("fraction", "target"), [(1.0, 2.0), (0.1, 1.0), (0.1, 8.0)])
+def test_a_target_is_solved_for(fraction: float, target: float) -> None:
+    pytest.importorskip("dp_accounting")
+    z = noise_multiplier(central(fraction, {"target_epsilon": target, "delta": 1e-6}))
+    assert float(f"{z:.4g}") == z
+    assert composition.sampled_gaussian(z, fraction, ROUNDS, 1e-6) <= target
+    assert composition.sampled_gaussian(0.999 * z, fraction, ROUNDS, 1e-6) > target
+
+
+def test_a_delta_that_lets_a_client_be_published_is_said() -> None:
+    few, many = (ledger(central(1.0, {"multiplier": 1.0, "delta": 0.01}), 100, n, 1) for n in (50, 100))
+    assert not any("no less than 1 /" in entry.assumptions for entry in few)
+    assert all("no less than 1 / 100 clients" in entry.assumptions for entry in many)
+
+
+def test_without_the_library_pure_figures_stay_and_others_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    for cached in (composition.gaussian, composition.sampled_gaussian, composition.multiplier_for):
+        cached.cache_clear()
+    assert spent(ledger(tiny.experiment(uplink=pair(1.0)), 100, 10, 25))["epsilon"] < 2500
+    noisy = ledger(central(0.1, {"multiplier": 1.0}), 100, 10, 25)
+    assert spent(noisy) == {}
+    assert all("pip install 'fedtext[ledger]'" in entry.how for entry in noisy)
+    with pytest.raises(UserError, match="pip install"):
+        noise_multiplier(central(0.1, {"target_epsilon": 1.0}))
+
+
+@pytest.mark.parametrize("model", [{"name": "bag", "embedding": {"dim": 5}}, {"embedding": {"dim": 5}, "hidden": 4}])
+@pytest.mark.parametrize("method", METHODS)
+def test_shared_numbers_are_counted_without_their_tables(method: str, model: Any) -> None:
+    experiment = tiny.experiment(method, model=model)
+    shared, _ = initial(experiment, tiny.TWO)
+    counted = shared_numbers(experiment, tiny.TWO.classes, len(tiny.TWO.clients), len(tiny.TWO.vocabulary))
+    assert counted == sum(tensor.size for tensor in shared.values())
+
+
+def test_a_run_says_what_it_has_spent_so_far_and_leaves_its_ledger() -> None:
+    after = tiny.Finished("fedavg", uplink=pair(1.0))
+    first, second = (row["metrics"] for row in after.rows)
+    numbers = sum(tensor.size for tensor in after.state.values())
+    assert first["epsilon"] == pytest.approx(composition.optimal(1.0, numbers, 1e-5))
+    assert second["epsilon"] == pytest.approx(composition.optimal(1.0, 2 * numbers, 1e-5))
+    assert first["delta"] == 1e-5
+    assert ["files" in row for row in after.rows] == [False, True]
+    kept = json.loads(after.rows[-1]["files"][FILE])
+    assert kept[0]["epsilon"] == 1.0
+    assert kept[2]["epsilon"] == 2 * numbers
+    plain = tiny.Finished("fedavg", uplink=["gaussian"])
+    assert "epsilon" not in plain.rows[-1]["metrics"]
+    assert "no guarantee" in plain.rows[-1]["files"][FILE]
+    assert "files" not in tiny.Finished("fedavg").rows[-1]
