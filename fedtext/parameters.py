@@ -25,7 +25,7 @@ def build_network(experiment: Experiment, classes: int, clients: int) -> torch.n
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int) -> int:
     """How many numbers the shared parameters of ``initial`` are. No table is made for it."""
     network = build_network(experiment, classes, clients)
-    table = (vocabulary, experiment.model.embedding.dim)
+    table = (table_rows(experiment, vocabulary), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tensor.shape for name, tensor in network.named_parameters()}
     return sum(prod(shape) for name, shape in shapes.items() if not experiment.method.private(name))
 
