@@ -85,12 +85,8 @@ def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
         personalize = case.experiment.evaluation.personalize
         given = {"Ag", "AUC"} if case.experiment.method.complete else set()
         given |= set(personalize.readings() if personalize else ())
-        read = [papers.reading(word, scale) for word in table.read.values()]
-        if missing := sorted({metric for metric, _ in read} - given):
+        if missing := sorted({papers.reading(word, scale)[0] for word in table.read.values()} - given):
             raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
-        for metric, round_ in read:
-            if round_ and not (round_ <= case.experiment.training.rounds and case.experiment.evaluates(round_)):
-                raise UserError(f"--set: table {number} reads {metric} after round {round_}, row {name} then does not")
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
