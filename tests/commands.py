@@ -1,9 +1,13 @@
 """Running the commands as a person does, and reading what they leave behind."""
 
+import functools
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from fedtext.parameters import initial
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Four cases of a few seconds each: one reference row and a grid of three.
+# Three cases of a few seconds each: one reference row and a grid of two.
 EXPERIMENT: dict[str, Any] = {
     "name": "kteps",
     "corpus": {"name": "demo", "clients": 4, "train": 40, "test": 20, "validation": 0.25},
@@ -29,24 +33,38 @@ EXPERIMENT: dict[str, Any] = {
     "training": {"rounds": 3, "local_epochs": 1, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.01}},
     "evaluation": {"personalize": {"steps": 2}},
     "baselines": ["fedavg"],
-    "space": {"method.lambda1": {"grid": [0.0, 0.01, 0.1]}},
+    "space": {"method.lambda1": {"grid": [0.01, 0.1]}},
 }
 
-# Several commands in one process, since most of a command's time goes into importing.
-ONE_BY_ONE = """
-import contextlib, io, json, os, sys
-import platform.run, platform.sweep
-import ray
+# A process that has imported what commands import, which takes them seconds, and forks for each command. It reads
+# [home, words, file for stdout, file for stderr] and says the child's pid, or reads a pid and says its exit status,
+# null while it runs.
+FORKING = """
+import atexit, json, os, sys
+import platform.reproduce, platform.run, platform.sweep
+import platform._launch, platform._reproduce, platform._trials
 from platform._words import guarded
-for home, words in json.loads(sys.argv[1]):
-    os.environ["FEDTEXT_HOME"], sys.argv, said = home, words, io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        try:
-            status = guarded(getattr(platform, words[0]).main)()
-        except SystemExit as ended:
-            status = ended.code
-    ray.shutdown()
-    print(json.dumps([status, said.getvalue()]), flush=True)
+
+def become(home, words, *files):
+    for number, file in enumerate([os.devnull, *files]):
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+    os.environ["FEDTEXT_HOME"], sys.argv = home, words
+    try:
+        status = guarded(getattr(platform, words[0]).main)()
+    except SystemExit as ended:
+        status = ended.code
+    atexit._run_exitfuncs()  # Ray's among them; to take down what was only imported takes as long again
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(status)
+
+def answered(asked):
+    if isinstance(asked, list):
+        return os.fork() or become(*asked)
+    ended, status = os.waitpid(asked, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+for line in sys.stdin:
+    print(json.dumps(answered(json.loads(line))), flush=True)
 """
 
 
@@ -68,13 +86,46 @@ def command(home: Path, *words: str, timeout: float = 300) -> subprocess.Complet
     return subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=timeout)
 
 
-def refused(home: Path, cases: list[tuple[str, list[str]]]) -> list[tuple[int, str]]:
-    """Status and stderr of each command, given as its home and its words."""
-    argv = [sys.executable, "-c", ONE_BY_ONE, json.dumps(cases)]
-    done = subprocess.run(argv, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=300)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(said) == len(cases), done.stderr
-    return said
+@functools.cache
+def _forking() -> subprocess.Popen[str]:
+    """The one process that forks; it ends with this one, whose end of the pipe it reads."""
+    argv = [sys.executable, "-c", FORKING]
+    return subprocess.Popen(
+        argv, cwd=ROOT, env=environment(ROOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def _ask(asked: int | list[Any]) -> Any:
+    process = _forking()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(json.dumps(asked), file=process.stdin, flush=True)
+    return json.loads(process.stdout.readline())
+
+
+class Forked:
+    """``platform.<words>`` in a process of its own that had nothing left to import."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        self._said = tempfile.TemporaryDirectory()
+        self._files = [Path(self._said.name, name) for name in ("out", "err")]
+        self.words, self.returncode = words, None
+        self.pid = int(_ask([str(home), list(words), *map(str, self._files)]))
+
+    def poll(self) -> int | None:
+        """The exit status, None while the command runs."""
+        if self.returncode is None:
+            self.returncode = _ask(self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        until = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until:
+                os.kill(self.pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(self.words, timeout)
+            time.sleep(0.02)
+        return subprocess.CompletedProcess(self.words, self.returncode, *(file.read_text() for file in self._files))
 
 
 def states(run: Path) -> dict[str, dict[str, bytes]]:
@@ -91,10 +142,10 @@ def accuracies(run: Path) -> dict[str, list[Any]]:
     return {path.parent.name: [row["clients"] for row in history(path)] for path in run.glob("*/checkpoint")}
 
 
-def undisturbed(experiment: dict[str, Any], folder: Path) -> dict[str, bytes]:
-    """The final state of one experiment (no space) trained in this process."""
+def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = None) -> dict[str, bytes]:
+    """The final state of one experiment (no space) trained in this process, as case ``local`` of ``folder``."""
     made = config.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
-    corpus = prepare(made.corpus, made.model.embedding, made.seed, None)
+    corpus = prepare(made.corpus, made.model.embedding, made.seed, data)
     shared, private = initial(made, corpus)
     name = fingerprint(made, corpus.content, len(participants(made, corpus)))
     checkpoints = Checkpoints(folder / "local" / "checkpoint", name)

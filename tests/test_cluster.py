@@ -9,7 +9,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,20 @@ print(json.dumps([seen(sys.argv[1]), ray.get(actor.seen.remote(sys.argv[1]), tim
 """
 
 
-def network_namespaces(pids: list[int]) -> set[str]:
-    return {os.readlink(f"/proc/{pid}/ns/net") for pid in pids}
+def network_namespaces(pids: Iterable[int]) -> set[str]:
+    """Those that these processes are in."""
+    found = set()
+    for pid in pids:
+        try:
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
 
 
 def held_namespaces() -> set[str]:
     """Every network namespace that some process of this machine is in."""
-    found = set()
-    for link in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(os.readlink(link))
-        except OSError:  # it ended meanwhile
-            continue
-    return found
+    return network_namespaces(int(path.name) for path in Path("/proc").glob("[0-9]*"))
 
 
 def interfaces(prefix: str) -> list[str]:
@@ -107,7 +109,11 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(secret: Path) -> Iterator[LocalCluster]:
     # Hiding the Python environment as well: it must stay usable, as where .venv lies in the repository.
     environment = [Path(sys.prefix)] if sys.prefix != sys.base_prefix else []
-    with LocalCluster(nodes=2, cpus=1, gpus=2, hide=[secret, REPOSITORY, *environment], cwd=secret) as cluster:
+    hide = [secret, REPOSITORY, *environment]
+    # By default Ray gives a silent node half a minute.
+    patience = {"initial_delay": 1000, "period": 500, "timeout": 2000}  # milliseconds
+    node_env = {f"RAY_health_check_{name}_ms": str(value) for name, value in patience.items()}
+    with LocalCluster(nodes=2, cpus=1, gpus=2, hide=hide, cwd=secret, node_env=node_env) as cluster:
         yield cluster
 
 
@@ -170,47 +176,34 @@ class TestTwoNodes:
         process.communicate()
         assert process.returncode == 9
 
+    def test_a_lost_node_is_noticed_and_a_failing_body_leaves_nothing_behind(self, cluster: LocalCluster) -> None:
+        """The last test of this cluster."""
+        busy = cluster.popen(["sh", "-c", "echo on; sleep 1000"], node=1, stdout=subprocess.PIPE, text=True)
+        assert busy.stdout is not None
+        assert busy.stdout.readline() == "on\n"
+        folder = Path(cluster.env()["RAY_AUTH_TOKEN_PATH"]).parent
+        pids, lost = cluster.pids(0) + cluster.pids(1), cluster.pids(1)
+        spaces, names = network_namespaces(pids), set(interfaces(f"ft{os.getpid()}"))
+        assert len(spaces) == 2
 
-@needs_namespaces
-@pytest.mark.ray
-def test_a_lost_node_is_noticed_and_a_failing_body_leaves_nothing_behind() -> None:
-    # By default Ray gives a silent node half a minute.
-    patience = {"initial_delay": 1000, "period": 500, "timeout": 2000}  # milliseconds
-    node_env = {f"RAY_health_check_{name}_ms": str(value) for name, value in patience.items()}
-    cluster = LocalCluster(nodes=2, cpus=1, node_env=node_env)
-    pids: list[int] = []
-    spaces: set[str] = set()
-    names: set[str] = set()
-    folder = Path()
-    before = interfaces(f"ft{os.getpid()}")  # the other cluster of this module
+        def fail_in_the_middle() -> None:
+            with ExitStack() as body:
+                body.push(cluster)
+                cluster.kill_node(1)
+                busy.communicate()
+                assert busy.returncode == -signal.SIGKILL
+                assert [pid for pid in lost if Path(f"/proc/{pid}").exists()] == []
+                with pytest.raises(UserError, match="node 1 of the local cluster is not running"):
+                    cluster.run(["true"], node=1)
+                eventually(lambda: node_states(cluster) == ["ALIVE", "DEAD"])
+                raise RuntimeError("the body failed")
 
-    def fail_in_the_middle() -> None:
-        nonlocal pids, spaces, names, folder
-        with cluster:
-            folder = Path(cluster.env()["RAY_AUTH_TOKEN_PATH"]).parent
-            busy = cluster.popen(["sh", "-c", "echo on; sleep 1000"], node=1, stdout=subprocess.PIPE, text=True)
-            assert busy.stdout is not None
-            assert busy.stdout.readline() == "on\n"
-            pids = cluster.pids(0) + cluster.pids(1)
-            spaces = network_namespaces(pids)
-            names = set(interfaces(f"ft{os.getpid()}")) - set(before)
-            assert len(spaces) == 2
-            lost = cluster.pids(1)
-            cluster.kill_node(1)
-            busy.communicate()
-            assert busy.returncode == -signal.SIGKILL
-            assert [pid for pid in lost if Path(f"/proc/{pid}").exists()] == []
-            with pytest.raises(UserError, match="node 1 of the local cluster is not running"):
-                cluster.run(["true"], node=1)
-            eventually(lambda: node_states(cluster) == ["ALIVE", "DEAD"])
-            raise RuntimeError("the body failed")
-
-    with pytest.raises(RuntimeError, match="the body failed"):
-        fail_in_the_middle()
-    assert_nothing_left(pids, spaces, names, folder)
-    cluster.stop()  # a second time: nothing to do
-    with pytest.raises(UserError, match="not running"):
-        cluster.run(["true"])
+        with pytest.raises(RuntimeError, match="the body failed"):
+            fail_in_the_middle()
+        assert_nothing_left(pids, spaces, names, folder)
+        cluster.stop()  # a second time: nothing to do
+        with pytest.raises(UserError, match="not running"):
+            cluster.run(["true"])
 
 
 @needs_namespaces

@@ -1,8 +1,6 @@
 """Processes killed in the middle of a run: it goes on by itself, to the weights of an undisturbed one."""
 
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -10,13 +8,13 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import EXPERIMENT, ROOT, environment, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, Forked, runs, states, undisturbed, write
 
 pytestmark = pytest.mark.ray
 ROUNDS = 12
 
 
-def kill(driver: subprocess.Popen[str], title: str) -> None:
+def kill(driver: Forked, title: str) -> None:
     """SIGKILL to one process of the driver's Ray whose title begins with ``title``."""
     for process in psutil.Process(driver.pid).children(recursive=True):
         try:
@@ -28,7 +26,7 @@ def kill(driver: subprocess.Popen[str], title: str) -> None:
     raise AssertionError(f"no process {title}")
 
 
-def reached(checkpoint: Path, round_: int, driver: subprocess.Popen[str]) -> None:
+def reached(checkpoint: Path, round_: int, driver: Forked) -> None:
     """Waits until the run's checkpoint is at ``round_`` or later."""
     deadline = time.monotonic() + 200
     while not any(int(path.name.partition("-")[2]) >= round_ for path in checkpoint.glob("round-*")):
@@ -40,17 +38,14 @@ def reached(checkpoint: Path, round_: int, driver: subprocess.Popen[str]) -> Non
 def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path: Path) -> None:
     experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": ROUNDS, "local_epochs": 3}}
     file = write(tmp_path, training=experiment["training"], space={}, baselines=[])
-    argv = [sys.executable, "-m", "platform.run", str(file), "--name", "hurt"]
-    driver = subprocess.Popen(
-        argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    driver = Forked(tmp_path, "run", str(file), "--name", "hurt")
     checkpoint = tmp_path / "runs" / "hurt" / "00-kteps" / "checkpoint"
     reached(checkpoint, 2, driver)
     kill(driver, "ray::ClientActor")
     reached(checkpoint, 5, driver)
     kill(driver, "ray::ImplicitFunc")
-    output, errors = driver.communicate(timeout=300)
-    assert driver.returncode == 0, output + errors
+    done = driver.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
 
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(experiment, tmp_path)
     (run,) = runs(tmp_path)

@@ -1,5 +1,6 @@
 """The same numbers from every fleet, however clients are packed."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,30 +37,36 @@ def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
     return LocalFleet(experiment, corpus, initial(experiment, corpus)[1])
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[None]:
+    """A Ray for the tests of this file."""
+    connect(None, num_cpus=4, num_gpus=1)
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.ray
+@pytest.mark.usefixtures("started")
 def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
-    """Sixteen clients in two actors, and in eight, each on a quarter of a logical GPU: there are no more quarters. What
+    """Sixteen clients in two actors, and in four, each on a quarter of a logical GPU: there are no more quarters. What
     is sent has gone through numpy's linear algebra, which may have fewer threads in an actor than here."""
     uplink = [{"clip": {"norm": 0.5}}, {"project": {"d1": 2, "d2": 5}}, {"gaussian": {"sigma": 0.01}}]
     audits = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}]
     experiment = tiny.experiment("kteps", uplink=uplink, audits=audits)
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
-    connect(None, num_cpus=4, num_gpus=2)
-    try:
-        shipment = ship(experiment, CORPUS)
-        by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
-        assert by_quarters.actors == 8
-        for made in (Plan(2, 1, 0, 1), by_quarters):
-            fleet = RayFleet(experiment, shipment, private, made, None)
-            assert len(fleet.actors) == made.actors
-            assert final(experiment, fleet) == expected
-            fleet.close()
-    finally:
-        ray.shutdown()
+    shipment = ship(experiment, CORPUS)
+    by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
+    assert by_quarters.actors == 4
+    for made in (Plan(2, 1, 0, 1), by_quarters):
+        fleet = RayFleet(experiment, shipment, private, made, None)
+        assert len(fleet.actors) == made.actors
+        assert final(experiment, fleet) == expected
+        fleet.close()
 
 
 @pytest.mark.ray
+@pytest.mark.usefixtures("started")
 def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     """Blocks of four clients on two and four actors; in the second round an actor of many clients sends one sum. The
     pooled client, and those that only evaluate, may be apart too."""
@@ -67,28 +74,24 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
-    connect(None, num_cpus=4)
-    try:
-        for actors in (2, 4):
-            fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
-            federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
-            accuracies = []
-            for row in federation.run():
-                accuracies.append((row["clients"], row.get("files")))
-                assert fleet.folding == (list(range(actors)) if row["round"] > 1 else [])
-                fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
-                hosted = dict(fleet.home)
-                fleet.balance()
-                assert (hosted != fleet.home) == (actors == 2)
-            assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
-            fleet.close()
-        pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
-        private = initial(pooled, FEW)[1]
-        fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
-        assert final(pooled, fleet, FEW) == final(pooled, local(pooled, FEW), FEW)
+    for actors in (2, 4):
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
+        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+        accuracies = []
+        for row in federation.run():
+            accuracies.append((row["clients"], row.get("files")))
+            assert fleet.folding == (list(range(actors)) if row["round"] > 1 else [])
+            fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
+            hosted = dict(fleet.home)
+            fleet.balance()
+            assert (hosted != fleet.home) == (actors == 2)
+        assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
         fleet.close()
-    finally:
-        ray.shutdown()
+    pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
+    private = initial(pooled, FEW)[1]
+    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+    assert final(pooled, fleet, FEW) == final(pooled, local(pooled, FEW), FEW)
+    fleet.close()
 
 
 @pytest.mark.parametrize(

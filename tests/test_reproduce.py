@@ -10,7 +10,7 @@ import pytest
 from dashboards.reproduction import Cell, Cost, Reproduction, cost, differs, markdown, order, table_csv
 from dashboards.trial import Outcome
 from fedtext.errors import UserError
-from tests.commands import command
+from tests.commands import Forked
 from tests.planned import rows
 from tune_spaces import papers
 from tune_spaces.papers import Scale
@@ -168,9 +168,10 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
         "model={embedding: {dim: 4}, hidden: 4, head: {hidden: 4}}",
         "training.stack=1",
         "evaluation.personalize.steps=2",
+        "resources.clients_per_actor=3",
     ]
     scale = ["--scale", "0.04", "--methods", "KTEPS", "--out", str(tmp_path), "--set", *tiny]
-    done = command(tmp_path, "reproduce", "kteps", "3", "--seeds", "2", *scale)
+    done = Forked(tmp_path, "reproduce", "kteps", "3", "--seeds", "2", *scale).wait()
     assert done.returncode == 0, done.stderr
     assert "0 of 2 trials are there already" in done.stdout
     (file,) = tmp_path.glob("kteps-FDU-table3-scale0.04-*.md")
@@ -184,12 +185,12 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     (artifact,) = tmp_path.glob("mlartifacts/*/artifacts/reproductions/*.csv")
     assert artifact.read_text() == Path(str(file).replace(".md", ".csv")).read_text()
     scale.insert(scale.index("KTEPS"), "ASP.")  # whose network depends on the number of clients
-    again = command(tmp_path, "reproduce", "kteps", "2", *scale)  # a seed less of another table
+    again = Forked(tmp_path, "reproduce", "kteps", "2", *scale).wait()  # a seed less of another table
     assert again.returncode == 0, again.stderr
     assert "1 of 2 trials are there already" in again.stdout
     assert len(list(tmp_path.glob("kteps-FDU-table2-*.png"))) == 1
     for state in tmp_path.glob("runs/*/*/checkpoint/*/state.json"):  # as if the texts had been others
         state.write_text(state.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
-    refused = command(tmp_path, "reproduce", "kteps", "2", *scale)
+    refused = Forked(tmp_path, "reproduce", "kteps", "2", *scale).wait()
     assert refused.returncode == 2
     assert "was made from other data or by another version of this code: give the --data" in refused.stderr

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.commands import EXPERIMENT, ROOT, refused, write
+from tests.commands import EXPERIMENT, ROOT, Forked, write
 
 FILE = "FILE"  # stands for the experiment file
 
@@ -20,11 +20,11 @@ def begin(run: Path, **plan: Any) -> None:
 def said_by(home: Path, cases: list[tuple[list[str], str]]) -> None:
     """Each command is to be refused with one sentence that contains the one beside it."""
     file = str(write(home))
-    typed = [(str(home), [file if word == FILE else word for word in words]) for words, _ in cases]
-    for (words, sentence), (status, stderr) in zip(cases, refused(home, typed), strict=True):
-        assert status == 2, (words, stderr)
-        assert sentence in stderr, words
-        assert len(stderr.strip().splitlines()) == 1, stderr
+    for words, sentence in cases:
+        done = Forked(home, *(file if word == FILE else word for word in words)).wait()
+        assert done.returncode == 2, (words, done.stderr)
+        assert sentence in done.stderr, words
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
 def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
