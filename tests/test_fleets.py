@@ -11,7 +11,7 @@ import ray
 from actors.cluster import connect, nodes
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan, plan
-from fedtext.checkpoint import Checkpoints
+from fedtext.checkpoint import Checkpoints, Row
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment, Resources
 from fedtext.federation import Federation, fingerprint
@@ -29,8 +29,14 @@ def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tupl
     """Everything a run computes: server weights, the accuracies of each round and their area with what audits found
     and show, the clients' private states."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
-    accuracies = [(row["clients"], row["metrics"]["AUC"], row.get("files")) for row in federation.run()]
+    accuracies = [seen(row) for row in federation.run()]
     return federation.flat.tobytes(), accuracies, fleet.private_states()
+
+
+def seen(row: Row) -> Any:
+    areas = {name: value for name, value in row["metrics"].items() if name.startswith("AUC")}
+    assert areas
+    return row["clients"], areas, row.get("files")
 
 
 def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
@@ -68,28 +74,30 @@ def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
-    """Blocks of four clients on two and four actors; in the second round an actor of many clients sends one sum. The
-    pooled client, and those that only evaluate, may be apart too."""
+    """Blocks of four clients on four and two actors; in the second round an actor of many clients sends one sum. The
+    pooled client, and those that only evaluate, may be apart too, in actors that another trial has left."""
     experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 4, "rounds": 3})
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
-    for actors in (2, 4):
+    for actors in (4, 2):
         fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         accuracies = []
         for row in federation.run():
-            accuracies.append((row["clients"], row.get("files")))
+            accuracies.append(seen(row))
             assert fleet.folding == (list(range(actors)) if row["round"] > 1 else [])
             fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
             hosted = dict(fleet.home)
             fleet.balance()
             assert (hosted != fleet.home) == (actors == 2)
         assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
-        fleet.close()
+        fleet.close(keep=True)
+    left = fleet.actors
     pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
     private = initial(pooled, FEW)[1]
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+    assert fleet.actors == left
     assert final(pooled, fleet, FEW) == final(pooled, local(pooled, FEW), FEW)
     fleet.close()
 
