@@ -26,6 +26,7 @@ class ClientActor:
         experiment: Experiment,
         classes: int,
         vocabulary: int,
+        features: int,
         private: Mapping[str, NDArray[np.float32]],
         corpus_clients: int,
         weights: Sequence[int],
@@ -39,7 +40,7 @@ class ClientActor:
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
-        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, corpus_clients, words)
+        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, corpus_clients, words, features)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return ray.get_runtime_context().get_node_id()

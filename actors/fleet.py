@@ -45,7 +45,7 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     """Puts a corpus into the object store, once for all trials that use it."""
     clients = participants(experiment, corpus)
     refs = {client.id: ray.put(client) for client in clients}
-    infos = [describe(client) for client in clients]
+    infos = [describe(client, corpus) for client in clients]
     return Shipment(replace(corpus, clients=[]), len(corpus.clients), infos, refs)
 
 
@@ -79,6 +79,7 @@ class RayFleet:
                     experiment,
                     header.classes,
                     len(header.vocabulary),
+                    header.features,
                     initial,
                     shipment.corpus_clients,
                     weights,

@@ -105,7 +105,7 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
 def bare(made: Experiment, corpus: Corpus, processes: int) -> dict[str, Any]:
     """The same local training in so many processes: wall of the slowest and CPU of all, for rounds after the first."""
     rounds, context = made.training.rounds, multiprocessing.get_context("spawn")
-    costs = {client.id: float(describe(client).tokens) for client in corpus.clients}
+    costs = {client.id: float(describe(client, corpus).tokens) for client in corpus.clients}
     ready, times = context.Barrier(processes), context.Queue()
     running = [
         context.Process(target=_bare, args=(made, corpus, hosted, rounds, ready, times))

@@ -295,7 +295,7 @@ class Experiment(Strict):
             if corpus.has_features:
                 raise ValueError(
                     f"corpus.features: model {self.model.name} reads words in their order and no numbers beside them: "
-                    "set it to [], or use model bag"
+                    "set it to [], or use model bag or vectors"
                 )
         return self
 

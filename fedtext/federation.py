@@ -219,7 +219,8 @@ class Federation:
 
     def _down(self, client: ClientInfo) -> int:
         all_rows = self.layout.shapes.get(TABLE, (0,))[0]
-        rows = table_rows(self.experiment, client.rows) if self.experiment.own_rows else all_rows
+        own_rows = len(table_rows(self.experiment, client.rows, client.features))
+        rows = own_rows if self.experiment.own_rows else all_rows
         return wire.encoded_size(self.layout.with_rows(rows).shapes)
 
 

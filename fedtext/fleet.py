@@ -22,14 +22,15 @@ from fedtext.worker import Worker
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What the server knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad> among
-    them, ``tokens`` those of its training texts."""
+    """What the server knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad> and
+    ``features`` among them, ``tokens`` those of its training texts."""
 
     id: int
     name: str
     samples: int
     tokens: int
     rows: int
+    features: int
     evaluates: bool
 
 
@@ -75,13 +76,14 @@ def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
 
 
-def describe(client: ClientData) -> ClientInfo:
+def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
     return ClientInfo(
         client.id,
         client.name,
         len(client.train),
         len(client.train.tokens_T),
         len(client.rows_R),
+        int((client.rows_R >= len(corpus.vocabulary) - corpus.features).sum()),
         bool(len(client.test) or len(client.validation)),
     )
 
@@ -97,11 +99,13 @@ class LocalFleet:
         device: str = "cpu",
     ) -> None:
         clients = participants(experiment, corpus)
-        self.clients: Sequence[ClientInfo] = [describe(client) for client in clients]
+        self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))
         vocabulary, there = len(corpus.vocabulary), len(corpus.clients)
         words = audited_words(experiment, corpus.vocabulary)
-        self.worker = Worker(experiment, corpus.classes, vocabulary, clients, private, device, there, words)
+        self.worker = Worker(
+            experiment, corpus.classes, vocabulary, clients, private, device, there, words, corpus.features
+        )
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat

@@ -14,18 +14,18 @@ from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
 
-def build_network(experiment: Experiment, classes: int, clients: int) -> torch.nn.Module:
-    """The method's network for so many clients, drawn from the experiment's seed; its embedding tables have one
-    placeholder row."""
-    parts = Parts(experiment.model, classes, clients)
+def build_network(experiment: Experiment, classes: int, clients: int, features: int = 0) -> torch.nn.Module:
+    """The method's network for so many clients, and so many features of a text, drawn from the experiment's seed; its
+    embedding tables have one placeholder row."""
+    parts = Parts(experiment.model, classes, clients, features)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
 
 
-def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int) -> int:
+def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:
     """How many numbers the shared parameters of ``initial`` are. No table is made for it."""
-    network = build_network(experiment, classes, clients)
-    table = (table_rows(experiment, vocabulary), experiment.model.embedding.dim)
+    network = build_network(experiment, classes, clients, features)
+    table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tensor.shape for name, tensor in network.named_parameters()}
     return sum(prod(shape) for name, shape in shapes.items() if not experiment.method.private(name))
 
@@ -37,7 +37,7 @@ def initial(
     that mirror a shared one are left out. ``clients`` is the number of the corpus's, if it comes without them."""
     clients = len(corpus.clients) if clients is None else clients
     assert clients, "a network may depend on their number"
-    method, network = experiment.method, build_network(experiment, corpus.classes, clients)
+    method, network = experiment.method, build_network(experiment, corpus.classes, clients, corpus.features)
     drawn = dict(network.named_parameters())
     table = _table(experiment, corpus)
     tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}
@@ -46,9 +46,10 @@ def initial(
     return shared, private
 
 
-def table_rows(experiment: Experiment, vocabulary: int) -> int:
-    """Rows of a table for a vocabulary of so many entries, <pad> among them."""
-    return vocabulary - (not experiment.model.padding)
+def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:
+    """Which of a vocabulary's entries a table has rows for: <pad> is the first of them, and features are the last."""
+    model = experiment.model
+    return range(0 if model.padding else 1, vocabulary - (features if model.joins else 0))
 
 
 def check_fit(experiment: Experiment, corpus: Corpus) -> None:
@@ -58,13 +59,15 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     if metric.startswith("AUC") and corpus.classes != 2:
         raise UserError(f"tune.metric: {metric} is of 2 classes, and the corpus has {corpus.classes}: sort by Ag or Ap")
     valued = any(client.train.values_T is not None for client in corpus.clients)
-    if valued and not isinstance(model, BagClassifier | LogisticClassifier):
+    joined = model.joins and corpus.features
+    if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
 
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:
     table_VD = _whole_table(experiment, corpus)
-    return table_VD[len(table_VD) - table_rows(experiment, len(table_VD)) :]
+    rows = table_rows(experiment, len(table_VD), corpus.features)
+    return table_VD[rows.start : rows.stop]
 
 
 def _whole_table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.auditing import Auditing
+from fedtext.corpora.features import apart
 from fedtext.corpora.padding import without_padding
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
@@ -62,7 +63,8 @@ def one_thread() -> Iterator[None]:
 class Worker:
     """Hosts some clients. ``private`` holds the private parameters every client starts with, tables with V rows;
     ``corpus_clients`` counts the corpus's clients if not all of them are hosted here, ``words`` is the vocabulary
-    itself, which only audits look at. Clients and words come with <pad>, whether the model has a row for it or not."""
+    itself, which only audits look at. Clients and words come with <pad>, and with the corpus's ``features``, whether
+    the model has rows for them or not."""
 
     def __init__(
         self,
@@ -74,12 +76,15 @@ class Worker:
         device: str = "cpu",
         corpus_clients: int | None = None,
         words: Sequence[str] = (),
+        features: int = 0,
     ) -> None:
+        self.vocabulary, self.features = vocabulary, features
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
         self.clients = {client.id: self._held(client) for client in clients}
-        self.network = build_network(experiment, classes, corpus_clients or len(clients)).to(self.device)
-        table = (table_rows(experiment, vocabulary), experiment.model.embedding.dim)
+        self.network = build_network(experiment, classes, corpus_clients or len(clients), features).to(self.device)
+        rows = table_rows(experiment, vocabulary, features)
+        table = (len(rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.initial_private = private
@@ -92,11 +97,14 @@ class Worker:
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
-        self.audits = Auditing(experiment, self.shared, words if experiment.model.padding else words[1:])
+        self.audits = Auditing(experiment, self.shared, words[rows.start : rows.stop])
 
     def _held(self, client: ClientData) -> ClientData:
         """A client in rows of the model's table."""
-        return client if self.experiment.model.padding else without_padding(client)
+        model = self.experiment.model
+        if model.joins and self.features:
+            client = apart(client, self.vocabulary - self.features, self.features)
+        return client if model.padding else without_padding(client)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never

@@ -38,5 +38,5 @@ def key(experiment: Experiment) -> str:
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """What a run of this gives away and guarantees, in sentences."""
     clients = len(corpus.clients)
-    numbers = shared_numbers(experiment, corpus.classes, clients, len(corpus.vocabulary))
+    numbers = shared_numbers(experiment, corpus.classes, clients, len(corpus.vocabulary), corpus.features)
     return reveals(experiment, ledger(experiment, numbers, clients, experiment.training.rounds))

@@ -149,12 +149,14 @@ def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, C
 def announce(job: Job) -> None:
     """What is about to run, on what, and what it gives away."""
     print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
-    for corpus in job.corpora.values():
+    for made, corpus in job.corpora.items():
         texts, words = sum(len(client.train) for client in corpus.clients), len(corpus.vocabulary)
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {words:,} words")
         if corpus.coverage:
             shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
-            print(f"  vectors for {shares}; the other words start at random")
+            init = next(case.experiment.model.embedding.init for case in job.cases if key(case.experiment) == made)
+            start = "as zeros" if init.missing == "zero" else "at random"
+            print(f"  vectors for {shares}; the other words start {start}")
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")
         print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")

@@ -78,6 +78,7 @@ class TokenSet:
     labels_N: NDArray[np.int64]
     tasks_N: NDArray[np.int64] | None = None  # the client whose text it is, where clients are pooled
     values_T: NDArray[np.float32] | None = None  # how much of each token there is; None: one of each
+    features_NK: NDArray[np.float32] | None = None  # all features of each text, where they are no tokens
 
     def __len__(self) -> int:
         return len(self.labels_N)

@@ -1,10 +1,12 @@
 """A text as the set of its words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``), or
-only the sum (``LR``); and its words' vectors, averaged or side by side, through the same layers.
+only the sum (``LR``); and its words' vectors, averaged or side by side, with its features joined to them, through the
+same layers.
 
 The dense form would multiply a B x V matrix of zeros and ones with a V x D weight. Here that weight is the embedding
 table and a text brings the rows of its distinct words: the same sums, without the zeros. A step is so short that most
 of it would go into autograd's book-keeping, so that layers stand together in one function with a backward by hand.
-Legend: B batch, T places, V vocabulary, D embedding, S words of all texts of the batch.
+Legend: B batch, T places, V vocabulary, D embedding, K features that stand beside a text's words, S words of all texts
+of the batch.
 """
 
 from itertools import pairwise
@@ -22,8 +24,9 @@ from fedtext.models.output import two_logits
 
 
 class BagEncoder(nn.Module):
-    """features_BD = ReLU(sum of the rows of a text's words + bias), the ReLU and the bias only if asked for. A text's
-    tokens have to be distinct: Texts takes care of that. The bias starts at zero."""
+    """features_BD = ReLU(sum of the rows of a text's words + bias), the ReLU and the bias only if asked for, and the
+    text's own K numbers behind, where there are some. A text's tokens have to be distinct: Texts takes care of that.
+    The bias starts at zero."""
 
     def __init__(self, dim: int, dropout: float = 0.0, bias: bool = True, relu: bool = True) -> None:
         super().__init__()
@@ -32,12 +35,13 @@ class BagEncoder(nn.Module):
 
     def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
         read = batch.tokens_BT, batch.lengths_B, batch.values_BT
-        features_BD = _First.apply(table.weight, self.bias, *read, self.relu)
-        return self.dropout(features_BD) if self.dropout.p else features_BD
+        features_BF = _joined(_First.apply(table.weight, self.bias, *read, self.relu), batch)
+        return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
 class FlatEncoder(nn.Module):
-    """features_BF: the vectors of a text's first ``words`` tokens side by side, zeros behind a shorter text."""
+    """features_BF: the vectors of a text's first ``words`` tokens side by side, zeros behind a shorter text, and then
+    its own K numbers, where there are some."""
 
     def __init__(self, words: int, dropout: float) -> None:
         super().__init__()
@@ -48,7 +52,13 @@ class FlatEncoder(nn.Module):
         places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
         there_BT = places_T < batch.lengths_B[:, None]
         vectors_BTD = embedding(tokens_BT * there_BT, table.weight) * there_BT[..., None]
-        return self.dropout(pad(vectors_BTD, (0, 0, 0, self.words - len(places_T))).flatten(1))
+        padded_BTD = pad(vectors_BTD, (0, 0, 0, self.words - len(places_T)))
+        return self.dropout(_joined(padded_BTD.flatten(1), batch))
+
+
+def _joined(text_BF: Tensor, batch: Batch) -> Tensor:
+    """What is made of the words, and behind it what is known beside them."""
+    return text_BF if batch.features_BK is None else torch.cat([text_BF, batch.features_BK], 1)
 
 
 class Dense(nn.Sequential):

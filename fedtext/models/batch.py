@@ -1,6 +1,7 @@
 """What a network is given: a batch of one client's texts.
 
-Legend: B batch, T time, U distinct words of the batch, S token places, P packed rows (models/packing.py).
+Legend: B batch, T time, K features of a text, U distinct words of the batch, S token places, P packed rows
+(models/packing.py).
 """
 
 from dataclasses import dataclass
@@ -36,3 +37,4 @@ class Batch:
     words: Words | None = None
     task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text
     values_BT: Tensor | None = None  # what each token counts for; None: 1
+    features_BK: Tensor | None = None  # what is known of each text beside its words, if the model reads it apart

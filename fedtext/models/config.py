@@ -104,6 +104,7 @@ class RecurrentClassifier(Strict):
     head: Head = Head()
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = True  # the table's first row is <pad>'s
+    joins: ClassVar[bool] = False  # features stand beside the words, not as rows of the table
 
 
 Values = Literal["binary", "counts"]
@@ -129,6 +130,7 @@ class BagClassifier(Strict):
     values: Values = Field("binary", description=VALUES)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
 
 
 class Weights(BagEmbedding):
@@ -146,11 +148,13 @@ class LogisticClassifier(Strict):
     values: Values = Field("binary", description=VALUES)
     output: Literal["sigmoid"] = "sigmoid"
     padding: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
 
 
 class VectorClassifier(Strict):
-    """RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, through dense layers; none
-    of them is logistic regression. ``training.optimizer.embedding_lr: 0`` leaves the vectors as they are."""
+    """RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, and behind them its
+    features, if the corpus has some, through dense layers; none of them is logistic regression.
+    ``training.optimizer.embedding_lr: 0`` leaves the vectors as they are."""
 
     name: Literal["vectors"] = "vectors"
     embedding: Embedding = Embedding(dim=300)
@@ -163,6 +167,7 @@ class VectorClassifier(Strict):
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = False
+    joins: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _counted(self) -> "VectorClassifier":

@@ -79,9 +79,10 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 
 class Parts:
     """The components a method builds its network from. ``features`` is F, the width of the encoder's output, and
-    ``clients`` their number. Raises UserError if the model is for another number of classes."""
+    ``clients`` their number; ``corpus_features`` counts those that a text has beside its words. Raises UserError if the
+    model is for another number of classes."""
 
-    def __init__(self, config: Classifier, classes: int, clients: int = 1) -> None:
+    def __init__(self, config: Classifier, classes: int, clients: int = 1, corpus_features: int = 0) -> None:
         self.config, self.classes, self.clients = config, classes, clients
         self.sigmoid = config.output == "sigmoid"
         if self.sigmoid and classes != 2:
@@ -94,7 +95,7 @@ class Parts:
                 self.hidden = config.hidden
             case VectorClassifier():
                 self.hidden = config.hidden
-                self.features *= _flat(config)
+                self.features = _flat(config) * config.embedding.dim + corpus_features
             case RecurrentClassifier():
                 self.layers = mlp
                 self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
@@ -111,7 +112,7 @@ class Parts:
             case LogisticClassifier():
                 return BagEncoder(self.features, relu=False)
             case VectorClassifier(pooling="mean", dropout=dropout):
-                return BagEncoder(self.features, dropout, bias=False, relu=False)
+                return BagEncoder(self.config.embedding.dim, dropout, bias=False, relu=False)
             case VectorClassifier(dropout=dropout):
                 return FlatEncoder(_flat(self.config), dropout)
         return Encoder(self.config)

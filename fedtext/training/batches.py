@@ -45,6 +45,7 @@ class Texts:
         if tokens.values_T is not None:
             self.values_NT = np.zeros(self.padded_NT.shape, np.float32)
             self.values_NT[there_NT] = tokens.values_T
+        self.features_NK = tokens.features_NK
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
         self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N
@@ -97,7 +98,9 @@ class Assembler:
         padded_BT = texts.padded_NT[chosen_B, :longest]
         labels_B, task = texts.labels_N[chosen_B], int(texts.tasks_N[chosen_B[0]])
         values_BT = None if texts.values_NT is None else self._on(texts.values_NT[chosen_B, :longest])
-        return Batch(self._on(padded_BT), self._on(lengths_B), self._on(labels_B), task=task, values_BT=values_BT)
+        features_BK = None if texts.features_NK is None else self._on(texts.features_NK[chosen_B])
+        read = self._on(padded_BT), self._on(lengths_B), self._on(labels_B)
+        return Batch(*read, task=task, values_BT=values_BT, features_BK=features_BK)
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
         """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
