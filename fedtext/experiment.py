@@ -6,7 +6,7 @@ person can write stands here. Every key is read somewhere, and an unknown one is
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
 from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
@@ -67,12 +67,25 @@ else:
     ServerOptimizerField = choice(ServerSGD, ServerAdam, ServerYogi, default="sgd")
 
 
+class Steps(Strict):
+    """A batch size that follows from a client's texts, so that many clients with little make as many steps as a few
+    with much (RR-LDP paper, section 5.1)."""
+
+    steps: int = Field(ge=1, description="batches of an epoch, each of texts / steps texts, rounded up")
+
+
+BatchSize: TypeAlias = Annotated[  # told apart beforehand, so that an error is about what was written
+    Annotated[PositiveInt, Tag("number")] | Annotated[Steps, Tag("by steps")],
+    Discriminator(lambda value: "by steps" if isinstance(value, dict | Steps) else "number"),
+]
+
+
 class Training(Strict):
     """What a client does with the model it receives."""
 
     rounds: int = Field(50, ge=1)
     local_epochs: int = Field(2, ge=1)
-    batch_size: int = Field(8, ge=1)
+    batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, so many batches an epoch")
     optimizer: OptimizerField = SGD()
     engine: Literal["auto", "reference", "cells", "triton"] = Field(
         "auto",
@@ -85,6 +98,10 @@ class Training(Strict):
         description="clients trained side by side by the engines cells and triton, blocks of consecutive ids; the last "
         "bits of the result depend on it; auto: as many as leave work for 16 actors",
     )
+
+    def batch(self, texts: int) -> int:
+        """How many of so many texts a batch has."""
+        return -(-texts // self.batch_size.steps) if isinstance(self.batch_size, Steps) else self.batch_size
 
 
 class Participation(Strict):
@@ -239,6 +256,11 @@ class Experiment(Strict):
             fault = mechanism.misplaced(self.uplink[:place]) or mechanism.misfit(self.model.embedding.dim)
             if fault:
                 raise ValueError(f"uplink: {fault}")
+        if self.method.separates and isinstance(self.training.batch_size, Steps):
+            raise ValueError(
+                f"training.batch_size: method {self.method.name} makes batches of one client's texts each, which steps "
+                "does not count: write a number"
+            )
         if self.server.noise and (reason := flaw(self)):
             raise ValueError(f"server.noise: {reason}")
         audits = [audit.name for audit in self.audits]

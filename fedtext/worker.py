@@ -214,7 +214,7 @@ class Worker:
         optimizer = self.room.optimizer(stack, lr)
         problem = Problem(self.method, self.network, self._received(flat, [client]))
         texts, readings = self._texts(client, "train"), []
-        epochs = -(-config.steps * training.batch_size // len(texts)) + 1
+        epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
         order = self._order(texts, epochs, round_ + 1, client)
         with torch_scope(self.experiment.seed, "personalize", round_, client):
             for _ in range(config.steps // config.every):
@@ -224,7 +224,7 @@ class Worker:
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
 
     def _order(self, texts: Texts, epochs: int, round_: int, client: int) -> Iterator[Ints]:
-        size, seed = self.experiment.training.batch_size, self.experiment.seed
+        size, seed = self.experiment.training.batch(len(texts)), self.experiment.seed
         if self.method.separates:
             return by_task(texts.tasks_N, size, epochs, seed, round_, client)
         return shuffled(len(texts), size, epochs, seed, round_, client)

@@ -141,6 +141,16 @@ def test_every_file_in_tune_spaces_gives_valid_cases(file: str) -> None:
     assert [case.experiment.method.name for case in made if case.baseline] == [m.name for m in experiment.baselines]
 
 
+@pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
+def test_every_file_in_tune_spaces_is_found_by_its_name_and_stands_in_the_readme(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SPACES.parent)
+    for name in (file, file.removesuffix(".yaml"), f"tune_spaces/{file}"):
+        assert find(name).resolve() == SPACES / file
+    assert f"`{file}`" in Path("README.md").read_text()
+
+
 def test_a_space_that_is_all_grid_has_tunes_order() -> None:
     space = {
         "method.lambda2": {"grid": [0.1, 0.2]},
