@@ -28,7 +28,6 @@ from torch import Tensor
 
 from benchmarks import synthetic
 from fedtext.corpora.types import TokenSet
-from fedtext.experiment import SGD, Adam
 from fedtext.layout import Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Method
@@ -37,6 +36,7 @@ from fedtext.models.recurrent import Parts
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.training.batches import Assembler, Texts, by_task, shuffled
+from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace

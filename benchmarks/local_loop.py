@@ -43,7 +43,6 @@ from torch.utils.data import DataLoader
 from benchmarks import synthetic, w2, w3
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError
-from fedtext.experiment import SGD, Adam
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
@@ -51,6 +50,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.config import KERNEL_WIDTH, TABLE, RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace

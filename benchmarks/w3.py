@@ -16,9 +16,9 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from benchmarks import real
-from fedtext.experiment import SGD
 from fedtext.layout import Layout
 from fedtext.models.language import GRULanguageModel, LanguageModel, sentences
+from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 

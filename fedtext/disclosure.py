@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fedtext.experiment import Experiment
 from fedtext.ledger import Entry
 from fedtext.mechanisms import RandomizedResponse
+from fedtext.models.config import Word2VecInit
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
@@ -12,10 +13,12 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if experiment.method.pooled:
         return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
-        return ["nothing leaves a client but its word counts, for the vocabulary, and the figures that are reported"]
+        counts = "its word counts, for the vocabulary, and " if experiment.corpus.counts_words else ""
+        return [f"nothing leaves a client but {counts}the figures that are reported", *_prepared(experiment)[1:]]
     said = [
-        "the vocabulary is built from every client's word counts, which are summed without protection",
-        "the server learns each client's number of train texts, its training losses and its accuracies",
+        *_prepared(experiment),
+        "the server learns each client's number of train texts, its training losses and its accuracies; of two classes "
+        "also every test text's score and label, for the area under the curve",
     ]
     names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
@@ -76,3 +79,17 @@ def _figure(entry: Entry) -> str:
     at = f" at delta = {entry.delta:g}" if entry.delta else ""
     of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
     return f"epsilon = {epsilon}{at} for {of} ({entry.how})"
+
+
+def _prepared(experiment: Experiment) -> list[str]:
+    """What clients have given away before the first round; first, where the vocabulary is from."""
+    corpus, init = experiment.corpus, experiment.model.embedding.init
+    said = ["the vocabulary is public buckets of a hash: nothing about a client's words is asked for it"]
+    if corpus.counts_words:
+        said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
+    if isinstance(init, Word2VecInit) and init.corpus != "unlabeled":
+        whose = "train" if init.corpus == "train" else "train and test"
+        said.append(f"word vectors are trained on all clients' {whose} texts in one place: there is no privacy in that")
+    if corpus.has_features:
+        said.append("features are scaled by the least and the greatest value of all clients' train texts")
+    return said

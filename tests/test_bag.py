@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import TokenSet
-from fedtext.experiment import SGD, Adam
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
@@ -20,6 +19,7 @@ from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.choice import stack_size
+from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace

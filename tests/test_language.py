@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
 
-from fedtext.experiment import SGD
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
 from fedtext.models.language import GRULanguageModel, LanguageModel, Score, sentences
+from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 

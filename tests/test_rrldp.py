@@ -8,10 +8,10 @@ import yaml
 from fedtext import config
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.experiment import Training
 from fedtext.federation import Federation
 from fedtext.ledger import composition, ledger
 from fedtext.parameters import initial
+from fedtext.training.config import Training
 from tests import tiny
 from tests.tiny import Finished, Recording
 from tune_spaces.cases import cases

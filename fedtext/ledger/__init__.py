@@ -26,7 +26,7 @@ _CENTRAL = (
     "with or without a client (add-remove), towards whoever sees the shared parameters of all rounds; the server is "
     "trusted, and so is whoever knows the seed, from which the noise can be drawn again; rounds compose adaptively"
 )
-_OUTSIDE = "; the vocabulary's word counts, training losses and accuracies are outside of it"
+_OUTSIDE = "; what is given for the vocabulary and word vectors, training losses and accuracies are outside of it"
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
 
 

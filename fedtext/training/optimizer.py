@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from fedtext.experiment import SGD, Adam
 from fedtext.models.packing import Ints
+from fedtext.training.config import SGD, Adam
 from fedtext.training.stack import Stack
 from fedtext.training.tables import CutTables, Tables, TouchedRows, WholeTable
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from fedtext.experiment import SGD, Adam
 from fedtext.layout import Layout
+from fedtext.training.config import SGD, Adam
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 
