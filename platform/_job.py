@@ -10,6 +10,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.disclosure import reveals
 from fedtext.experiment import Experiment
 from fedtext.ledger import ledger
+from fedtext.models.config import RandomInit
 from fedtext.parameters import shared_numbers
 from tune_spaces.cases import Case
 
@@ -31,8 +32,11 @@ class Job:
 
 
 def key(experiment: Experiment) -> str:
-    """What an encoded corpus depends on: cases that agree in it share one."""
-    return f"{experiment.corpus!r} {experiment.model.embedding!r} {experiment.seed}"
+    """What an encoded corpus depends on: cases that agree in it share one. It comes with a table only where word vectors
+    are read or trained."""
+    embedding = experiment.model.embedding
+    vectors = "" if isinstance(embedding.init, RandomInit) else repr(embedding)
+    return f"{experiment.corpus!r} {vectors} {experiment.seed}"
 
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
