@@ -7,12 +7,14 @@ the next trial that asks for the same (``reuse_actors``), so that a sweep starts
 from typing import Any
 
 import ray
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.client import ClientActor
 from actors.placement import Plan
 
+ANSWER_S = 60.0  # an actor that does not answer for so long is given up
 Berth = tuple[PlacementGroup | None, int, float, float]
 _waiting: tuple[Berth, list[Any]] | None = None  # actors of this process without a trial; they end with it
 
@@ -21,7 +23,7 @@ def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
     """``plan.actors`` client actors without clients, one in each client bundle of ``group``."""
     global _waiting
     kept, _waiting = _waiting, None
-    if kept and kept[0] == _berth(plan, group):
+    if kept and kept[0] == _berth(plan, group) and _alive(kept[1]):
         return kept[1]
     if kept:
         end(kept[1])
@@ -42,6 +44,14 @@ def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
     global _waiting
     assert _waiting is None, "one trial at a time has actors in a process"
     _waiting = _berth(plan, group), actors
+
+
+def _alive(actors: list[Any]) -> bool:
+    try:
+        ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=ANSWER_S)
+    except (RayActorError, GetTimeoutError):
+        return False
+    return True
 
 
 def end(actors: list[Any]) -> None:

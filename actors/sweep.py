@@ -88,8 +88,10 @@ def run(
     order: TrialScheduler,
     concurrent: int,
     max_restarts: int,
+    reuse: bool = True,
 ) -> None:
-    """Runs every assignment as one trial; what comes of them reaches the callbacks. Blocks until all have ended."""
+    """Runs every assignment as one trial; what comes of them reaches the callbacks. Blocks until all have ended. With
+    ``reuse`` a process goes on with the next trial; if it dies between two, Tune gives up the second."""
     server_node = ray.util.get_node_ip_address()
     bundles = {case: assignment.plan.bundles(server_node) for case, assignment in assignments.items()}
     trainable = tune.with_resources(
@@ -100,7 +102,7 @@ def run(
     tuner = Tuner(
         trainable,
         param_space={"case": tune.grid_search(list(assignments))},
-        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=True),
+        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse),
         run_config=RunConfig(
             name=scratch.name,
             storage_path=str(folder),

@@ -1,6 +1,7 @@
 """One Tune trial: the server actor of one experiment. It runs the rounds and reports a row for each."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from fedtext.experiment import Experiment
 from fedtext.federation import Federation, fingerprint
 from fedtext.parameters import initial
 
+# Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
+# other trial.
+os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "600")
 LOST = (ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError)
 
 
@@ -56,13 +60,13 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def rounds(assignment: Assignment) -> Iterator[Row]:
-    """The rows of the rounds that are left. If it comes to its end the actors wait for another trial; else they end."""
+    """The rows of the rounds that are left. The actors then wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
     name = fingerprint(experiment, shipment.header.content, len(shipment.infos))
     checkpoints = Checkpoints(assignment.folder / "checkpoint", name)
     fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
-    whole = False
+    sound = False
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
         for row in federation.history[-1:]:  # it was saved, and its files perhaps not
@@ -70,6 +74,9 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
         for row in federation.run():
             write_files(row, assignment.folder)
             yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}
-        whole = True
+        sound = True
+    except GeneratorExit:  # stopped between two rounds, where nothing runs in them
+        sound = True
+        raise
     finally:
-        fleet.close(keep=whole)
+        fleet.close(keep=sound)

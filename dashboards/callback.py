@@ -63,6 +63,8 @@ class TrialCallback(Callback):
         self.tracker, self.progress, self.history = tracker, progress, history
         self.about, self.on_end, self.recorder = about or (lambda case: About()), on_end, recorder
         self.outcomes: dict[str, Outcome] = {}
+        # Cases whose trial was given up before it started, and which are worth another attempt; None: they have failed.
+        self.lost: set[str] | None = set()
         self.faults: set[tuple[str, str]] = set()
         self._rows: dict[str, tuple[Row, ...]] = {}
         self._errors: dict[str, str] = {}
@@ -138,6 +140,9 @@ class TrialCallback(Callback):
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
+        if self.lost is not None and case_id not in self._rows:
+            self.lost.add(case_id)
+            return
         error = self._errors.get(case_id) or failure_of(trial)
         self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
 

@@ -32,8 +32,8 @@ class Job:
 
 
 def key(experiment: Experiment) -> str:
-    """What an encoded corpus depends on: cases that agree in it share one. It comes with a table only where word vectors
-    are read or trained."""
+    """What an encoded corpus depends on: cases that agree in it share one. Of the embedding it does only where word
+    vectors are read or trained."""
     embedding = experiment.model.embedding
     vectors = "" if isinstance(embedding.init, RandomInit) else repr(embedding)
     return f"{experiment.corpus!r} {vectors} {experiment.seed}"

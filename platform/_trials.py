@@ -111,4 +111,9 @@ def _train(job: Job, callback: TrialCallback) -> None:
     concurrent = experiment.tune.concurrent
     if concurrent == "auto":
         concurrent = min(plan.trials for plan in job.plans.values())
-    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, experiment.resources.max_restarts)
+    restarts = experiment.resources.max_restarts
+    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, restarts)
+    if lost := callback.lost:
+        left = {case: assignment for case, assignment in assignments.items() if case in lost}
+        callback.lost = None
+        tune_sweep.run(left, job.folder.path, [callback], order, concurrent, restarts, reuse=False)

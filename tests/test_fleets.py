@@ -98,7 +98,12 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     private = initial(pooled, FEW)[1]
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
     assert fleet.actors == left
-    assert final(pooled, fleet, FEW) == final(pooled, local(pooled, FEW), FEW)
+    expected = final(pooled, local(pooled, FEW), FEW)
+    assert final(pooled, fleet, FEW) == expected
+    fleet.close(keep=True)
+    ray.kill(left[0])
+    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+    assert final(pooled, fleet, FEW) == expected
     fleet.close()
 
 
