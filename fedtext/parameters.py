@@ -53,15 +53,19 @@ def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:
 
 
 def check_fit(experiment: Experiment, corpus: Corpus) -> None:
-    """Raises UserError if the experiment's model, or the metric its trials are sorted by, is not for such a corpus."""
-    model, metric = experiment.model, experiment.tune.metric
+    """Raises UserError if the experiment's model is not for such a corpus."""
+    model = experiment.model
     Parts(model, corpus.classes)
-    if metric.startswith("AUC") and corpus.classes != 2:
-        raise UserError(f"tune.metric: {metric} is of 2 classes, and the corpus has {corpus.classes}: sort by Ag or Ap")
     valued = any(client.train.values_T is not None for client in corpus.clients)
     joined = model.joins and corpus.features
     if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
+
+
+def check_classes(metric: str, corpus: Corpus) -> None:
+    """Raises UserError if trials on this corpus cannot be sorted by ``metric``."""
+    if metric.startswith("AUC") and corpus.classes != 2:
+        raise UserError(f"tune.metric: {metric} is of 2 classes, and the corpus has {corpus.classes}: sort by Ag or Ap")
 
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from fedtext.experiment import Experiment
 from fedtext.federation import fingerprint
 from fedtext.fleet import participants
 from fedtext.ledger import noise_multiplier
+from fedtext.parameters import check_classes
 from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
@@ -105,6 +106,7 @@ def planned(
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
+            check_classes(experiment.tune.metric, corpora[key(one)])
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
         if case.experiment.server.noise:

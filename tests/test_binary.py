@@ -16,7 +16,7 @@ from fedtext.evaluation import Reading, Scored, area, areas
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.models.config import BagEmbedding
-from fedtext.parameters import initial
+from fedtext.parameters import check_classes, initial
 from tests import tiny
 from tune_spaces.cases import check_metric
 
@@ -100,7 +100,9 @@ def test_three_classes_have_none() -> None:
     three = Corpus(**{**corpus.__dict__, "classes": 3})
     assert not any(name.startswith("AUC") for name in run(three, model={"hidden": 3})[-1]["metrics"])
     with pytest.raises(UserError, match=r"tune\.metric: AUC is of 2 classes, and the corpus has 3"):
-        run(three, model={"hidden": 3}, tune={"metric": "AUC"})
+        check_classes("AUC", three)
+    check_classes("AUC", corpus)
+    check_classes("Ag", three)
 
 
 def test_a_sweep_by_the_area_needs_a_shared_model_and_held_out_texts() -> None:
