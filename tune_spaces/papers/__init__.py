@@ -156,7 +156,7 @@ def cases(
         experiment = config.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
         group = f"{experiment.method.name}-{_digest(experiment)}"
         seeded = [experiment.model_copy(update={"seed": experiment.seed + n}) for n in range(seeds)]
-        label = row.system + "".join(f" {key.rpartition('.')[2]}={value}" for key, value in row.set.items())
+        label = name if row.system in name else f"{row.system} {name}"
         yield name, [Case(f"{group}-seed{one.seed}", group, label, False, dict(row.set), one) for one in seeded]
 
 
