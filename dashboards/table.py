@@ -13,6 +13,7 @@ from rich.text import Text
 from dashboards.groups import Group, Spread, groups, readings
 from dashboards.records import flatten
 from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy, last_values, one_line, percent, title
+from fedtext.ledger import figure
 
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
@@ -126,6 +127,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         cells |= {name: spread(values[name], percent) for name in sorted(values) if is_accuracy(name)}
+        cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([row for outcome in ended for row in outcome.rows])
         reached = min((outcome.rows[-1]["round"] if outcome.rows else 0 for outcome in ended), default=0)
@@ -151,7 +153,7 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
-    taken = {"#", "trial", "method", "seeds", "loss", "rounds", "status", *ACCURACIES}
+    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *ACCURACIES}
     return {
         key: short if last.count(short) == 1 and short not in taken else key
         for key, short in zip(keys, last, strict=True)

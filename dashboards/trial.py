@@ -1,9 +1,9 @@
 """What a dashboard knows of a trial: its case, its rows, how it ended; and how numbers are written for a person.
 
 A row is one completed round: ``{"round": 1-based, "time": unix seconds, "metrics": {name: value}, "clients":
-{client: {metric: value}}}``; the last may have ``files``, text by name. Accuracies (``Ag``, ``Ap`` and their ``_val``
-forms) and areas under the ROC curve (``AUC``) are fractions in [0, 1] in a row and are shown in percent; ``bytes_up``
-and ``bytes_down`` are the sums over the clients of that round.
+{client: {metric: value}}}``; the first and the last may have ``files``, text by name. Accuracies (``Ag``, ``Ap`` and
+their ``_val`` forms) and areas under the ROC curve (``AUC``) are fractions in [0, 1] in a row and are shown in
+percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
 """
 
 from collections.abc import Iterable, Mapping

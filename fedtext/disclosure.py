@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedtext.experiment import Experiment
-from fedtext.ledger import Entry
+from fedtext.ledger import Entry, figure, hidden
 from fedtext.mechanisms import RandomizedResponse
 from fedtext.models.config import Word2VecInit
 
@@ -40,7 +40,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     elif not noisy:
         said.append("updates are sent as they are: no (epsilon, delta) guarantee")
-    if "quantize" in names and "randomized_response" not in names:
+    if "quantize" in names and "randomized_response" not in names and not hidden(experiment, "quantize"):
         said.append("one-bit quantisation alone: no (epsilon, delta) guarantee, since a bit may be certain")
     for mechanism in experiment.uplink:
         if isinstance(mechanism, RandomizedResponse):
@@ -49,13 +49,14 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
                 "whole update, and over rounds, these epsilons add up"
             )
     if "project" in names:
+        no_guarantee = "" if hidden(experiment, "project") else "no (epsilon, delta) guarantee; "
         said.append(
-            "project: no (epsilon, delta) guarantee; the server still gets the kept components of every word vector a "
-            "client sends, and the projection with them"
+            f"project: {no_guarantee}the server still gets the kept components of every word vector a client sends, "
+            "and the projection with them"
         )
     if "project" in names and "gaussian" in names[names.index("project") :]:
         said.append("gaussian noise behind project lies on word vectors, whose size no clip of an update bounds")
-    if "gaussian" in names and "clip" not in names[: names.index("gaussian")]:
+    if "gaussian" in names and "clip" not in names[: len(names) - 1 - names[::-1].index("gaussian")]:
         said.append(
             "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"
         )
@@ -75,10 +76,9 @@ def guarantees(entries: Sequence[Entry]) -> list[str]:
 def _figure(entry: Entry) -> str:
     if entry.epsilon is None:
         return entry.how
-    epsilon = f"{entry.epsilon:,.0f}" if entry.epsilon >= 1000 else f"{entry.epsilon:.4g}"
     at = f" at delta = {entry.delta:g}" if entry.delta else ""
     of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
-    return f"epsilon = {epsilon}{at} for {of} ({entry.how})"
+    return f"epsilon = {figure(entry.epsilon)}{at} for {of} ({entry.how})"
 
 
 def _prepared(experiment: Experiment) -> list[str]:

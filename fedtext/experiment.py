@@ -201,6 +201,12 @@ class Experiment(Strict):
             )
         if self.server.noise and (reason := flaw(self)):
             raise ValueError(f"server.noise: {reason}")
+        noisy = self.server.noise or any(mechanism.randomises for mechanism in self.uplink)
+        if noisy and self.shares_table and self.training.optimizer.embedding_lr == 0:
+            raise ValueError(
+                "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it "
+                "every round: leave out embedding_lr, or the noise in uplink and server"
+            )
         audits = [audit.name for audit in self.audits]
         if len(set(audits)) < len(audits):
             raise ValueError("audits: one of them stands there twice, and their figures would have the same names")

@@ -88,10 +88,11 @@ class Federation:
 
     def run(self) -> Iterator[Row]:
         """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
-        and the ``clients``' accuracies; the last also ``files``, text by name: the ledger, if it has entries, and what
-        audits show. A row is yielded after its checkpoint is safe."""
-        handle = self.fleet.broadcast(self.flat)
-        for round_ in range(len(self.history) + 1, self.experiment.training.rounds + 1):
+        and the ``clients``' accuracies; some also ``files``, text by name: the first the ledger of all rounds, if it
+        has entries, so that a trial has one however early it is stopped, and the last what audits show. A row is
+        yielded after its checkpoint is safe."""
+        handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
+        for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
             cohort = self._sample(round_)
             traffic = Traffic()
@@ -101,12 +102,12 @@ class Federation:
             handle = self.fleet.broadcast(self.flat)
             trained = time.perf_counter() - start
             scores, pooled = self._evaluate(handle, round_)
-            entries = self._ledger(round_)
-            metrics = self._metrics(cohort, traffic, scores) | pooled | spent(entries)
+            metrics = self._metrics(cohort, traffic, scores) | pooled | spent(self._ledger(round_))
             metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
             row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
-            last = round_ == self.experiment.training.rounds
-            if last and (files := self._files(handle, scores) | ({FILE: text(entries)} if entries else {})):
+            last = round_ == rounds
+            files = {FILE: text(entries)} if round_ == 1 and (entries := self._ledger(rounds)) else {}
+            if files := files | (self._files(handle, scores) if last else {}):
                 row["files"] = files
             self.history.append(row)
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):

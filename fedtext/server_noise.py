@@ -58,8 +58,10 @@ def flaw(experiment: "Experiment") -> str:
 
 
 def expected(experiment: "Experiment", clients: int) -> float:
-    """How many clients a round is expected to have, which the sum is divided by."""
-    return experiment.participation.fraction * clients
+    """How many clients a round is expected to have, which the sum is divided by: less those that happen to be away.
+    The ledger counts with ``fraction`` alone, since who is away is no secret that could hide a client."""
+    participation = experiment.participation
+    return participation.fraction * (1 - participation.dropout) * clients
 
 
 def add_noise(

@@ -53,9 +53,11 @@ def test_the_noise_has_the_deviation_it_says_and_is_drawn_by_round_and_seed() ->
         assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(count)
 
 
-def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise() -> None:
+@pytest.mark.parametrize(("dropout", "share"), [(0.0, 0.5), (0.2, 0.4)])
+def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise(dropout: float, share: float) -> None:
     corpus = tiny.corpus(clients=5)
-    experiment = central(training=tiny.TRAINING | {"rounds": 1})
+    participation = CENTRAL["participation"] | {"dropout": dropout}
+    experiment = central(training=tiny.TRAINING | {"rounds": 1}, participation=participation)
     shared, private = initial(experiment, corpus)
     fleet = tiny.Recording(experiment, corpus, private)
     federation = Federation(experiment, shared, fleet, None)
@@ -69,7 +71,7 @@ def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise
         assert np.linalg.norm(tensors) <= 2.0 * (1 + 1e-6)
         change += tensors
     assert 0 < len(fleet.received) < 5
-    change /= 0.5 * 5
+    change /= share * 5
     add_noise(experiment, 1.5, 5, change, federation.layout, 1)
     assert np.allclose(federation.flat, start + change, atol=1e-6)
 
@@ -129,6 +131,15 @@ def test_what_would_guarantee_nothing_is_refused(changes: dict[str, Any], words:
     with pytest.raises(UserError, match=words) as refusal:
         validate(content)
     assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_an_embedding_that_noise_would_move_is_not_called_frozen() -> None:
+    frozen = {"training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}}
+    for changes in (CENTRAL, {"uplink": ["gaussian"]}, {"uplink": ["quantize", "randomized_response"]}):
+        with pytest.raises(ValueError, match="embedding_lr: 0 does not keep a shared embedding"):
+            tiny.experiment(**(changes | frozen))
+        tiny.experiment("lg_fedavg", **(changes | frozen))
+    tiny.experiment(uplink=["clip"], **frozen)
 
 
 def test_noise_is_refused_where_updates_are_not_summed_and_taken_where_they_are() -> None:

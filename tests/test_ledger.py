@@ -151,19 +151,64 @@ def test_where_nothing_is_guaranteed_it_says_so(changes: dict[str, Any], words: 
     assert any(words in sentence for sentence in guarantees(entries))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "lg_fedavg"])
+@pytest.mark.parametrize("texts", ["train", "full"])
+def test_vectors_trained_on_clients_texts_leave_no_guarantee_of_the_run(method: str, texts: str) -> None:
+    def entries(corpus: str) -> list[Any]:
+        model = {"embedding": {"dim": 5, "init": {"word2vec": {"corpus": corpus}}}, "hidden": 4}
+        return ledger(tiny.experiment(method, uplink=pair(1.0), model=model), 100, 10, 25)
+
+    assert spent(entries("unlabeled"))["epsilon"] > 0
+    pooled = entries(texts)
+    assert spent(pooled) == {}
+    assert [entry.how for entry in pooled if entry.unit == "run"] == [
+        "no guarantee: word vectors were trained on all clients' texts"
+    ]
+    assert entries("unlabeled")[:2] == pooled[:2], "what a round's update guarantees stays"
+    assert ledger(tiny.experiment(model={"embedding": {"init": {"word2vec": {"corpus": texts}}}}), 100, 10, 25) == []
+
+
+def test_a_local_guarantee_rests_on_the_seed_and_leaves_out_the_number_of_texts() -> None:
+    for entry in ledger(tiny.experiment(uplink=pair(1.0)), 100, 10, 25):
+        assert "the server does not know the seed" in entry.assumptions
+        assert "the number of its texts" in entry.assumptions
+
+
+@pytest.mark.parametrize("last", [{"project": {"d1": 1, "d2": 5}}, "quantize"])
+def test_what_follows_hidden_updates_takes_nothing_away_and_is_not_said_to(last: Any) -> None:
+    pytest.importorskip("dp_accounting")
+    for front, kept in ((["clip", "gaussian"], True), (["gaussian"], False)):
+        experiment = tiny.experiment(uplink=[*front, last])
+        entries = ledger(experiment, 100, 10, 25)
+        assert bool(spent(entries)) == kept
+        assert any("no guarantee" in said or "no (eps" in said for said in reveals(experiment, entries)) != kept
+    twice = tiny.experiment(uplink=["gaussian", "clip", "gaussian"])
+    assert not any("no (eps" in said for said in reveals(twice))
+
+
+def test_central_noise_gives_the_figure_of_a_run_that_has_local_noise_too() -> None:
+    """A local guarantee that is smaller is another one: towards the server, against any other texts."""
+    pytest.importorskip("dp_accounting")
+    strong = {"uplink": ["clip", {"gaussian": {"sigma": 500.0}}, "clip"]}
+    both = ledger(central(1.0, {"multiplier": 1.0}, **strong), 100, 10, ROUNDS)
+    alone = ledger(central(1.0, {"multiplier": 1.0}), 100, 10, ROUNDS)
+    assert min(entry.epsilon for entry in both) < spent(both)["epsilon"] == spent(alone)["epsilon"]
+
+
 def test_what_shares_nothing_or_adds_nothing_has_no_ledger() -> None:
     assert ledger(tiny.experiment("pooled"), 100, 1, 25) == []
     assert ledger(tiny.experiment("local_only", uplink=pair(1.0)), 0, 10, 25) == []
     assert ledger(tiny.experiment(uplink=["clip"]), 100, 10, 25) == []
 
 
-def central(fraction: float, noise: dict[str, float]) -> Any:
-    return tiny.experiment(
-        uplink=["clip"],
-        server={"weights": "uniform", "noise": noise},
-        participation={"fraction": fraction, "sampling": "poisson"},
-        training=tiny.TRAINING | {"rounds": ROUNDS},
-    )
+def central(fraction: float, noise: dict[str, float], **changes: Any) -> Any:
+    settings = {
+        "uplink": ["clip"],
+        "server": {"weights": "uniform", "noise": noise},
+        "participation": {"fraction": fraction, "sampling": "poisson"},
+        "training": tiny.TRAINING | {"rounds": ROUNDS},
+    }
+    return tiny.experiment(**(settings | changes))
 
 
 def test_central_noise_is_amplified_by_sampling_and_never_worse_than_without() -> None:
@@ -221,11 +266,11 @@ def test_a_run_says_what_it_has_spent_so_far_and_leaves_its_ledger() -> None:
     assert first["epsilon"] == pytest.approx(composition.optimal(1.0, numbers, 1e-5))
     assert second["epsilon"] == pytest.approx(composition.optimal(1.0, 2 * numbers, 1e-5))
     assert first["delta"] == 1e-5
-    assert ["files" in row for row in after.rows] == [False, True]
-    kept = json.loads(after.rows[-1]["files"][FILE])
+    assert ["files" in row for row in after.rows] == [True, False], "a trial that is stopped has one as well"
+    kept = json.loads(after.rows[0]["files"][FILE])
     assert kept[0]["epsilon"] == 1.0
     assert kept[2]["epsilon"] == 2 * numbers
     plain = tiny.Finished("fedavg", uplink=["gaussian"])
     assert "epsilon" not in plain.rows[-1]["metrics"]
-    assert "no guarantee" in plain.rows[-1]["files"][FILE]
-    assert "files" not in tiny.Finished("fedavg").rows[-1]
+    assert "no guarantee" in plain.rows[0]["files"][FILE]
+    assert all("files" not in row for row in tiny.Finished("fedavg").rows)

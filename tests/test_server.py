@@ -155,7 +155,7 @@ def test_a_state_without_moments_is_written_and_read_as_before(tmp_path: Path) -
     assert snapshot.moments == {}
 
 
-def test_what_is_computed_has_its_old_name_unless_the_new_keys_are_used() -> None:
+def test_what_is_computed_is_named_by_its_keys_written_or_left_at_their_defaults() -> None:
     plain, names = tiny.experiment(), set()
     parts = plain.model_dump(mode="json")
     assert parts["server"]["optimizer"] == {"name": "sgd", "lr": 1.0, "momentum": 0.0}

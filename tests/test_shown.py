@@ -113,6 +113,19 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
     assert text[7] == "03-kteps lambda1=0.1 failed: client dvd failed in round 2: its loss is not finite"
 
 
+def test_what_trials_have_spent_stands_in_the_table_beside_a_swept_epsilon() -> None:
+    key = "uplink.1.randomized_response.epsilon"
+    cases = [replace(kteps(n, 0.0), overrides={key: n}) for n in (1, 2)]
+    outcomes = {case.id: Outcome("finished", (row(3, epsilon=5_864_446.9),)) for case in cases[:1]}
+    outcomes[cases[1].id] = Outcome("finished", (row(3),))
+    out = io.StringIO()
+    print_table(cases, outcomes, "Ag", "max", out)
+    header, _, first, second, *_ = out.getvalue().splitlines()
+    assert header.split()[3:7] == [key, "Ag", "epsilon", "loss"]
+    assert first.split()[3:6] == ["1", "73.0", "5,864,447"]
+    assert second.split()[3:6] == ["2", "73.0", "-"]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

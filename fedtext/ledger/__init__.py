@@ -6,28 +6,34 @@ texts are, compared with any others. A central one trusts the server, and is tow
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from fedtext.experiment import Experiment
 from fedtext.ledger import composition
-from fedtext.mechanisms import Clip, Gaussian, Project, Quantize, RandomizedResponse
+from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
+from fedtext.models.config import Word2VecInit
 from fedtext.server_noise import DELTA
 
 Unit = Literal["number and round", "client and round", "run"]
 FILE = "ledger.json"
+CENTRAL = "server.noise"
 
 _LOCAL = (
     "of a client that takes part in every round, towards the server, for any other texts in the place of its own; "
-    "rounds compose adaptively"
+    "the server does not know the seed, from which a simulation draws the noise; rounds compose adaptively"
 )
 _CENTRAL = (
     "with or without a client (add-remove), towards whoever sees the shared parameters of all rounds; the server is "
     "trusted, and so is whoever knows the seed, from which the noise can be drawn again; rounds compose adaptively"
 )
-_OUTSIDE = "; what is given for the vocabulary and word vectors, training losses and accuracies are outside of it"
+_OUTSIDE = (
+    "; what is given for the vocabulary and word vectors, the number of its texts, training losses and accuracies are "
+    "outside of it"
+)
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
+_POOLED = "no guarantee: word vectors were trained on all clients' texts"
 
 
 @dataclass(frozen=True)
@@ -51,15 +57,36 @@ def ledger(experiment: Experiment, numbers: int, clients: int, rounds: int) -> l
     entries = [*_clipped(experiment, rounds, delta), *_flipped(experiment, numbers, rounds, delta)]
     if experiment.server.noise:
         entries += _central(experiment, clients, rounds)
+    init = experiment.model.embedding.init
+    if entries and isinstance(init, Word2VecInit) and init.corpus != "unlabeled":
+        # In the place of whatever else stands for the run; why a mechanism has no figure of its own stays true.
+        entries = [entry for entry in entries if entry.unit != "run" or not entry.assumptions]
+        entries.append(Entry("word2vec", "run", None, 0.0, _POOLED))
     return entries
 
 
 def spent(entries: Iterable[Entry]) -> dict[str, float]:
-    """The metrics ``epsilon`` and ``delta`` of all rounds together: the smallest guarantee; empty if there is none."""
-    known = [(entry.epsilon, entry.delta) for entry in entries if entry.unit == "run" and entry.epsilon is not None]
+    """The metrics ``epsilon`` and ``delta`` of all rounds together: the smallest guarantee; empty if there is none.
+    With ``server.noise`` it is that one's: a local one is towards another, for other neighbours, and cannot be compared
+    with it."""
+    runs = [entry for entry in entries if entry.unit == "run"]
+    runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
+    known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
     if not known:
         return {}
     return {"epsilon": min(epsilon for epsilon, _ in known), "delta": max(delta for _, delta in known)}
+
+
+def figure(epsilon: float) -> str:
+    """As a person reads it: ``5,864,447``, ``9.998``."""
+    return f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
+
+
+def hidden(experiment: Experiment, name: str) -> bool:
+    """Whether what a mechanism of this name reads was hidden by gaussian noise before, from which nothing that follows
+    takes anything away."""
+    names = [mechanism.name for mechanism in experiment.uplink]
+    return not _names_words(experiment) and _multiplier(experiment.uplink[: names.index(name)]) > 0
 
 
 def text(entries: Iterable[Entry]) -> str:
@@ -85,13 +112,13 @@ def _delta(experiment: Experiment) -> float:
 def _flipped(experiment: Experiment, numbers: int, rounds: int, delta: float) -> Iterator[Entry]:
     """Randomised response: pure, for each bit by itself; a client's texts may move all of its bits, so all add up."""
     for mechanism in experiment.uplink:
-        if isinstance(mechanism, Quantize) and not _responds(experiment):
+        if isinstance(mechanism, Quantize) and not _responds(experiment) and not hidden(experiment, mechanism.name):
             yield Entry("quantize", "run", None, 0.0, "no guarantee: a bit may be certain")
         if not isinstance(mechanism, RandomizedResponse):
             continue
         name, epsilon = mechanism.name, mechanism.epsilon
         yield Entry(name, "number and round", epsilon, 0.0, "randomised response", _LOCAL + _OUTSIDE)
-        if experiment.shares_table and experiment.own_rows:
+        if _names_words(experiment):
             yield Entry(name, "run", None, 0.0, _OWN_ROWS)
             continue
         each, every = composition.basic(epsilon, numbers), numbers * rounds
@@ -106,22 +133,34 @@ def _responds(experiment: Experiment) -> bool:
     return any(isinstance(mechanism, RandomizedResponse) for mechanism in experiment.uplink)
 
 
-def _clipped(experiment: Experiment, rounds: int, delta: float) -> Iterator[Entry]:
-    """Gaussian noise of the uplink. Two updates that were clipped to C are 2 C apart at most, which is what it has to
-    hide; noise on noise adds up, and what comes after it takes nothing away."""
+def _names_words(experiment: Experiment) -> bool:
+    return experiment.shares_table and experiment.own_rows
+
+
+def _multiplier(uplink: Sequence[Mechanism]) -> float:
+    """Of the uplink's gaussian noise; 0 if nothing bounds what it has to hide. Two updates that were clipped to C are
+    2 C apart at most; noise on noise adds up, and what comes after it takes nothing away."""
     norm, variance, best = None, 0.0, 0.0
-    why = "no guarantee: no clip before it bounds an update"
-    for mechanism in experiment.uplink:
+    for mechanism in uplink:
         if isinstance(mechanism, Clip):
             norm, variance = mechanism.norm, 0.0
         elif isinstance(mechanism, Project):
-            norm, why = None, "no guarantee: behind project it lies on word vectors, whose size no clip bounds"
+            norm = None
         elif isinstance(mechanism, Gaussian) and norm:
             variance += mechanism.sigma**2
             best = max(best, math.sqrt(variance) / (2 * norm))
+    return best
+
+
+def _clipped(experiment: Experiment, rounds: int, delta: float) -> Iterator[Entry]:
+    """Gaussian noise of the uplink."""
     if not any(isinstance(mechanism, Gaussian) for mechanism in experiment.uplink):
         return
-    if not best or (experiment.shares_table and experiment.own_rows):
+    best = _multiplier(experiment.uplink)
+    if not best or _names_words(experiment):
+        why = "no guarantee: no clip before it bounds an update"
+        if any(isinstance(mechanism, Project) for mechanism in experiment.uplink):
+            why = "no guarantee: behind project it lies on word vectors, whose size no clip bounds"
         yield Entry("gaussian", "run", None, 0.0, _OWN_ROWS if best else why)
         return
     rho = 1 / (2 * best**2)
@@ -140,8 +179,8 @@ def _central(experiment: Experiment, clients: int, rounds: int) -> Iterator[Entr
     if delta * clients >= 1:
         assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
     z = noise_multiplier(experiment)
-    yield _noisy("server.noise", "client and round", z, fraction, 1, delta, assumptions)
-    yield _noisy("server.noise", "run", z, fraction, rounds, delta, assumptions)
+    yield _noisy(CENTRAL, "client and round", z, fraction, 1, delta, assumptions)
+    yield _noisy(CENTRAL, "run", z, fraction, rounds, delta, assumptions)
 
 
 def _noisy(
