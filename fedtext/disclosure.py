@@ -90,6 +90,6 @@ def _prepared(experiment: Experiment) -> list[str]:
     if isinstance(init, Word2VecInit) and init.corpus != "unlabeled":
         whose = "train" if init.corpus == "train" else "train and test"
         said.append(f"word vectors are trained on all clients' {whose} texts in one place: there is no privacy in that")
-    if corpus.has_features:
+    if corpus.scales_features:
         said.append("features are scaled by the least and the greatest value of all clients' train texts")
     return said

@@ -19,8 +19,6 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.auditing import Auditing
-from fedtext.corpora.features import apart
-from fedtext.corpora.padding import without_padding
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
 from fedtext.evaluation import Reading, Scored, read
@@ -28,17 +26,16 @@ from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
 from fedtext.models.config import is_table
-from fedtext.models.packing import Ints
 from fedtext.models.recurrent import Encoder
 from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, load_into
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
-from fedtext.training.batches import Assembler, Texts, by_task, shuffled
+from fedtext.training.batches import Assembler, Texts
 from fedtext.training.choice import check_engine
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.reading import texts_of
+from fedtext.training.reading import held, order_of, texts_of
 from fedtext.training.room import Room
 from fedtext.training.stack import Stack
 from fedtext.uplink import Uplink
@@ -81,7 +78,7 @@ class Worker:
         self.vocabulary, self.features = vocabulary, features
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
-        self.clients = {client.id: self._held(client) for client in clients}
+        self.clients = {client.id: held(experiment, client, vocabulary, features) for client in clients}
         self.network = build_network(experiment, classes, corpus_clients or len(clients), features).to(self.device)
         rows = table_rows(experiment, vocabulary, features)
         table = (len(rows), experiment.model.embedding.dim)
@@ -98,13 +95,6 @@ class Worker:
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
         self.audits = Auditing(experiment, self.shared, words[rows.start : rows.stop])
-
-    def _held(self, client: ClientData) -> ClientData:
-        """A client in rows of the model's table."""
-        model = self.experiment.model
-        if model.joins and self.features:
-            client = apart(client, self.vocabulary - self.features, self.features)
-        return client if model.padding else without_padding(client)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
@@ -143,7 +133,7 @@ class Worker:
             texts = self._texts(client, "train")
             if not len(texts):
                 raise ValueError("it has no training texts")
-            work.append(Work(texts, list(self._order(texts, config.local_epochs, round_, client))))
+            work.append(Work(texts, list(order_of(self.experiment, texts, config.local_epochs, round_, client))))
         problem = Problem(self.method, self.network, self._received(flat, members))
         with torch_scope(seed, "training", round_, min(members)):
             outcomes = train(problem, self.training, optimizer, work)
@@ -215,19 +205,13 @@ class Worker:
         problem = Problem(self.method, self.network, self._received(flat, [client]))
         texts, readings = self._texts(client, "train"), []
         epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
-        order = self._order(texts, epochs, round_ + 1, client)
+        order = order_of(self.experiment, texts, epochs, round_ + 1, client)
         with torch_scope(self.experiment.seed, "personalize", round_, client):
             for _ in range(config.steps // config.every):
                 work = Work(texts, list(itertools.islice(order, config.every)))
                 train(problem, self.training, optimizer, [work])
                 readings.append(self._read(client, stack, config.inference, name))
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
-
-    def _order(self, texts: Texts, epochs: int, round_: int, client: int) -> Iterator[Ints]:
-        size, seed = self.experiment.training.batch(len(texts)), self.experiment.seed
-        if self.method.separates:
-            return by_task(texts.tasks_N, size, epochs, seed, round_, client)
-        return shuffled(len(texts), size, epochs, seed, round_, client)
 
     def _read(
         self, client: int, stack: Stack, inference: Inference, name: str, scored: dict[str, Scored] | None = None
@@ -284,7 +268,8 @@ class Worker:
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
         """Hosts these clients too, with the private states they bring."""
-        self.clients |= {client.id: self._held(client) for client in clients}
+        size = self.vocabulary, self.features
+        self.clients |= {client.id: held(self.experiment, client, *size) for client in clients}
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:

@@ -22,6 +22,7 @@ from fedtext.federation import fingerprint
 from fedtext.fleet import participants
 from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
+from fedtext.text.vocabulary import SPECIAL
 from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
@@ -152,12 +153,15 @@ def announce(job: Job) -> None:
     """What is about to run, on what, and what it gives away."""
     print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
     for made, corpus in job.corpora.items():
-        texts, words = sum(len(client.train) for client in corpus.clients), len(corpus.vocabulary)
-        print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {words:,} words")
+        experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
+        texts = sum(len(client.train) for client in corpus.clients)
+        words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
+        read = f"{words:,} {'words' if experiment.corpus.counts_words else 'buckets'}"
+        read += f", {corpus.features} features" if corpus.features else ""
+        print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}")
         if corpus.coverage:
             shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
-            init = next(case.experiment.model.embedding.init for case in job.cases if key(case.experiment) == made)
-            start = "as zeros" if init.missing == "zero" else "at random"
+            start = "as zeros" if experiment.model.embedding.init.missing == "zero" else "at random"
             print(f"  vectors for {shares}; the other words start {start}")
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")

@@ -12,7 +12,7 @@ from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
-from fedtext.text.hashing import buckets, hash_texts, letters, rolling_hash, sequence
+from fedtext.text.hashing import buckets, hash_texts, letters, rolling_hash
 from fedtext.text.representation import Hash, Words
 
 M = 5_000
@@ -37,9 +37,7 @@ def test_words_fall_into_the_paper_s_buckets(word: str, bucket: int) -> None:
 
 def test_the_paper_s_sentence_as_a_set_and_as_a_sequence() -> None:
     assert buckets("cats and dogs", M) == sorted([283, 4279, 3225])
-    assert sequence("Cats and DOGS and", M, 6).tolist() == [283, 4279, 3225, 4279, M, M]
-    assert sequence("cats and dogs", M, 2).tolist() == [283, 4279]
-    assert sequence("10/10", M, 3).tolist() == [M, M, M]
+    assert hash_texts([letters("Cats and DOGS and")], M)[0].tolist() == [283, 4279, 3225, 4279]
 
 
 def test_a_text_is_the_set_of_its_words_of_letters() -> None:
@@ -85,8 +83,7 @@ def test_every_bucket_has_a_row_behind_the_padding_and_there_is_no_unk() -> None
     for texts, tokens in ((raw.train.texts, client.train), (raw.test.texts, client.test)):
         parts = np.split(client.rows_R[tokens.tokens_T], tokens.offsets[1:-1])
         for text, rows in zip(texts, parts, strict=True):
-            assert rows.tolist() == ((sequence(text, 50, len(rows)) + 1) % 51).tolist()
-            assert len(rows) == len(words_of(text))
+            assert rows.tolist() == [by_hand(word, 50) + 1 for word in words_of(text)]
     assert corpus.report[1].mean_length == np.diff(client.train.offsets).mean()
     assert corpus.report[1].vocabulary == client.train_rows - 1
 
@@ -137,6 +134,13 @@ def test_it_is_written_as_a_name_or_with_options() -> None:
 @pytest.mark.parametrize(
     ("corpus", "model", "complaint"),
     [
+        ({"text": "hash", "vocabulary": 7}, {"name": "bag"}, r"corpus: vocabulary: where words are hashed"),
+        (
+            {"text": {"hash": {"buckets": 10**7}}},
+            {"name": "bag"},
+            r"corpus\.text.*buckets: should be less than .* 5000000",
+        ),
+        ({}, {"name": "vectors", "order": "first"}, "order: first chooses among a text's words, and words: all"),
         ({"text": "hash"}, {"name": "bag", "embedding": {"init": "word2vec"}}, "vectors are of words"),
         ({"max_length": None}, {"name": "lstm"}, "corpus.max_length: model lstm reads a text word by word"),
         ({"name": "movielens", "max_length": 9}, {"name": "lstm"}, "corpus.features: model lstm"),

@@ -66,7 +66,9 @@ def test_reviews_are_hashed_over_line_breaks(tmp_path: Path) -> None:
     assert np.diff(client.train.offsets).tolist() == [3] * 30
 
 
-def test_word_vectors_are_trained_once_for_all_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_vectors_are_trained_once_for_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("gensim")
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
     write(tmp_path)
@@ -86,6 +88,7 @@ def test_word_vectors_are_trained_once_for_all_partitions(tmp_path: Path, monkey
     assert all(
         np.array_equal(few.table_VD[few.vocabulary.index(w)], many.table_VD[many.vocabulary.index(w)]) for w in both
     )
+    assert "unlabeled" not in caplog.text
     full = made(2, 0, corpus="full", missing="zero", skip_gram=False)
     assert len(list((tmp_path / "cache").glob("word2vec-*.npz"))) == 2
     assert full.table_VD is not None

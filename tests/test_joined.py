@@ -2,9 +2,6 @@
 
 from itertools import pairwise
 from pathlib import Path
-from platform._folder import RunFolder  # type: ignore[import-not-found]
-from platform._job import Job, key
-from platform._launch import announce
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from dashboards.store import Store
 from fedtext import wire
 from fedtext.corpora.features import apart
 from fedtext.corpora.movielens_files import GENRES
@@ -34,7 +30,6 @@ from fedtext.training.batches import Assembler, Texts
 from fedtext.training.reading import texts_of
 from tests import tiny
 from tests.test_movielens import write_1m, write_latest
-from tune_spaces.cases import Case
 
 CPU = torch.device("cpu")
 WORDS, FEATURES = 5, 3  # entries of the vocabulary below, <pad> among the words; features follow
@@ -307,14 +302,3 @@ def test_other_numbers_and_other_models_are_refused(latest: Path) -> None:
         object.__setattr__(client.train, "values_T", np.full(len(client.train.tokens_T), 0.5, np.float32))
     with pytest.raises(UserError, match="model vectors reads words, and corpus tiny has numbers"):
         participants(tiny.experiment(model=VECTORS), valued)
-
-
-@pytest.mark.parametrize(("missing", "said"), [("zero", "as zeros"), ("random", "at random")])
-def test_a_run_says_what_words_without_a_vector_start_as(
-    latest: Path, capsys: pytest.CaptureFixture, missing: str, said: str
-) -> None:
-    experiment = made(VECTORS, data=latest, missing=missing)
-    case = Case("1", "1", "one", False, {}, experiment)
-    corpora = {key(experiment): encoded(experiment, latest)}
-    announce(Job(False, experiment, [case], corpora, {}, [], Store("sqlite://"), None, RunFolder(latest)))
-    assert f"; the other words start {said}\n" in capsys.readouterr().out

@@ -1,6 +1,8 @@
 """MovieLens: on files of both releases' forms made here, and on the real small one."""
 
 import csv
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.pool import pool
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
+from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
 from fedtext.text.hashing import rolling_hash
+from tests import tiny
 from tests.data import real_data
 
 FILMS = [
@@ -128,6 +132,34 @@ def test_numbers_are_scaled_by_train_alone(tmp_path: Path) -> None:
     assert min(values) < 0 or max(values) > 1  # two of twelve moments do not span the others
 
 
+def test_years_that_nobody_knows_are_zero(tmp_path: Path) -> None:
+    path = write_latest(tmp_path, "csv") / "movies.csv"
+    path.write_text(re.sub(r" \(\d+\)", "", path.read_text(encoding="utf-8")), encoding="utf-8")
+    with warnings.catch_warnings(action="error"):
+        corpus = encoded(tmp_path, features=["year"], text="hash")
+    assert not any(example.get("feature year") for example, _ in every(corpus) + every(corpus, "test"))
+
+
+def test_a_test_share_of_all_ratings_is_refused(tmp_path: Path) -> None:
+    write_latest(tmp_path, "csv")
+    for features in (["time"], []):
+        with pytest.raises(UserError, match=r"corpus\.test: 0\.99 of 12 ratings leaves none to train on"):
+            encoded(tmp_path, test=0.99, features=features)
+
+
+def test_a_film_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    with open(write_latest(tmp_path, "csv") / "movies.csv", "a", encoding="utf-8") as file:
+        file.write("11,Peace (2001),War\n")
+    with pytest.raises(UserError, match=r"movies\.csv: film 11 stands there twice"):
+        encoded(tmp_path)
+
+
+def test_what_is_scaled_is_said() -> None:
+    for features, scaled in ((None, True), (["genres", "time"], True), (["genres"], False), ([], False)):
+        experiment = tiny.experiment(model={"name": "bag"}, corpus={"name": "movielens", "features": features})
+        assert any("features are scaled by the least" in said for said in reveals(experiment)) == scaled
+
+
 def test_hashed_words_and_features_are_rows_of_one_table(tmp_path: Path) -> None:
     corpus = encoded(write_latest(tmp_path, "csv"), text={"hash": {"buckets": 100}})
     assert len(corpus.vocabulary) == 1 + 100 + 2 + len(GENRES)
@@ -167,6 +199,14 @@ def test_keywords_take_the_place_of_titles(tmp_path: Path) -> None:
         encoded(tmp_path, keywords="nowhere.txt")
 
 
+def test_keywords_are_found_where_the_corpus_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_latest(tmp_path, "csv")
+    (tmp_path / "keywords.txt").write_text("11\thero\n")
+    monkeypatch.setenv("FEDTEXT_DATA", str(tmp_path))
+    raw = MovieLensCorpus(clients=1, keywords="keywords.txt").read(None, 0)
+    assert {text for client in raw.clients for text in client.train.texts} == {"hero", ""}
+
+
 def test_values_are_part_of_what_identifies_a_corpus_and_are_pooled(tmp_path: Path) -> None:
     write_latest(tmp_path, "csv")
     corpus = encoded(tmp_path)
@@ -200,6 +240,12 @@ def test_what_cannot_be_is_refused() -> None:
         ("ratings", "7::99::4::1\n", "user 7 or film 99 stands in no"),
         ("ratings", "\n", r"ratings\.dat holds no lines"),
         ("users", "7::X::18::20::1\n", "a gender 'X'"),
+        (
+            "users",
+            "7::F::18::20::1\n8::F::18::20::1\n7::M::18::20::1\n",
+            r"users\.dat, line 3: user 7 stands there twice",
+        ),
+        ("movies", "10::A::War\n10::B::War\n", r"movies\.dat, line 2: film 10 stands there twice"),
         ("movies", "10::A (1990)::Comic\n", r"movies\.dat, line 1: 'Comic' is no genre"),
     ],
 )
@@ -228,11 +274,15 @@ def test_faulty_tables_are_named(tmp_path: Path, content: str, complaint: str) -
         MovieLensCorpus(clients=1).read(tmp_path, 0)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    for release, file in (("ml-1m", r"movies\.dat"), ("ml-latest-small", r"ratings\.csv")):
-        message = rf"corpus movielens: no .*{file}|corpus movielens: no ratings"
-        with pytest.raises(UserError, match=message):
-            MovieLensCorpus(release=release).read(tmp_path, 0)
+@pytest.mark.parametrize("file", ["ratings.dat", "movies.dat", "users.dat", "ratings.csv", "movies.csv", "tags.csv"])
+def test_missing_files_are_named(tmp_path: Path, file: str) -> None:
+    write_1m(tmp_path)
+    write_latest(tmp_path, "csv")
+    corpus = MovieLensCorpus(release="ml-1m" if file.endswith(".dat") else "ml-latest-small", clients=1)
+    corpus.read(tmp_path, 0)
+    (tmp_path / file).unlink()
+    with pytest.raises(UserError, match=rf"corpus movielens: no {re.escape(file)}.*, nor {corpus.release}/{file}"):
+        corpus.read(tmp_path, 0)
 
 
 def test_the_real_small_release() -> None:

@@ -25,9 +25,10 @@ def stepwise(size: Any) -> dict[str, Any]:
     return tiny.TRAINING | {"batch_size": size}
 
 
-@pytest.mark.parametrize(("texts", "size"), [(250, 50), (225, 45), (26, 6), (5, 1), (3, 1)])
+@pytest.mark.parametrize(("texts", "size"), [(250, 50), (225, 45), (26, 6), (16, 4), (6, 2), (5, 1), (3, 1)])
 def test_a_batch_is_what_makes_so_many_steps_of_the_texts(texts: int, size: int) -> None:
     assert Training.model_validate({"batch_size": {"steps": 5}}).batch(texts) == size
+    assert -(-texts // size) <= 5, "at most"
     assert Training(batch_size=7).batch(texts) == 7
 
 

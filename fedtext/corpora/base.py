@@ -4,9 +4,9 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
@@ -55,12 +55,25 @@ class CorpusConfig(Strict, ABC):
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
-    vocabulary: int = Field(50_000, ge=1, description="most frequent words kept, by summed client counts of train")
+    vocabulary: int = Field(
+        50_000,
+        ge=1,
+        description="most frequent words kept, by summed client counts of train; not where they are hashed",
+    )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
         1.0, gt=0, le=1, description="share of each client's train texts that is used, for short trials"
     )
     drop_leaked: bool = Field(False, description="drop test texts that also stand in the client's own train split")
+
+    @model_validator(mode="after")
+    def _vocabulary_is_read(self) -> Self:
+        if not self.counts_words and self.vocabulary != type(self).model_fields["vocabulary"].default:
+            raise ValueError(
+                "vocabulary: where words are hashed (text: hash) there is a row for each bucket, and no word is left "
+                "out: set text.hash.buckets in its place"
+            )
+        return self
 
     @property
     def counts_words(self) -> bool:
@@ -70,6 +83,11 @@ class CorpusConfig(Strict, ABC):
     @property
     def has_features(self) -> bool:
         """Whether numbers stand beside the words of a text (TokenSet.values_T)."""
+        return False
+
+    @property
+    def scales_features(self) -> bool:
+        """Whether some of these are scaled by their least and greatest values, which all clients then tell."""
         return False
 
     @abstractmethod

@@ -18,6 +18,7 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.movielens_files import GENDERS, GENRES, OCCUPATIONS, Ratings, Release, read, read_keywords
 from fedtext.corpora.shares import deal
 from fedtext.corpora.types import Features, RawCorpus, Split
+from fedtext.errors import UserError
 from fedtext.seeding import generator
 from fedtext.text.hashing import letters
 from fedtext.text.representation import TextField, Words
@@ -29,6 +30,7 @@ _YEAR = re.compile(r"\((\d{4})[^()]*\)\s*$")
 _BETWEEN = str.maketrans("|,-_", "    ")  # what stands between keywords, and between the words of one
 
 Feature = Literal["age", "year", "time", "gender", "occupation", "genres"]
+_SCALED: tuple[Feature, ...] = ("age", "year", "time")
 KNOWN: dict[Release, tuple[Feature, ...]] = {
     "ml-1m": ("age", "year", "time", "gender", "occupation", "genres"),
     "ml-latest-small": ("year", "time", "genres"),
@@ -74,10 +76,20 @@ class MovieLensCorpus(CorpusConfig):
     def has_features(self) -> bool:
         return self.features != ()
 
+    @property
+    def scales_features(self) -> bool:
+        return bool(set(_SCALED) & set(self._used))
+
+    @property
+    def _used(self) -> tuple[Feature, ...]:
+        return KNOWN[self.release] if self.features is None else tuple(dict.fromkeys(self.features))
+
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         ratings = read(self.release, data, tags=self.side_text and not self.keywords)
         order_N = generator(seed, "test ratings").permutation(len(ratings.stars_N))
         held = max(1, round(self.test * len(order_N)))
+        if held == len(order_N):
+            raise UserError(f"corpus.test: {self.test:g} of {held} ratings leaves none to train on: lower it")
         names, features = self._features(ratings, order_N[held:])
         texts = self._texts(ratings, data)
         whole = Split(
@@ -104,7 +116,7 @@ class MovieLensCorpus(CorpusConfig):
         names: list[str] = []
         blocks: list[tuple[NDArray, NDArray]] = []
         films_N, users_N = ratings.films_N, ratings.users_N
-        for feature in KNOWN[self.release] if self.features is None else dict.fromkeys(self.features):
+        for feature in self._used:
             start = len(names)
             if feature == "gender":
                 names += [f"gender {gender}" for gender in GENDERS]
@@ -136,8 +148,11 @@ def _year(title: str) -> float:
 
 
 def _scaled(values_N: NDArray, train_N: NDArray[np.int64]) -> NDArray[np.float64]:
-    """From 0 to 1 over train; 0 where nothing is known, or where all of train has one value."""
-    least, greatest = np.nanmin(values_N[train_N]), np.nanmax(values_N[train_N])
+    """From 0 to 1 over train; 0 where nothing is known, or nothing of train, or where all of it has one value."""
+    known = values_N[train_N][~np.isnan(values_N[train_N])]
+    if not len(known):
+        return np.zeros(len(values_N))
+    least, greatest = known.min(), known.max()
     scaled_N = (values_N - least) / (greatest - least if greatest > least else np.inf)
     return np.nan_to_num(scaled_N, nan=0.0)
 

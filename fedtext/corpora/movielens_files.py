@@ -59,15 +59,22 @@ def _read_1m(data: Path | None) -> Ratings:
         number = _number(int, occupation, where)
         if gender not in GENDERS or not 0 <= number < OCCUPATIONS:
             raise UserError(f"{where}: a gender {gender!r} or an occupation {number} that ml-1m has not: repair it")
-        users[_number(int, id_, where)] = len(users)
+        user = _number(int, id_, where)
+        if user in users:
+            raise UserError(f"{where}: user {user} stands there twice: drop one of the lines")
+        users[user] = len(users)
         people.append((_number(float, age, where), GENDERS.index(gender), number))
-    places = {film: place for place, (_, film, _, _) in enumerate(films)}
+    places: dict[int, int] = {}
+    for where, film, _, _ in films:
+        if film in places:
+            raise UserError(f"{where}: film {film} stands there twice: drop one of the lines")
+        places[film] = len(places)
     rows = []
-    for where, (user, film, stars, time) in _lines(paths[0], 4):
-        known = _number(int, user, where), _number(int, film, where)
-        if known[0] not in users or known[1] not in places:
+    for where, (rater, seen, stars, time) in _lines(paths[0], 4):
+        user, film = _number(int, rater, where), _number(int, seen, where)
+        if user not in users or film not in places:
             raise UserError(f"{where}: user {user} or film {film} stands in no users.dat or movies.dat: fetch it again")
-        rows.append((users[known[0]], places[known[1]], _stars(float(_number(int, stars, where)), where),
+        rows.append((users[user], places[film], _stars(float(_number(int, stars, where)), where),
                      _number(int, time, where)))  # fmt: skip
     rated = np.array(rows, np.float64)
     ages, genders, occupations = (np.array(column) for column in zip(*people, strict=True))
@@ -89,13 +96,17 @@ def _read_latest(data: Path | None, tags: bool) -> Ratings:
     )
     ids = films["movieId"].to_numpy()
     order = np.argsort(ids)
+    again = ids[order][1:][np.diff(ids[order]) == 0]
+    if len(again):
+        raise UserError(f"{paths['movies']}: film {again[0]} stands there twice: drop one of the lines")
     rated_N = rated["movieId"].to_numpy()
     places_N = np.minimum(np.searchsorted(ids[order], rated_N), len(ids) - 1)
     unknown = rated_N[ids[order][places_N] != rated_N]
     if len(unknown):
         raise UserError(f"{paths['ratings']} rates film {unknown[0]}, which {paths['movies'].name} has not: fetch both")
     stars_N = rated["rating"].to_numpy()
-    _stars(float(stars_N.min()), str(paths["ratings"])), _stars(float(stars_N.max()), str(paths["ratings"]))
+    for stars in (stars_N.min(), stars_N.max()):
+        _stars(float(stars), str(paths["ratings"]))
     given: dict[int, list[str]] = defaultdict(list)
     if tags:
         table = read_table(paths["tags"], {"movieId": "int64", "tag": "string"})
@@ -115,7 +126,7 @@ def _read_latest(data: Path | None, tags: bool) -> Ratings:
 
 def read_keywords(given: str, data: Path | None) -> dict[int, str]:
     """Each film's keywords, by its id. Raises UserError."""
-    candidates = [Path(given).expanduser(), *([] if data is None else [data / given])]
+    candidates = [Path(given).expanduser(), *(folder / given for folder in folders(data))]
     path = next((path for path in candidates if path.is_file()), None)
     if path is None:
         raise UserError(f"corpus.keywords: no file {' or '.join(map(str, candidates))}: correct the path")

@@ -35,7 +35,9 @@ class Word2VecInit(Strict):
 
     name: Literal["word2vec"] = "word2vec"
     corpus: Literal["unlabeled", "train", "full"] = Field(
-        "unlabeled", description="the unlabeled texts, which count as public, those of train, or of train and test"
+        "unlabeled",
+        description="the unlabeled texts, which count as public, those of train, or of train and test; of the last two "
+        "all that the corpus has, also what corpus.validation holds out and corpus.share leaves out",
     )
     epochs: int = Field(5, ge=1)
     window: int = Field(5, ge=1)
@@ -45,8 +47,6 @@ class Word2VecInit(Strict):
 
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     InitField: TypeAlias = RandomInit | FileInit | Word2VecInit
 else:
     InitField = entry(RandomInit, FileInit, Word2VecInit)
@@ -161,7 +161,9 @@ class VectorClassifier(Strict):
     pooling: Literal["mean", "flat"] = Field("mean", description="flat: side by side, zeros behind a shorter text")
     words: PositiveInt | Literal["all"] = Field("all", description="how many of a text's words; flat needs a number")
     order: Literal["common", "first"] = Field(
-        "common", description="which, and in which order: those the text has most often, each once; or the first ones"
+        "common",
+        description="which, and in which order: those the text has most often, each once; or the first ones; with "
+        "words: all nothing is chosen",
     )
     hidden: Widths = (100, 50, 25)
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
@@ -174,6 +176,11 @@ class VectorClassifier(Strict):
         if self.pooling == "flat" and self.words == "all":
             raise ValueError(
                 "pooling: flat lays so many vectors side by side as words says: set it, to 100 for example"
+            )
+        if self.words == "all" and self.order != "common":
+            raise ValueError(
+                f"order: {self.order} chooses among a text's words, and words: all takes every one: set words to a "
+                "number, or leave order out"
             )
         return self
 

@@ -92,12 +92,3 @@ def rolling_hash(word: str, buckets: int) -> int:
 def buckets(text: str, count: int) -> list[int]:
     """A text as the set of its words' buckets, ascending: the places of the ones in the paper's binary vector."""
     return np.unique(hash_texts([letters(text)], count)[0]).tolist()
-
-
-def sequence(text: str, count: int, length: int) -> NDArray[np.int32]:
-    """A text as its first ``length`` words' buckets in order, filled up with the padding id M.
-
-    An encoded corpus keeps bucket b as row b + 1 and has <pad> as row 0, so that row = (id + 1) mod (M + 1).
-    """
-    found = hash_texts([letters(text)], count)[0][:length]
-    return np.pad(found, (0, length - len(found)), constant_values=count)

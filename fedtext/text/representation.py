@@ -1,7 +1,7 @@
 """What stands for a text: its words, by a vocabulary that clients agree on, or the buckets its words are hashed to."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ class Hash(Strict):
     public, and nothing about a client's words leaves it."""
 
     name: Literal["hash"] = "hash"
-    buckets: int = Field(5_000, ge=1, le=2**30, description="M")
+    # Each is a word of the vocabulary and a row of the table, occurring or not: more fill a machine's memory.
+    buckets: int = Field(5_000, ge=1, le=5_000_000, description="M")
 
     def clean(self, text: str) -> str:
         return letters(text)
@@ -50,8 +51,6 @@ class Hash(Strict):
 
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     TextField: TypeAlias = Words | Hash
 else:
     TextField = entry(Words, Hash)

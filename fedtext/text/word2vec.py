@@ -47,8 +47,8 @@ def train_vectors(
     sentences = [words for text in texts if (words := text.words())]
     total = sum(map(len, sentences))
     _log.warning(
-        "training word vectors (%s, %d dimensions, %d epochs) on %d words of unlabeled text: about %.1f "
-        "minutes, once; then cached in %s",
+        "training word vectors (%s, %d dimensions, %d epochs) on %d words: about %.1f minutes, "
+        "once; then cached in %s",
         "skip-gram" if skip_gram else "CBOW", dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
     )  # fmt: skip
     started = time.perf_counter()
@@ -65,8 +65,7 @@ def train_vectors(
         )
     except RuntimeError as error:  # gensim: nothing left to train on
         raise UserError(
-            f"word vectors cannot be trained on {total} words of unlabeled text ({error}): use "
-            "model.embedding.init=random"
+            f"word vectors cannot be trained on {total} words ({error}): use model.embedding.init=random"
         ) from error
     _log.warning("word vectors trained in %.0f s", time.perf_counter() - started)
     vectors = WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))

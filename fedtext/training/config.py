@@ -34,10 +34,10 @@ else:
 
 
 class Steps(Strict):
-    """A batch size that follows from a client's texts, so that many clients with little make as many steps as a few
-    with much (RR-LDP paper, section 5.1)."""
+    """A batch size that follows from a client's texts, so that many clients with little make about as many steps
+    as a few with much (RR-LDP paper, section 5.1)."""
 
-    steps: int = Field(ge=1, description="batches of an epoch, each of texts / steps texts, rounded up")
+    steps: int = Field(ge=1, description="batches of an epoch at most, each of texts / steps texts, rounded up")
 
 
 BatchSize: TypeAlias = Annotated[  # told apart beforehand, so that an error is about what was written
@@ -51,7 +51,7 @@ class Training(Strict):
 
     rounds: int = Field(50, ge=1)
     local_epochs: int = Field(2, ge=1)
-    batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, so many batches an epoch")
+    batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, at most so many batches an epoch")
     optimizer: OptimizerField = SGD()
     engine: Literal["auto", "reference", "cells", "triton"] = Field(
         "auto",

@@ -1,0 +1,50 @@
+"""What a command says of its corpora before the first trial starts."""
+
+from pathlib import Path
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+from platform._job import Job, key
+from platform._launch import announce
+from typing import Any
+
+import pytest
+
+from dashboards.store import Store
+from fedtext.corpora.movielens_files import GENRES
+from fedtext.corpora.prepare import prepare
+from tests import tiny
+from tests.test_movielens import write_latest
+from tune_spaces.cases import Case
+
+
+def announced(data: Path, capsys: pytest.CaptureFixture, model: dict[str, Any], corpus: dict[str, Any]) -> str:
+    experiment = tiny.experiment(model=model, corpus={"name": "movielens", "clients": 2, "test": 0.25} | corpus)
+    case = Case("1", "1", "one", False, {}, experiment)
+    corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
+    announce(Job(False, experiment, [case], corpora, {}, [], Store("sqlite://"), None, RunFolder(data)))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("missing", "said"), [("zero", "as zeros"), ("random", "at random")])
+def test_what_words_without_a_vector_start_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture, missing: str, said: str
+) -> None:
+    (tmp_path / "vectors.txt").write_text("caf 1 2 3 4\nwar -1 0.5 0 2\n")
+    init = {"file": {"path": str(tmp_path / "vectors.txt"), "missing": missing}}
+    model = {"name": "vectors", "embedding": {"dim": 4, "init": init}, "hidden": [5]}
+    assert f"; the other words start {said}\n" in announced(write_latest(tmp_path, "csv"), capsys, model, {})
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [
+        ({"text": {"hash": {"buckets": 100}}}, f"100 buckets, {2 + len(GENRES)} features"),
+        ({"text": {"hash": {"buckets": 100}}, "features": []}, "100 buckets"),
+        ({"side_text": False}, f"0 words, {2 + len(GENRES)} features"),
+        ({"features": [], "vocabulary": 3}, "3 words"),
+    ],
+)
+def test_padding_and_features_are_no_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture, corpus: dict[str, Any], said: str
+) -> None:
+    out = announced(write_latest(tmp_path, "csv"), capsys, {"name": "bag"}, corpus)
+    assert f" clients, 9 train texts, {said}\n" in out
