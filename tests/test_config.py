@@ -60,7 +60,8 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
         (
             "model:",
             "model:\n  name: bag\n  zoom: 2",
-            "e.yaml, line 10: there is no key model.zoom; valid: dropout, embedding, hidden, name, output, values",
+            "e.yaml, line 10: there is no key model.zoom; valid: dense_init, dropout, embedding, hidden, name, output, "
+            "values",
         ),
         ("name: x", "name: x/y", "e.yaml, line 1: name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
     ],

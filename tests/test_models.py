@@ -1,5 +1,6 @@
 """The models of the RR-LDP paper: how many numbers they have, and what they compute."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedtext.methods.base import Batch, Model
 from fedtext.models.config import TABLE, BagClassifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
 from fedtext.models.output import two_logits
 from fedtext.models.recurrent import Parts
-from fedtext.parameters import initial
+from fedtext.parameters import build_network, initial
 from fedtext.training.bags import common, first, sets
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
@@ -233,3 +234,22 @@ def test_batches_without_values_bring_none() -> None:
     texts = Texts(TEXT, 6, as_sets=True)
     batch: Batch = Assembler(None, False, CPU).single(texts, np.arange(2))[0]
     assert texts.values_NT is batch.values_BT is None
+
+
+@pytest.mark.parametrize(
+    "model", [{"name": "bag", "embedding": {"dim": 5}, "hidden": [7]}, {"hidden": 4, "head": {"hidden": [6, 3]}}]
+)
+def test_dense_layers_may_start_in_glorots_way(model: Any) -> None:
+    experiment = tiny.experiment(model=model | {"dense_init": "glorot"})
+    layers = [m for m in build_network(experiment, 2, 1).modules() if isinstance(m, torch.nn.Linear)]
+    assert layers
+    for layer in layers:
+        limit = math.sqrt(6 / sum(layer.weight.shape))
+        assert float(layer.weight.detach().abs().max()) <= limit
+        assert float(layer.weight.detach().std()) > 0.3 * limit, "uniform's is 0.58 of it"
+        assert not layer.bias.any()
+    assert any(
+        float(m.bias.detach().abs().sum())
+        for m in build_network(tiny.experiment(model=model), 2, 1).modules()
+        if isinstance(m, torch.nn.Linear)
+    )

@@ -61,6 +61,10 @@ class Embedding(Strict):
 
 Widths = tuple[Annotated[int, Field(ge=1)], ...]
 Output = Literal["softmax", "sigmoid"]
+Dense = Literal["torch", "glorot"]
+DENSE = (
+    "how the layers behind the encoder start: torch's way, or Glorot's with biases at zero, as Keras and its users do"
+)
 OUTPUT = "softmax: a unit for each class; sigmoid: one for two classes, whose logits are 0 and that unit's"
 
 
@@ -102,6 +106,7 @@ class RecurrentClassifier(Strict):
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
     head: Head = Head()
+    dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = True  # the table's first row is <pad>'s
     joins: ClassVar[bool] = False  # features stand beside the words, not as rows of the table
@@ -128,6 +133,7 @@ class BagClassifier(Strict):
     hidden: Widths = Field((50, 25), description="units of the layers after the first")
     dropout: float = Field(0.0, ge=0, lt=1, description="on the first layer's output")
     values: Values = Field("binary", description=VALUES)
+    dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = False
     joins: ClassVar[bool] = False
@@ -147,6 +153,7 @@ class LogisticClassifier(Strict):
     embedding: Weights = Weights()
     values: Values = Field("binary", description=VALUES)
     output: Literal["sigmoid"] = "sigmoid"
+    dense_init: ClassVar[Dense] = "torch"  # there are none
     padding: ClassVar[bool] = False
     joins: ClassVar[bool] = False
 
@@ -167,6 +174,7 @@ class VectorClassifier(Strict):
     )
     hidden: Widths = (100, 50, 25)
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
+    dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = False
     joins: ClassVar[bool] = True

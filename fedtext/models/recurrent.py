@@ -123,7 +123,13 @@ class Parts:
         features = features or self.features
         if isinstance(self.config, LogisticClassifier) and features == 1:
             return Dense(1, sigmoid=True)
-        return self.layers(features, *self.hidden, 1 if self.sigmoid else self.classes, sigmoid=self.sigmoid)
+        made = self.layers(features, *self.hidden, 1 if self.sigmoid else self.classes, sigmoid=self.sigmoid)
+        if self.config.dense_init == "glorot":
+            for layer in made:
+                if isinstance(layer, nn.Linear):
+                    nn.init.xavier_uniform_(layer.weight)
+                    nn.init.zeros_(layer.bias)
+        return made
 
     def projection(self) -> nn.Linear:
         """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
