@@ -24,7 +24,7 @@ Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
 def reproduce(words: argparse.Namespace) -> int:
     """Exit status 0 if every figure asked for is there, 1 if a trial did not end well."""
     paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
-    scene = words.scene or next(iter(paper.scenes))
+    scene = words.scene or papers.first_scene(paper, words.tables)
     tables = papers.tables(paper, words.tables, scene, words.methods)
     made = {n: dict(papers.cases(paper, t, scene, scale, words.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():

@@ -43,5 +43,11 @@ def test_a_column_may_be_read_after_a_round() -> None:
 
 
 def test_tables_of_another_scene_are_refused() -> None:
+    assert [papers.first_scene(RRLDP, numbers) for numbers in (["1"], ["2", "4"], ["1", "2"], ["77"])] == [
+        "IMDB",
+        "MovieLens",
+        "IMDB",
+        "IMDB",
+    ]
     with pytest.raises(UserError, match="table 2 has nothing about IMDB"):
         papers.tables(RRLDP, ["2"], "IMDB", ())

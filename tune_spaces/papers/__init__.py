@@ -89,6 +89,13 @@ def load(name: str) -> Paper:
     return Paper.model_validate(config.read(path))
 
 
+def first_scene(paper: Paper, numbers: Sequence[str]) -> str:
+    """The first scene that all these tables are about; if there is none, the paper's first."""
+    about = [{scene for row in table.rows.values() for scene in row.paper}
+             for number, table in paper.tables.items() if number in numbers]  # fmt: skip
+    return next((scene for scene in paper.scenes if all(scene in scenes for scenes in about)), next(iter(paper.scenes)))
+
+
 def tables(paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[str]) -> dict[str, Table]:
     """The tables as far as they are about ``scene``, and about ``systems`` if any are named."""
     found = {number: _about(paper, number, scene) for number in numbers}
