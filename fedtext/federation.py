@@ -148,8 +148,8 @@ class Federation:
                 yield self.intake.update(reply.payload, reply.client, self.flat)
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> NDArray[np.float32]:
-        """The parameters after a round, which nobody's absence but everybody's leaves as they are; under noise, which
-        does not show who came, not even that."""
+        """The parameters after a round. One that nobody came to leaves them as they are, but for noise, which must not
+        show who came."""
         method, optimizer = self.experiment.method, self.experiment.server.optimizer
         if isinstance(method, Individual):
             first = next(updates, None)

@@ -76,6 +76,12 @@ def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
 
 
+def count(experiment: Experiment, corpus: Corpus) -> int:
+    """How many participants there are, without pooling any texts for it. Raises UserError like ``participants``."""
+    check_fit(experiment, corpus)
+    return len(corpus.clients) + experiment.method.pooled
+
+
 def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
     return ClientInfo(
         client.id,

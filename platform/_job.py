@@ -17,14 +17,15 @@ from tune_spaces.cases import Case
 
 @dataclass(frozen=True)
 class Job:
-    """``corpora`` are by what they depend on (key), ``plans`` by case, ``nodes`` are the cluster's resources.
-    ``opening`` makes the tables of a store that is new."""
+    """``corpora`` are by what they depend on (key), ``plans`` and what is ``disclosed`` by case, ``nodes`` are the
+    cluster's resources. ``opening`` makes the tables of a store that is new."""
 
     sweep: bool
     experiment: Experiment
     cases: list[Case]
     corpora: dict[str, Corpus]
     plans: dict[str, placement.Plan]
+    disclosed: dict[str, list[str]]
     nodes: list[dict[str, float]]
     store: Store
     opening: Future[None] | None

@@ -19,7 +19,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import fingerprint
-from fedtext.fleet import participants
+from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
 from fedtext.text.vocabulary import SPECIAL
@@ -120,12 +120,13 @@ def planned(
     nodes = cluster.nodes()
     plans = {}
     for case in cases:
-        clients = len(participants(case.experiment, corpora[key(case.experiment)]))
+        clients = count(case.experiment, corpora[key(case.experiment)])
         stack, _ = stack_size(case.experiment, clients)
         plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
-    return Job(sweep, experiment, cases, corpora, plans, nodes, store, opening, folder)
+    said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
+    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, opening, folder)
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:
@@ -142,7 +143,7 @@ def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, C
         corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
         if made_from is None:
             continue
-        if made_from != fingerprint(case.experiment, corpus.content, len(participants(case.experiment, corpus))):
+        if made_from != fingerprint(case.experiment, corpus.content, count(case.experiment, corpus)):
             raise UserError(
                 f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
                 "it was made from, or remove it, and it is run again"
@@ -168,7 +169,7 @@ def announce(job: Job) -> None:
         print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")
     chosen = {}
     for case in job.cases:
-        clients = len(participants(case.experiment, job.corpora[key(case.experiment)]))
+        clients = count(case.experiment, job.corpora[key(case.experiment)])
         sentence = f"{engine_reason(case.experiment)}; {stack_size(case.experiment, clients)[1]}"
         chosen.setdefault(sentence, []).append(case)
     for sentence, cases in chosen.items():
@@ -176,8 +177,7 @@ def announce(job: Job) -> None:
         print(f"  {sentence}" if len(chosen) == 1 else f"  {names}: {sentence}")
     said: dict[str, list[Case]] = {}
     for case in job.cases:
-        corpus = job.corpora[key(case.experiment)]
-        for sentence in () if case.baseline else disclosed(case.experiment, corpus):
+        for sentence in () if case.baseline else job.disclosed[case.id]:
             said.setdefault(sentence, []).append(case)
     searched = [case for case in job.cases if not case.baseline]
     for sentence, cases in said.items():

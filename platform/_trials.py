@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from platform._job import Job, disclosed, key  # type: ignore[import-not-found]
+from platform._job import Job, key  # type: ignore[import-not-found]
 
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
@@ -16,7 +16,7 @@ from dashboards.table import best, print_table
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome
 from fedtext.checkpoint import history
-from fedtext.fleet import participants
+from fedtext.fleet import count
 from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import Case
 
@@ -42,8 +42,8 @@ def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
 def _about(case: Case, job: Job) -> About:
     """What MLflow is to know of a trial beyond its experiment."""
     corpus, plan = job.corpora[key(case.experiment)], job.plans[case.id]
-    tags = {f"reveals.{n}": said for n, said in enumerate(disclosed(case.experiment, corpus))}
-    size, why = stack_size(case.experiment, len(participants(case.experiment, corpus)))
+    tags = {f"reveals.{n}": said for n, said in enumerate(job.disclosed[case.id])}
+    size, why = stack_size(case.experiment, count(case.experiment, corpus))
     tags |= {"engine": case.experiment.engine, "engine.why": engine_reason(case.experiment)}
     tags |= {"stack": str(size), "stack.why": why}
     tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}

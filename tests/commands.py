@@ -19,7 +19,7 @@ from fedtext import config
 from fedtext.checkpoint import Checkpoints, history
 from fedtext.corpora.prepare import prepare
 from fedtext.federation import Federation, fingerprint
-from fedtext.fleet import LocalFleet, participants
+from fedtext.fleet import LocalFleet, count
 from fedtext.parameters import initial
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,7 +147,7 @@ def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = No
     made = config.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
     corpus = prepare(made.corpus, made.model.embedding, made.seed, data)
     shared, private = initial(made, corpus)
-    name = fingerprint(made, corpus.content, len(participants(made, corpus)))
+    name = fingerprint(made, corpus.content, count(made, corpus))
     checkpoints = Checkpoints(folder / "local" / "checkpoint", name)
     list(Federation(made, shared, LocalFleet(made, corpus, private), checkpoints).run())
     return states(folder)["local"]

@@ -1,8 +1,8 @@
-"""What a command says of its corpora before the first trial starts."""
+"""What a command says before the first trial starts: of its corpora, and of what is given away."""
 
 from pathlib import Path
 from platform._folder import RunFolder  # type: ignore[import-not-found]
-from platform._job import Job, key
+from platform._job import Job, disclosed, key
 from platform._launch import announce
 from typing import Any
 
@@ -11,16 +11,19 @@ import pytest
 from dashboards.store import Store
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
+from fedtext.disclosure import reveals
+from fedtext.errors import UserError
 from tests import tiny
 from tests.test_movielens import write_latest
-from tune_spaces.cases import Case
+from tune_spaces.cases import Case, check_metric
 
 
 def announced(data: Path, capsys: pytest.CaptureFixture, model: dict[str, Any], corpus: dict[str, Any]) -> str:
     experiment = tiny.experiment(model=model, corpus={"name": "movielens", "clients": 2, "test": 0.25} | corpus)
     case = Case("1", "1", "one", False, {}, experiment)
     corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
-    announce(Job(False, experiment, [case], corpora, {}, [], Store("sqlite://"), None, RunFolder(data)))
+    said = {case.id: disclosed(experiment, corpora[key(experiment)])}
+    announce(Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), None, RunFolder(data)))
     return capsys.readouterr().out
 
 
@@ -48,3 +51,13 @@ def test_padding_and_features_are_no_words(
 ) -> None:
     out = announced(write_latest(tmp_path, "csv"), capsys, {"name": "bag"}, corpus)
     assert f" clients, 9 train texts, {said}\n" in out
+
+
+def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
+    assert any("no embedding table leaves a client" in said for said in reveals(tiny.experiment("lg_fedavg")))
+    assert not any("wire.rows" in said for said in reveals(tiny.experiment("lg_fedavg")))
+    assert any("wire.rows: own" in said for said in reveals(tiny.experiment("fedper")))
+    assert any("asp_mtl: all training texts lie in one place" in said for said in reveals(tiny.experiment("asp_mtl")))
+    with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
+        check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}))
+    check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}), baseline=True)

@@ -12,8 +12,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import ClientData
-from fedtext.disclosure import reveals
-from fedtext.errors import UserError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet, participants
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
@@ -25,7 +23,6 @@ from fedtext.parameters import initial
 from fedtext.training.batches import by_task
 from fedtext.worker import Worker
 from tests import tiny
-from tune_spaces.cases import check_metric
 
 CORPUS = tiny.TWO
 
@@ -289,13 +286,3 @@ def test_a_private_table_has_a_clients_own_rows_and_begins_as_the_common_one(met
         assert own.shape == (len(client.rows_R), 5)
         assert not np.array_equal(own[: client.train_rows], common[client.rows_R[: client.train_rows]])
         assert np.array_equal(own[client.train_rows :], common[client.rows_R[client.train_rows :]])
-
-
-def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
-    assert any("no embedding table leaves a client" in said for said in reveals(tiny.experiment("lg_fedavg")))
-    assert not any("wire.rows" in said for said in reveals(tiny.experiment("lg_fedavg")))
-    assert any("wire.rows: own" in said for said in reveals(tiny.experiment("fedper")))
-    assert any("asp_mtl: all training texts lie in one place" in said for said in reveals(tiny.experiment("asp_mtl")))
-    with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
-        check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}))
-    check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}), baseline=True)
