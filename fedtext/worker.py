@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.auditing import Auditing
+from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
 from fedtext.evaluation import Reading, Scored, read
@@ -35,7 +36,7 @@ from fedtext.training.batches import Assembler, Texts
 from fedtext.training.choice import check_engine
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.reading import held, order_of, texts_of
+from fedtext.training.reading import order_of, texts_of
 from fedtext.training.room import Room
 from fedtext.training.stack import Stack
 from fedtext.uplink import Uplink
@@ -75,12 +76,12 @@ class Worker:
         words: Sequence[str] = (),
         features: int = 0,
     ) -> None:
-        self.vocabulary, self.features = vocabulary, features
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
-        self.clients = {client.id: held(experiment, client, vocabulary, features) for client in clients}
+        rows = self.rows = table_rows(experiment, vocabulary, features)
+        self.beside = features if experiment.model.joins else 0
+        self.clients = {client.id: within(client, rows, self.beside) for client in clients}
         self.network = build_network(experiment, classes, corpus_clients or len(clients), features).to(self.device)
-        rows = table_rows(experiment, vocabulary, features)
         table = (len(rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
@@ -268,8 +269,7 @@ class Worker:
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
         """Hosts these clients too, with the private states they bring."""
-        size = self.vocabulary, self.features
-        self.clients |= {client.id: held(self.experiment, client, *size) for client in clients}
+        self.clients |= {client.id: within(client, self.rows, self.beside) for client in clients}
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:

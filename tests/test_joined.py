@@ -11,11 +11,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedtext import wire
-from fedtext.corpora.features import apart
 from fedtext.corpora.movielens_files import GENRES
-from fedtext.corpora.padding import without_padding
 from fedtext.corpora.prepare import prepare
-from fedtext.corpora.types import ClientData, Corpus, TokenSet
+from fedtext.corpora.rows import within
+from fedtext.corpora.types import Corpus, TokenSet
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
@@ -30,45 +29,11 @@ from fedtext.training.batches import Assembler, Texts
 from fedtext.training.reading import texts_of
 from tests import tiny
 from tests.test_movielens import write_1m, write_latest
+from tests.test_rows import CLIENT, FEATURES, KNOWN, WORDS
 
 CPU = torch.device("cpu")
-WORDS, FEATURES = 5, 3  # entries of the vocabulary below, <pad> among the words; features follow
-NOTHING = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
-# Rows are <pad>, words 4 and 2, features 1 and 2 (entries 6 and 7), and of test word 1 and feature 0.
-CLIENT = ClientData(
-    0,
-    "one",
-    np.array([0, 4, 2, 6, 7, 1, 5], np.int32),
-    5,
-    TokenSet(
-        np.array([2, 1, 2, 3, 1, 4, 3], np.int32),
-        np.array([0, 4, 5, 7]),
-        np.array([0, 1, 1]),
-        values_T=np.array([1, 1, 1, 0.5, 1, 2, 0.25], np.float32),
-    ),
-    NOTHING,
-    TokenSet(np.array([5, 6], np.int32), np.array([0, 2]), np.array([1]), values_T=np.array([1, -3], np.float32)),
-)
-KNOWN = np.array([[0, 0.5, 0], [0, 0, 0], [0, 0.25, 2]], np.float32)  # of the train texts: w2 w4 w2, w4, none
 VECTORS = {"name": "vectors", "embedding": {"dim": 4}, "hidden": [5], "output": "sigmoid"}
 FLAT = VECTORS | {"pooling": "flat", "words": 2, "order": "first"}
-
-
-def test_features_stand_apart_from_a_clients_words() -> None:
-    client = apart(CLIENT, WORDS, FEATURES)
-    assert client.rows_R.tolist() == [0, 4, 2, 1]
-    assert client.train_rows == 3
-    assert client.train.tokens_T.tolist() == [2, 1, 2, 1]
-    assert client.train.offsets.tolist() == [0, 3, 4, 4]
-    assert client.train.values_T is None
-    assert np.array_equal(client.train.features_NK, KNOWN)
-    assert client.train.labels_N.tolist() == [0, 1, 1]
-    assert client.test.tokens_T.tolist() == [3]
-    assert client.test.features_NK.tolist() == [[-3, 0, 0]]
-    assert client.validation.features_NK.shape == (0, FEATURES)
-    bare = without_padding(client)
-    assert bare.train.tokens_T.tolist() == [1, 0, 1, 0]
-    assert np.array_equal(bare.train.features_NK, KNOWN)
 
 
 def through(config: VectorClassifier, texts: Texts) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -83,7 +48,7 @@ def through(config: VectorClassifier, texts: Texts) -> tuple[torch.Tensor, dict[
 
 @pytest.mark.parametrize("model", [VECTORS, FLAT, VECTORS | {"hidden": []}], ids=["mean", "flat", "logistic"])
 def test_they_are_joined_to_the_vectors_before_the_dense_layers(model: dict[str, Any]) -> None:
-    config, train = VectorClassifier.model_validate(model), without_padding(apart(CLIENT, WORDS, FEATURES)).train
+    config, train = VectorClassifier.model_validate(model), within(CLIENT, range(1, WORDS), FEATURES).train
     texts = Texts(first(train, 2), 3) if model is FLAT else Texts(train, 3, as_sets=True, counting="shares")
     logits_BC, drawn = through(config, texts)
     table = drawn[TABLE].detach().clone().requires_grad_()

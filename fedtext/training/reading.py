@@ -2,21 +2,12 @@
 
 from collections.abc import Iterator
 
-from fedtext.corpora.features import apart
-from fedtext.corpora.padding import without_padding
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.models.config import RecurrentClassifier, VectorClassifier
 from fedtext.models.packing import Ints
 from fedtext.training.bags import common, first
 from fedtext.training.batches import Texts, by_task, shuffled
-
-
-def held(experiment: Experiment, client: ClientData, vocabulary: int, features: int) -> ClientData:
-    """A client in rows of the model's table; the last ``features`` entries of the ``vocabulary`` are no words."""
-    if experiment.model.joins and features:
-        client = apart(client, vocabulary - features, features)
-    return client if experiment.model.padding else without_padding(client)
 
 
 def order_of(experiment: Experiment, texts: Texts, epochs: int, round_: int, client: int) -> Iterator[Ints]:

@@ -1,0 +1,47 @@
+"""A client in the rows of its model's table, which may lack the vocabulary's first entry, <pad>, and its last ones.
+
+What has no row is not kept, trained or sent.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedtext.corpora.types import ClientData, TokenSet
+
+
+def within(client: ClientData, kept: range, features: int) -> ClientData:
+    """The client with tokens of the vocabulary's entries in ``kept`` alone, its rows counted from the first of these.
+    A text without any has no token left. The ``features`` entries behind ``kept``, if so many are asked for, stand
+    beside each text as numbers."""
+    is_kept_R = (client.rows_R >= kept.start) & (client.rows_R < kept.stop)
+    place_R = np.cumsum(is_kept_R, dtype=np.int32) - 1
+
+    def parted(tokens: TokenSet) -> TokenSet:
+        is_kept_T, values_T = is_kept_R[tokens.tokens_T], tokens.values_T
+        offsets = np.concatenate([[0], np.cumsum(is_kept_T)])[tokens.offsets]
+        left = replace(
+            tokens,
+            tokens_T=place_R[tokens.tokens_T[is_kept_T]],
+            offsets=offsets,
+            values_T=None if values_T is None else values_T[is_kept_T],
+        )
+        if not features:
+            return left
+        features_NK = np.zeros((len(tokens), features), np.float32)
+        if values_T is not None:
+            assert (values_T[is_kept_T] == 1).all(), "only features come with numbers"
+            text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
+            column_T = client.rows_R[tokens.tokens_T] - kept.stop
+            beside_T = column_T >= 0
+            features_NK[text_T[beside_T], column_T[beside_T]] = values_T[beside_T]
+        return replace(left, values_T=None, features_NK=features_NK)
+
+    return replace(
+        client,
+        rows_R=client.rows_R[is_kept_R] - np.int32(kept.start),
+        train_rows=int(is_kept_R[: client.train_rows].sum()),
+        train=parted(client.train),
+        validation=parted(client.validation),
+        test=parted(client.test),
+    )
