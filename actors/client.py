@@ -65,9 +65,9 @@ class ClientActor:
         return kept[1] if kept and kept[0] == round_ else None
 
     def evaluate(
-        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
+        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool, splits: Sequence[str]
     ) -> dict[int, Reading]:
-        return self.worker.evaluate(flat, round_, members, personalize)
+        return self.worker.evaluate(flat, round_, members, personalize, splits)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, flat)

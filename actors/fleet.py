@@ -142,10 +142,12 @@ class RayFleet:
             if part is not None:
                 yield part
 
-    def evaluate(self, handle: ray.ObjectRef, round_: int, personalize: bool) -> dict[int, Reading]:
+    def evaluate(
+        self, handle: ray.ObjectRef, round_: int, personalize: bool, splits: Sequence[str]
+    ) -> dict[int, Reading]:
         members = self._by_actor([client.id for client in self.clients if client.evaluates])
         calls = [
-            actor.evaluate.remote(handle, round_, chosen, personalize)
+            actor.evaluate.remote(handle, round_, chosen, personalize, splits)
             for actor, chosen in zip(self.actors, members, strict=True)
             if chosen
         ]

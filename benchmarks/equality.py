@@ -35,12 +35,12 @@ from fedtext.models.config import RecurrentClassifier, is_table
 from fedtext.models.recurrent import Parts
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
+from fedtext.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, by_task, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
-from fedtext.worker import one_thread
 
 MODELS: list[dict[str, Any]] = [
     {"name": "bigru"},
@@ -114,7 +114,7 @@ def epoch(
         work.append(Work(each, list(order)))
     before = [copies(stack, place) for place in range(len(clients))]
     torch.manual_seed(5)
-    with one_thread():
+    with one_torch_thread():
         outcomes = train(Problem(method, network, before[0]), assembler, local, work)
     return [
         Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)

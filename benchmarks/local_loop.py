@@ -49,12 +49,12 @@ from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
 from fedtext.models.config import KERNEL_WIDTH, TABLE, RecurrentClassifier
 from fedtext.models.recurrent import Parts
+from fedtext.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
-from fedtext.worker import one_thread
 
 VOCABULARY, TEXTS, CPU = 50_000, 1_600, torch.device("cpu")
 Run = Callable[[int], None]  # trains so many batches, of W2 so many clients
@@ -236,7 +236,7 @@ def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
     return rows
 
 
-@one_thread()
+@one_torch_thread()
 def main(words: list[str] | None = None) -> list[dict]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")

@@ -16,8 +16,11 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from benchmarks import real
+from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
-from fedtext.models.language import GRULanguageModel, LanguageModel, sentences
+from fedtext.models.config import GRULanguageModel
+from fedtext.models.language import LanguageModel
+from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
@@ -36,7 +39,9 @@ def corpus(data: Path | None) -> np.ndarray:
 
 def model() -> LanguageModel:
     torch.manual_seed(0)
-    return LanguageModel(GRULanguageModel(dim=WIDTH, hidden=WIDTH), VOCABULARY)
+    network = LanguageModel(GRULanguageModel(), VOCABULARY, nn.Embedding(VOCABULARY, WIDTH))
+    nn.init.normal_(network.embedding.weight, std=0.05)
+    return network
 
 
 class Plain(nn.Module):
@@ -44,11 +49,11 @@ class Plain(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.rnn = nn.GRU(WIDTH, WIDTH, batch_first=True)
-        self.output = nn.Linear(WIDTH, VOCABULARY)
-        self.output.weight = self.embedding.weight
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+        self.head.weight = self.embedding.weight
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        return self.output(self.rnn(self.embedding(tokens_BT))[0])
+        return self.head(self.rnn(self.embedding(tokens_BT))[0])
 
 
 def naive(made: np.ndarray) -> Callable[[int], None]:
@@ -77,13 +82,16 @@ def ours(data: np.ndarray) -> Callable[[int], None]:
     for name, tensor in stack.tensors(0).items():
         tensor.copy_(drawn[name])
     optimizer = LocalOptimizer(SGD(lr=LR, momentum=MOMENTUM), stack, LR)
-    lengths_B, one = np.full(BATCH, TOKENS), range(1)
+    tokens_NT, one = data.reshape(-1, TOKENS), range(1)
+    offsets, labels_N = TOKENS * np.arange(len(tokens_NT) + 1), np.zeros(len(tokens_NT), np.int64)
+    texts = Texts(TokenSet(tokens_NT.astype(np.int32).reshape(-1), offsets, labels_N), VOCABULARY)
+    assembler = Assembler(1, cut=False, device=torch.device("cpu"), ahead=True)
 
     def run(steps: int) -> None:
         nonlocal at
         for _ in range(steps):
             at += 1
-            batch = sentences(data[at % len(data)], lengths_B, torch.device("cpu"))
+            batch, _ = assembler.single(texts, BATCH * (at % len(data)) + np.arange(BATCH))
             parameters = optimizer.begin(one, [])
             optimizer.step(one, functional_call(network, parameters, (batch,)).loss)
         optimizer.finish()

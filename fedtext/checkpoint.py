@@ -20,18 +20,20 @@ from fedtext.errors import UserError
 
 Row = dict[str, Any]
 MOMENTS = "server-optimizer.safetensors"  # only where the optimizer has any
+SELECTED = "selected.f32"  # only where the best round's model counts, and it is not the last
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """``history`` has one row per completed round, the last of them ``round``; ``moments`` is what the server's
-    optimizer remembers."""
+    optimizer remembers, ``selected`` an earlier round's model that was the best."""
 
     round: int
     flat: NDArray[np.float32]
     clients: dict[int, bytes]
     history: list[Row]
     moments: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    selected: NDArray[np.float32] | None = None
 
 
 class Checkpoints:
@@ -46,6 +48,7 @@ class Checkpoints:
         clients: Mapping[int, bytes],
         history: list[Row],
         moments: Mapping[str, NDArray[np.float32]] | None = None,
+        selected: NDArray[np.float32] | None = None,
     ) -> None:
         """Writes the state after the last row's round and removes older ones."""
         target = self.folder / f"round-{history[-1]['round']:06d}"
@@ -55,6 +58,8 @@ class Checkpoints:
         _write(draft / "server.f32", flat.tobytes())
         if moments:
             _write(draft / MOMENTS, save(dict(moments)))
+        if selected is not None:
+            _write(draft / SELECTED, selected.tobytes())
         for client, state in clients.items():
             if state:
                 _write(draft / f"client-{client:05d}.safetensors", state)
@@ -85,11 +90,12 @@ class Checkpoints:
             file = found[-1] / f"client-{client:05d}.safetensors"
             clients[client] = file.read_bytes() if file.exists() else b""
         flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
-        kept = found[-1] / MOMENTS
+        kept, best = found[-1] / MOMENTS, found[-1] / SELECTED
         moments = load(kept.read_bytes()) if kept.exists() else {}
+        selected = np.frombuffer(best.read_bytes(), np.float32) if best.exists() else None
         for older in found[:-1]:  # of a writer that died before it could remove them
             _remove(older)
-        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"], moments)
+        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"], moments, selected)
 
 
 def history(folder: Path) -> list[Row]:

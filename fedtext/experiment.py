@@ -9,33 +9,38 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.audits import AUDITS, Audit
+from fedtext.consistency import faults
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
 from fedtext.models.config import (
-    KERNEL_WIDTH,
     TABLE,
+    AnyModel,
     BagClassifier,
-    Classifier,
+    GRULanguageModel,
     LogisticClassifier,
+    Recurrent,
     RecurrentClassifier,
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
+from fedtext.selection import Validated, smaller_is_better
 from fedtext.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
-from fedtext.server_noise import Noise, flaw
-from fedtext.training.config import Steps, Training
+from fedtext.server_noise import Noise
+from fedtext.training.config import Training
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     CorpusField: TypeAlias = CorpusConfig
-    ModelField: TypeAlias = Classifier
+    ModelField: TypeAlias = AnyModel
     MethodField: TypeAlias = Method
     MechanismField: TypeAlias = Mechanism
     AuditField: TypeAlias = Audit
     ServerOptimizerField: TypeAlias = ServerOptimizer
 else:
     CorpusField = choice(*CORPORA.values())
-    ModelField = choice(RecurrentClassifier, BagClassifier, LogisticClassifier, VectorClassifier, default="bigru")
+    ModelField = choice(
+        RecurrentClassifier, BagClassifier, LogisticClassifier, VectorClassifier, GRULanguageModel, default="bigru"
+    )
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
     AuditField = entry(*AUDITS.values())
@@ -101,10 +106,18 @@ class Personalize(Strict):
 
 
 class Evaluation(Strict):
-    """When accuracy is read, and how the personalised one is."""
+    """When accuracy, or a language model's perplexity, is read, of which model, and how the personalised one is."""
 
     every: int = Field(1, ge=1, description="rounds between two readings of Ag; the last round is always read")
     personalize: Personalize | None = Personalize()
+    select: Literal["last"] | Validated = Field(
+        "last",
+        description="whose model counts in the end: the last round's, or that of the round with the best value of "
+        "this; test texts are then read once, by that model, with the last round",
+    )
+    thresholds: dict[Validated, tuple[float, ...]] = Field(
+        default_factory=dict, description="values whose first rounds are told: rounds_to_..., bytes_to_..."
+    )
 
 
 class Resources(Strict):
@@ -137,10 +150,12 @@ class Tracking(Strict):
 class Tune(Strict):
     """How the space is searched."""
 
-    metric: Literal["Ag_val", "Ap_val", "AUC_val", "Ag", "Ap", "AUC", "loss"] = Field(
+    metric: Literal["Ag_val", "Ap_val", "AUC_val", "perplexity_val", "Ag", "Ap", "AUC", "perplexity", "loss"] = Field(
         "Ap_val", description="what trials are sorted by"
     )
-    mode: Literal["auto", "max", "min"] = Field("auto", description="auto: the smallest loss, the largest accuracy")
+    mode: Literal["auto", "max", "min"] = Field(
+        "auto", description="auto: the smallest loss or perplexity, the largest accuracy"
+    )
     samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
     scheduler: Literal["none", "asha"] = "none"
     grace_rounds: int = Field(1, ge=1, description="asha: rounds before a trial may be stopped")
@@ -149,7 +164,7 @@ class Tune(Strict):
     @property
     def direction(self) -> Literal["max", "min"]:
         """What is better: more or less of the metric."""
-        return self.mode if self.mode != "auto" else "min" if self.metric == "loss" else "max"
+        return self.mode if self.mode != "auto" else "min" if smaller_is_better(self.metric) else "max"
 
 
 class Experiment(Strict):
@@ -178,100 +193,27 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
-        personalize = self.evaluation.personalize
-        if personalize and personalize.steps % personalize.every:
-            raise ValueError(
-                f"evaluation.personalize.steps ({personalize.steps}) is no multiple of every ({personalize.every}): Ap "
-                "is read after every so many steps, the last time after all of them"
-            )
-        apart = self.participation.fraction < 1 or self.participation.dropout > 0
-        if self.method.pooled and (self.uplink or self.audits or apart):
-            raise ValueError(
-                f"method {self.method.name} has all data in one place, so nothing is sent and nobody is away: leave "
-                "out uplink, audits and participation"
-            )
-        for place, mechanism in enumerate(self.uplink):
-            fault = mechanism.misplaced(self.uplink[:place]) or mechanism.misfit(self.model.embedding.dim)
-            if fault:
-                raise ValueError(f"uplink: {fault}")
-        if self.method.separates and isinstance(self.training.batch_size, Steps):
-            raise ValueError(
-                f"training.batch_size: method {self.method.name} makes batches of one client's texts each, which steps "
-                "does not count: write a number"
-            )
-        if self.server.noise and (reason := flaw(self)):
-            raise ValueError(f"server.noise: {reason}")
-        noisy = self.server.noise or any(mechanism.randomises for mechanism in self.uplink)
-        if noisy and self.shares_table and self.training.optimizer.embedding_lr == 0:
-            raise ValueError(
-                "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it "
-                "every round: leave out embedding_lr, or the noise in uplink and server"
-            )
-        audits = [audit.name for audit in self.audits]
-        if len(set(audits)) < len(audits):
-            raise ValueError("audits: one of them stands there twice, and their figures would have the same names")
-        parts: list[Mechanism | Audit] = [*self.uplink, *self.audits]
-        for part in parts:
-            if part.needs_table and not self.shares_table:
-                raise ValueError(
-                    f"{part.name} is about the embedding, and method {self.method.name} shares none: leave it out"
-                )
-        engine = self.training.engine
-        if engine in ("cells", "triton") and not isinstance(self.model, RecurrentClassifier):
-            raise ValueError(
-                f"training.engine: model {self.model.name} has no recurrent layers for {engine}; leave engine at auto"
-            )
-        if engine == "triton" and isinstance(self.model, RecurrentClassifier) and self.model.hidden > KERNEL_WIDTH:
-            raise ValueError(
-                f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {self.model.hidden} the "
-                "products of one step are large enough by themselves: use engine: cells"
-            )
-        if self.training.stack not in ("auto", 1):
-            if not isinstance(self.model, RecurrentClassifier):
-                raise ValueError(
-                    f"training.stack: clients with model {self.model.name} are trained one by one, since a table fills "
-                    "the caches by itself; leave stack at auto or 1"
-                )
-            if self.engine == "reference":
-                raise ValueError("training.stack: the engine reference trains clients one by one; use engine: cells")
-            if self.method.reads_table:
-                raise ValueError(
-                    f"training.stack: the loss of {self.method.name} reads the whole embedding table, and its rows "
-                    "differ from client to client; leave stack at auto or 1"
-                )
-        if self.server.absent_rows == "holders_only" and not self.own_rows:
-            raise ValueError("server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders")
-        return self
-
-    @model_validator(mode="after")
-    def _readable(self) -> "Experiment":
-        """Whether the model can read what stands for the texts."""
-        corpus, init = self.corpus, self.model.embedding.init
-        if not corpus.counts_words and init.name != "random":
-            raise ValueError(
-                f"model.embedding.init: {init.name} vectors are of words, and corpus.text hashes these: use random, or "
-                "corpus.text=words"
-            )
-        if isinstance(self.model, RecurrentClassifier):
-            if corpus.max_length is None:
-                raise ValueError(
-                    f"corpus.max_length: model {self.model.name} reads a text word by word: set how many words (the "
-                    "RR-LDP paper: 300)"
-                )
-            if corpus.has_features:
-                raise ValueError(
-                    f"corpus.features: model {self.model.name} reads words in their order and no numbers beside them: "
-                    "set it to [], or use model bag or vectors"
-                )
+        for fault in faults(self):
+            raise ValueError(fault)
         return self
 
     @property
     def engine(self) -> Literal["reference", "cells", "triton"]:
         """The engine that ``training.engine`` comes down to. Without recurrent layers there is nothing for ``cells`` to
         compute."""
-        if not isinstance(self.model, RecurrentClassifier):
+        if not isinstance(self.model, Recurrent):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine
+
+    @property
+    def language(self) -> bool:
+        """Whether next words are predicted, and no classes of texts."""
+        return isinstance(self.model, GRULanguageModel)
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether losses read the embedding beyond the rows of a batch's words."""
+        return self.method.reads_table or self.language
 
     @property
     def shares_table(self) -> bool:
@@ -286,5 +228,9 @@ class Experiment(Strict):
     def own_rows(self) -> bool:
         """Whether only the embedding rows of a client's own vocabulary travel."""
         if self.wire.rows == "auto":
-            return not self.server.noise and not any(mechanism.randomises for mechanism in self.uplink)
+            return (
+                not self.language
+                and not self.server.noise
+                and not any(mechanism.randomises for mechanism in self.uplink)
+            )
         return self.wire.rows == "own"

@@ -17,7 +17,7 @@ from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.errors import ClientError
-from fedtext.evaluation import areas
+from fedtext.evaluation import SPLITS, pooled
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
@@ -28,6 +28,7 @@ from fedtext.models.config import TABLE
 from fedtext.parameters import table_rows
 from fedtext.reply import Reply
 from fedtext.seeding import generator
+from fedtext.selection import best_round, reached
 from fedtext.server import Moments, step
 from fedtext.server_noise import add_noise, expected
 from fedtext.training.choice import stack_size
@@ -76,9 +77,11 @@ class Federation:
         self.trainees: Sequence[ClientInfo] = trainees
         self.noise = noise_multiplier(experiment) if experiment.server.noise else 0.0
         self.moments: Moments = {}
+        self.selected = self.flat  # the best model so far, where evaluation.select looks for it
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history, self.moments = snapshot.flat, list(snapshot.history), snapshot.moments
+            self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
 
     @property
@@ -88,7 +91,7 @@ class Federation:
 
     def run(self) -> Iterator[Row]:
         """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
-        and the ``clients``' accuracies; some also ``files``, text by name: the first the ledger of all rounds, if it
+        and the ``clients``' figures; some also ``files``, text by name: the first the ledger of all rounds, if it
         has entries, so that a trial has one however early it is stopped, and the last what audits show. A row is
         yielded after its checkpoint is safe."""
         handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
@@ -100,18 +103,21 @@ class Federation:
             self.flat = self._aggregate(updates, round_)
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
-            trained = time.perf_counter() - start
-            scores, pooled = self._evaluate(handle, round_)
-            metrics = self._metrics(cohort, traffic, scores) | pooled | spent(self._ledger(round_))
-            metrics |= {"train_seconds": trained, "round_seconds": time.perf_counter() - start}
-            row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": scores}
             last = round_ == rounds
-            files = {FILE: text(entries)} if round_ == 1 and (entries := self._ledger(rounds)) else {}
-            if files := files | (self._files(handle, scores) if last else {}):
-                row["files"] = files
+            metrics = self._metrics(cohort, traffic) | spent(self._ledger(round_))
+            metrics["train_seconds"] = time.perf_counter() - start
+            row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
             self.history.append(row)
+            if self.experiment.evaluates(round_):
+                self._evaluate(handle, row)
+                metrics |= reached(self.history, self.experiment.evaluation.thresholds)
+            metrics["round_seconds"], row["time"] = time.perf_counter() - start, time.time()
+            files = {FILE: text(entries)} if round_ == 1 and (entries := self._ledger(rounds)) else {}
+            if files := files | (self._files(handle, row["clients"]) if last else {}):
+                row["files"] = files
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
-                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments)
+                selected = None if self.selected is self.flat else self.selected
+                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments, selected)
             yield row
 
     def _sample(self, round_: int) -> list[int]:
@@ -181,15 +187,32 @@ class Federation:
         numbers = sum(prod(shape) for shape in self.layout.shapes.values())
         return ledger(self.experiment, numbers, len(self.trainees), rounds)
 
-    def _evaluate(self, handle: Any, round_: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-        """Every client's accuracies by name, Ap with the last round only; and what is read of all texts together."""
-        if not self.experiment.evaluates(round_):
-            return {}, {}
-        last = round_ == self.experiment.training.rounds
-        personalize = last and self.experiment.evaluation.personalize is not None
-        readings = dict(sorted(self.fleet.evaluate(handle, round_, personalize).items()))
-        scores = {self.names[client]: reading.figures for client, reading in readings.items()}
-        return scores, areas(list(readings.values()))
+    def _evaluate(self, handle: Any, row: Row) -> None:
+        """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
+        left alone until that model reads them, in the end."""
+        config, last = self.experiment.evaluation, row["round"] == self.experiment.training.rounds
+        personalize = last and config.personalize is not None
+        if config.select == "last":
+            self._read(handle, row, SPLITS, personalize)
+            return
+        self._read(handle, row, ("validation",), False)
+        best = best_round(self.history, config.select)
+        if best == row["round"]:
+            self.selected = self.flat
+        if last:
+            self._read(self.fleet.broadcast(self.selected), row, SPLITS, personalize)
+            row["metrics"]["selected_round"] = float(best)
+
+    def _read(self, handle: Any, row: Row, splits: Sequence[str], personalize: bool) -> None:
+        """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), and what is read
+        of all clients' texts together."""
+        readings = dict(sorted(self.fleet.evaluate(handle, row["round"], personalize, splits).items()))
+        for client, reading in readings.items():
+            row["clients"].setdefault(self.names[client], {}).update(reading.figures)
+        for name in sorted({name for reading in readings.values() for name in reading.figures}):
+            values = [reading.figures[name] for reading in readings.values() if name in reading.figures]
+            row["metrics"][name] = float(sum(values) / len(values))
+        row["metrics"] |= pooled(list(readings.values()))
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
         """What audits show of one client, the first of which they have found anything."""
@@ -197,15 +220,9 @@ class Federation:
         shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
         return self.fleet.report(handle, min(shown)) if shown else {}
 
-    def _metrics(
-        self, cohort: Sequence[int], traffic: Traffic, scores: dict[str, dict[str, float]]
-    ) -> dict[str, float]:
-        """Sample-weighted losses and figures of the mechanisms, unweighted means of the clients' accuracies (KTEPS
-        paper, equation 15) and of what audits find, and bytes over all clients of the round."""
+    def _metrics(self, cohort: Sequence[int], traffic: Traffic) -> dict[str, float]:
+        """Sample-weighted losses and figures of the mechanisms, and bytes over all clients of the round."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
-        for name in sorted({name for client in scores.values() for name in client}):
-            values = [client[name] for client in scores.values() if name in client]
-            metrics[name] = sum(values) / len(values)
         trained = len(cohort) - len(traffic.errors)
         up, down = traffic.bytes_up, sum(self._down(client) for client in self.trainees if client.id in set(cohort))
         if self.experiment.method.pooled:  # the one trainee stands beside the server

@@ -51,8 +51,9 @@ class Fleet(Protocol):
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
-    def evaluate(self, handle: Any, round_: int, personalize: bool) -> dict[int, Reading]:
-        """What is read of every client that has texts to evaluate on."""
+    def evaluate(self, handle: Any, round_: int, personalize: bool, splits: Sequence[str]) -> dict[int, Reading]:
+        """What is read of every client that has texts to evaluate on, of its ``test`` or ``validation`` texts or
+        both."""
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
         """What the audits show of a client after it has been evaluated: texts by file name."""
@@ -123,9 +124,11 @@ class LocalFleet:
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         return iter(())
 
-    def evaluate(self, handle: NDArray[np.float32], round_: int, personalize: bool) -> dict[int, Reading]:
+    def evaluate(
+        self, handle: NDArray[np.float32], round_: int, personalize: bool, splits: Sequence[str]
+    ) -> dict[int, Reading]:
         chosen = [client.id for client in self.clients if client.evaluates]
-        return self.worker.evaluate(handle, round_, chosen, personalize)
+        return self.worker.evaluate(handle, round_, chosen, personalize, splits)
 
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)

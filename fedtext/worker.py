@@ -6,10 +6,8 @@ Legend: V vocabulary, R rows a client holds, D embedding.
 
 import itertools
 import logging
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,19 +20,19 @@ from fedtext.auditing import Auditing
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
-from fedtext.evaluation import Reading, Scored, read
+from fedtext.evaluation import SPLITS, Reading, read
 from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
-from fedtext.models.config import is_table
-from fedtext.models.recurrent import Encoder
+from fedtext.models.config import Recurrent, is_table
 from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, load_into
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
+from fedtext.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.choice import check_engine
-from fedtext.training.local import Outcome, Problem, Work, train
+from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.reading import order_of, texts_of
 from fedtext.training.room import Room
@@ -45,17 +43,6 @@ _OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's pr
 
 
 Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread: sums are then ordered alike on every machine, and two busy workers do not fight for cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Worker:
@@ -88,10 +75,10 @@ class Worker:
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        self.scored = classes == 2
-        cells, triton = experiment.engine != "reference", experiment.engine == "triton"
-        directions = next(m.directions for m in self.network.modules() if isinstance(m, Encoder)) if cells else None
-        self.training = Assembler(directions, cells and not self.method.reads_table, self.device, triton)
+        cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
+        directions = model.directions if cells and isinstance(model, Recurrent) else None
+        cut = cells and not experiment.reads_table
+        self.training = Assembler(directions, cut, self.device, triton, experiment.language)
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
@@ -115,7 +102,7 @@ class Worker:
     def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Turn], str]:
         """The turns of a stack, and what went wrong with all of it. Nothing is kept yet."""
         try:
-            with one_thread():
+            with one_torch_thread():
                 return self._train(flat, round_, members), ""
         except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
@@ -141,7 +128,7 @@ class Worker:
         shared = [spent / len(members) for spent in _since(start)]
         turns: dict[int, Turn] = {}
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            fault = _fault(outcome, stack.flat_CP[place], stack.tables(stack.table_ND)[place])
+            fault = outcome.fault(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
             if fault:
                 turns[client] = Reply(client, error=fault), {}
                 continue
@@ -165,39 +152,52 @@ class Worker:
         return kept
 
     def evaluate(
-        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool
+        self,
+        flat: NDArray[np.float32],
+        round_: int,
+        members: Sequence[int],
+        personalize: bool,
+        splits: Sequence[str] = SPLITS,
     ) -> dict[int, Reading]:
         """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
         ``Ap_0``, with the client's own; with ``personalize`` also ``Ap``: the mean of the readings while the client
-        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. Of two classes also the scores
-        behind ``Ag`` or ``Ap_0``, for ``AUC`` or ``AUC_0``. Nothing here is kept.
+        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. With ``Ag`` or ``Ap_0`` also
+        what is pooled over clients. Nothing here is kept.
 
         Raises ClientError if a client's computation fails."""
         readings = {}
         for client in members:
             try:
-                with one_thread():
-                    reading = readings[client] = self._evaluate(flat, round_, client, personalize)
+                with one_torch_thread():
+                    reading = readings[client] = self._evaluate(flat, round_, client, personalize, splits)
                     reading.figures.update(self.audits.figures(client, round_, flat))
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
         return readings
 
-    def _evaluate(self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool) -> Reading:
+    def _evaluate(
+        self, flat: NDArray[np.float32], round_: int, client: int, personalize: bool, splits: Sequence[str]
+    ) -> Reading:
         stack = self._stack(flat, [client])
         name, config = "Ag" if self.method.complete else "Ap_0", self.experiment.evaluation.personalize
-        scored: dict[str, Scored] = {}
-        figures = self._read(client, stack, "shared", name, scored if self.scored else None)
+        reading = self._read(client, stack, "shared", name, splits)
+        figures = reading.figures
         if personalize and config is not None:
             if self.method.personalizes:
                 for name, way in config.readings().items():
-                    figures |= self._personalize(name, way, flat, round_, client)
+                    figures |= self._personalize(name, way, flat, round_, client, splits)
             else:
                 figures |= {name.replace("Ag", "Ap"): value for name, value in figures.items()}
-        return Reading(figures, scored)
+        return Reading(figures, reading.pooled)
 
     def _personalize(
-        self, name: str, config: Personalize, flat: NDArray[np.float32], round_: int, client: int
+        self,
+        name: str,
+        config: Personalize,
+        flat: NDArray[np.float32],
+        round_: int,
+        client: int,
+        splits: Sequence[str],
     ) -> dict[str, float]:
         stack = self._stack(flat, [client])
         training = self.experiment.training
@@ -211,21 +211,19 @@ class Worker:
             for _ in range(config.steps // config.every):
                 work = Work(texts, list(itertools.islice(order, config.every)))
                 train(problem, self.training, optimizer, [work])
-                readings.append(self._read(client, stack, config.inference, name))
+                readings.append(self._read(client, stack, config.inference, name, splits).figures)
         return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
 
-    def _read(
-        self, client: int, stack: Stack, inference: Inference, name: str, scored: dict[str, Scored] | None = None
-    ) -> dict[str, float]:
-        """The accuracies by name; the scores behind them go into ``scored``, by the name of their area."""
-        model, data, figures = Model(self.network, stack.tensors(0)), self.clients[client], {}
-        for key, split in ((name, "test"), (f"{name}_val", "validation")):
+    def _read(self, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str]) -> Reading:
+        """What is read of the client's texts of some splits."""
+        model, data, whole = Model(self.network, stack.tensors(0)), self.clients[client], Reading()
+        for split in splits:
             if len(getattr(data, split)):
-                texts = self._texts(client, split)
-                figures[key], scores = read(self.method, model, texts, self.reading, inference, scored is not None)
-                if scored is not None and scores is not None:
-                    scored["AUC" + key[2:]] = scores
-        return figures
+                texts, key = self._texts(client, split), name if split == "test" else f"{name}_val"
+                part = read(self.method, model, texts, self.reading, inference, key)
+                whole.figures.update(part.figures)
+                whole.pooled.update(part.pooled)
+        return whole
 
     def _texts(self, client: int, split: str) -> Texts:
         if (client, split) not in self.texts:
@@ -289,12 +287,3 @@ def _clocks() -> tuple[float, float]:
 
 def _since(start: tuple[float, float]) -> list[float]:
     return [now - then for now, then in zip(_clocks(), start, strict=True)]
-
-
-def _fault(outcome: Outcome, *parameters: Tensor) -> str:
-    """What is wrong with a client's training; empty if nothing is."""
-    if not math.isfinite(outcome.loss):
-        return f"its training loss is {outcome.loss}; a lower training.optimizer.lr may help"
-    if not all(bool(torch.isfinite(part.sum())) for part in parameters):
-        return "its parameters are not finite; a lower training.optimizer.lr may help"
-    return ""

@@ -12,7 +12,8 @@ from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.evaluation import Reading, Scored, area, areas
+from fedtext.evaluation import Reading, pooled
+from fedtext.evaluation.classes import Scored, area
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.models.config import BagEmbedding
@@ -58,10 +59,10 @@ def test_a_class_without_texts_has_no_area() -> None:
     assert area([scored([1, 2], [])]) is None
     assert area([scored([1], [math.nan])]) is None
     one, other = (
-        Reading({}, {"AUC": scored([1], [])}),
-        Reading({}, {"AUC": scored([], [2]), "AUC_val": scored([], [1])}),
+        Reading({}, {"Ag": scored([1], [])}),
+        Reading({}, {"Ag": scored([], [2]), "Ag_val": scored([], [1])}),
     )
-    assert areas([one, other]) == {"AUC": 1.0}
+    assert pooled([one, other]) == {"AUC": 1.0}
 
 
 def run(corpus: Corpus, **changes: Any) -> list[dict[str, Any]]:
@@ -121,6 +122,6 @@ def test_scores_do_not_depend_on_who_is_read_with_whom() -> None:
     together = worker.evaluate(flat, 1, [0, 1, 2], False)
     for client in (2, 0, 1):
         alone = worker.evaluate(flat, 1, [client], False)[client]
-        for name, one in together[client].scored.items():
-            assert one.scores_N.tobytes() == alone.scored[name].scores_N.tobytes()
+        for name, one in together[client].pooled.items():
+            assert one.scores_N.tobytes() == alone.pooled[name].scores_N.tobytes()
             assert one.labels_N.tolist() == (corpus.clients[client].test.labels_N == 1).tolist()

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.language import GRULanguageModel, LanguageModel, Score, sentences
+from fedtext.models.config import Embedding, GRULanguageModel
+from fedtext.models.language import LanguageModel, Score
+from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
@@ -24,17 +27,21 @@ LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], 
 
 def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> LanguageModel:
     torch.manual_seed(0)
-    config = GRULanguageModel(dim=6 if tied else 5, hidden=6, layers=layers, tied=tied, dropout=dropout)
-    network = LanguageModel(config, VOCABULARY).double()
+    dim = 6 if tied else 5
+    config = GRULanguageModel(embedding=Embedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
+    network = LanguageModel(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
     with torch.no_grad():
-        network.output.bias.normal_()
+        network.embedding.weight.uniform_(-0.5, 0.5)
+        network.head.bias.normal_()
     return network
 
 
-def batch(lengths: list[int], own: bool, padding: int = 0) -> Batch:
-    tokens_BT = np.random.default_rng(0).integers(0, VOCABULARY, (len(lengths), max(lengths)))
-    tokens_BT[np.arange(max(lengths)) >= np.array(lengths)[:, None]] = padding
-    return sentences(tokens_BT, np.array(lengths), CPU, own)
+def batch(lengths: list[int], own: bool, padding: int = 0, chosen: slice = slice(None)) -> Batch:
+    tokens_T = np.random.default_rng(0).integers(0, VOCABULARY, sum(lengths), np.int32)
+    texts = Texts(TokenSet(tokens_T, np.cumsum([0, *lengths]), np.zeros(len(lengths), np.int64)), VOCABULARY)
+    texts.padded_NT[np.arange(max(lengths)) >= np.array(lengths)[:, None]] = padding
+    assembler = Assembler(1 if own else None, cut=False, device=CPU, ahead=True)
+    return assembler.single(texts, np.arange(len(lengths))[chosen])[0]
 
 
 def outcome(network: LanguageModel, given: Batch) -> tuple[Score, dict[str, Tensor]]:
@@ -46,8 +53,8 @@ def outcome(network: LanguageModel, given: Batch) -> tuple[Score, dict[str, Tens
 
 def assert_equal(got: Any, expected: Any, rtol: float = 1e-9) -> None:
     assert got[0].loss.item() == pytest.approx(expected[0].loss.item(), rel=rtol)
-    assert got[0].nats.item() == pytest.approx(expected[0].nats.item(), rel=rtol)
-    assert got[0].tokens == expected[0].tokens
+    assert got[0].nats_S.sum().item() == pytest.approx(expected[0].nats_S.sum().item(), rel=rtol)
+    assert len(got[0].nats_S) == len(expected[0].nats_S)
     assert set(got[1]) == set(expected[1])
     for name, gradient in expected[1].items():
         assert torch.allclose(got[1][name], gradient, rtol=rtol, atol=1e-12), name
@@ -65,25 +72,24 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_cells_equal_the_reference(tied: bool, layers: int, lengths: list[int]) -> None:
     network = model(tied, layers)
     expected = outcome(network, batch(lengths, own=False))
-    assert expected[0].tokens == sum(lengths) - len(lengths)
+    assert len(expected[0].nats_S) == sum(lengths) - len(lengths)
     assert_equal(outcome(network, batch(lengths, own=True)), expected)
     network.eval()
     with torch.no_grad():
-        score = network(batch(lengths, own=True))
-    assert score.loss.item() == pytest.approx(expected[0].loss.item(), rel=1e-9)
-    assert score.nats.item() == pytest.approx(expected[0].nats.item(), rel=1e-9)
+        ours, theirs = (network(batch(lengths, own)) for own in (True, False))
+    assert ours.loss.item() == pytest.approx(expected[0].loss.item(), rel=1e-9)
+    assert ours.nats_S.sum().item() == pytest.approx(expected[0].nats_S.sum().item(), rel=1e-9)
+    assert torch.equal(ours.ranks_S.sort().values, theirs.ranks_S.sort().values)
 
 
 def test_the_score_is_that_of_every_sentence_by_itself() -> None:
     network, lengths = model(), LENGTHS["mixed"]
-    whole = batch(lengths, own=True)
-    tokens_BT = whole.tokens_BT.numpy()
     each = [
-        network(sentences(tokens_BT[text : text + 1, :n], np.array([n]), CPU, own=own)).nats.item()
-        for text, n in enumerate(lengths)
+        network(batch(lengths, own, chosen=slice(text, text + 1))).nats_S.sum().item()
+        for text in range(len(lengths))
         for own in (True, False)
     ]
-    assert sum(each) / 2 == pytest.approx(network(whole).nats.item(), rel=1e-12)
+    assert sum(each) / 2 == pytest.approx(network(batch(lengths, own=True)).nats_S.sum().item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["cells", "reference"])
@@ -99,8 +105,9 @@ def test_the_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary(own: boo
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-    score = network(batch(LENGTHS["mixed"], own))
-    assert np.exp(score.nats.item() / score.tokens) == pytest.approx(VOCABULARY)
+        score = network(batch(LENGTHS["mixed"], own))
+    assert score.nats_S.mean().exp().item() == pytest.approx(VOCABULARY)
+    assert (score.ranks_S == VOCABULARY - 1).all()  # it is never right by chance
 
 
 def test_an_untied_model_reads_a_table_cut_down_to_the_words_of_the_batch() -> None:
@@ -146,8 +153,8 @@ def test_dropout_strikes_what_the_softmax_reads_in_training_only() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValidationError, match="must be equal"):
-        GRULanguageModel(dim=5, hidden=6)
-    with pytest.raises(ValueError, match="at least two tokens"):
+        GRULanguageModel(embedding=Embedding(dim=5), hidden=6)
+    with pytest.raises(AssertionError, match="at least two tokens"):
         batch([3, 1], own=True)
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.blas import one_blas_thread
 from fedtext.models.config import TABLE
 from fedtext.text.vocabulary import SPECIAL
+from fedtext.threads import one_blas_thread
 
 FILE = "word_relations.md"
 

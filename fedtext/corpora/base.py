@@ -51,6 +51,7 @@ class CorpusConfig(Strict, ABC):
 
     name: str
     brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
+    language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
     text: TextField = Field(Words(), description="what stands for a text: its words, or buckets they are hashed to")
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"

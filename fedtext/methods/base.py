@@ -67,6 +67,7 @@ class Method(Strict, ABC):
     separates: ClassVar[bool] = False  # True: where texts of several clients are pooled, a batch is of one of them
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
+    language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not asked then
 
     @abstractmethod
     def network(self, parts: Parts) -> nn.Module:

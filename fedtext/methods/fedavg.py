@@ -1,4 +1,5 @@
-"""FedAvg (McMahan et al. 2017; KTEPS paper, section 3.3): one shared model, averaged by sample counts."""
+"""FedAvg (McMahan et al. 2017; KTEPS paper, section 3.3): one shared model, averaged by sample counts. It and what
+derives from it take a language model (FedAtt paper, section III) as well as a classifier."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -7,19 +8,23 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts, SingleBranch
+from fedtext.models.language import Score
+from fedtext.models.recurrent import Parts, whole
 
 
 class FedAvg(Method):
-    """Everything is shared; the local objective is the mean cross-entropy (KTEPS paper, equation 5)."""
+    """Everything is shared; the local objective is the mean cross-entropy, of texts' classes (KTEPS paper, equation 5)
+    or of next words."""
 
     name: Literal["fedavg"] = "fedavg"
+    language = True
 
     def network(self, parts: Parts) -> nn.Module:
-        return SingleBranch(parts)
+        return whole(parts)
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        return {"ce": cross_entropy(model(batch), batch.labels_B)}
+        outputs = model(batch)
+        return {"ce": outputs.loss if isinstance(outputs, Score) else cross_entropy(outputs, batch.labels_B)}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch).softmax(1)

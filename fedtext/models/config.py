@@ -1,4 +1,4 @@
-"""The classifier an experiment asks for: embedding -> encoder -> MLP head."""
+"""The model an experiment asks for: a classifier, embedding -> encoder -> MLP head, or a language model."""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -96,20 +96,54 @@ class Head(Strict):
         return self.hidden if isinstance(self.hidden, tuple) else (self.hidden,) * (self.layers - 1)
 
 
-class RecurrentClassifier(Strict):
+class Recurrent(Strict):
+    """Recurrent layers read a text word by word, in its order, and no numbers beside the words."""
+
+    name: str
+    embedding: Embedding
+    hidden: int
+    layers: int = Field(1, ge=1)
+    joins: ClassVar[bool] = False  # features stand beside the words, not as rows of the table
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.name.startswith("bi") else 1
+
+
+class RecurrentClassifier(Recurrent):
     """KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
 
     name: Literal["bigru", "gru", "bilstm", "lstm"] = "bigru"
     embedding: Embedding = Embedding()
     hidden: int = Field(64, ge=1, description="units per direction")
-    layers: int = Field(1, ge=1)
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
     head: Head = Head()
     dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = True  # the table's first row is <pad>'s
-    joins: ClassVar[bool] = False  # features stand beside the words, not as rows of the table
+
+
+class GRULanguageModel(Recurrent):
+    """FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
+    medium and large: 300, 650 and 1500 units, and as many numbers of a word."""
+
+    name: Literal["gru_lm"] = "gru_lm"
+    embedding: Embedding = Embedding(dim=300, init=RandomInit(std=0.05))  # tied, N(0, 1) would be logits of sqrt(H)
+    hidden: int = Field(300, ge=1, description="units; tied, as many as embedding.dim")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on what the output layer reads")
+    tied: bool = Field(True, description="the output layer's weights are the embedding")
+    output: ClassVar[Output] = "softmax"
+    padding: ClassVar[bool] = False  # nobody is to predict <pad>
+
+    @model_validator(mode="after")
+    def _fits(self) -> "GRULanguageModel":
+        if self.tied and self.embedding.dim != self.hidden:
+            raise ValueError(
+                f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
+                "both, or tied: false"
+            )
+        return self
 
 
 Values = Literal["binary", "counts"]
@@ -153,7 +187,6 @@ class LogisticClassifier(Strict):
     embedding: Weights = Weights()
     values: Values = Field("binary", description=VALUES)
     output: Literal["sigmoid"] = "sigmoid"
-    dense_init: ClassVar[Dense] = "torch"  # there are none
     padding: ClassVar[bool] = False
     joins: ClassVar[bool] = False
 
@@ -194,3 +227,4 @@ class VectorClassifier(Strict):
 
 
 Classifier: TypeAlias = RecurrentClassifier | BagClassifier | LogisticClassifier | VectorClassifier
+AnyModel: TypeAlias = Classifier | GRULanguageModel

@@ -14,7 +14,15 @@ from fedtext.errors import UserError
 from fedtext.models import cells
 from fedtext.models.bag import BagEncoder, Dense, FlatEncoder
 from fedtext.models.batch import Batch, Words
-from fedtext.models.config import BagClassifier, Classifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
+from fedtext.models.config import (
+    AnyModel,
+    BagClassifier,
+    GRULanguageModel,
+    LogisticClassifier,
+    RecurrentClassifier,
+    VectorClassifier,
+)
+from fedtext.models.language import LanguageModel
 from fedtext.models.output import TwoLogits
 
 
@@ -32,18 +40,14 @@ class Encoder(nn.Module):
             config.embedding.dim,
             config.hidden,
             num_layers=config.layers,
-            bidirectional=config.name.startswith("bi"),
+            bidirectional=config.directions == 2,
             batch_first=True,
         )
         # A client's parameters live in its worker's memory, and every client's turn brings its own: they are not to be
         # moved into a buffer of cuDNN's.
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
         self.dropout = nn.Dropout(config.dropout)
-        self.pooling = config.pooling
-
-    @property
-    def directions(self) -> int:
-        return 2 if self.rnn.bidirectional else 1
+        self.pooling, self.directions = config.pooling, config.directions
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         if batch.words is not None:
@@ -82,7 +86,7 @@ class Parts:
     ``clients`` their number; ``corpus_features`` counts those that a text has beside its words. Raises UserError if the
     model is for another number of classes."""
 
-    def __init__(self, config: Classifier, classes: int, clients: int = 1, corpus_features: int = 0) -> None:
+    def __init__(self, config: AnyModel, classes: int, clients: int = 1, corpus_features: int = 0) -> None:
         self.config, self.classes, self.clients = config, classes, clients
         self.sigmoid = config.output == "sigmoid"
         if self.sigmoid and classes != 2:
@@ -98,7 +102,7 @@ class Parts:
                 self.features = _flat(config) * config.embedding.dim + corpus_features
             case RecurrentClassifier():
                 self.layers = mlp
-                self.features = config.hidden * (2 if config.name.startswith("bi") else 1)
+                self.features = config.hidden * config.directions
                 self.hidden = config.head.widths
 
     def embedding(self) -> nn.Embedding:
@@ -115,6 +119,7 @@ class Parts:
                 return BagEncoder(self.config.embedding.dim, dropout, bias=False, relu=False)
             case VectorClassifier(dropout=dropout):
                 return FlatEncoder(_flat(self.config), dropout)
+        assert isinstance(self.config, RecurrentClassifier), "a language model has no encoder"
         return Encoder(self.config)
 
     def head(self, features: int | None = None) -> nn.Sequential:
@@ -124,7 +129,7 @@ class Parts:
         if isinstance(self.config, LogisticClassifier) and features == 1:
             return Dense(1, sigmoid=True)
         made = self.layers(features, *self.hidden, 1 if self.sigmoid else self.classes, sigmoid=self.sigmoid)
-        if self.config.dense_init == "glorot":
+        if not isinstance(self.config, LogisticClassifier | GRULanguageModel) and self.config.dense_init == "glorot":
             for layer in made:
                 if isinstance(layer, nn.Linear):
                     nn.init.xavier_uniform_(layer.weight)
@@ -139,6 +144,13 @@ class Parts:
 def _flat(config: VectorClassifier) -> int:
     """How many vectors lie side by side."""
     return config.words if config.pooling == "flat" and config.words != "all" else 1
+
+
+def whole(parts: Parts) -> nn.Module:
+    """The network of a method that asks for nothing special."""
+    if isinstance(parts.config, GRULanguageModel):
+        return LanguageModel(parts.config, parts.classes, parts.embedding())
+    return SingleBranch(parts)
 
 
 class SingleBranch(nn.Module):

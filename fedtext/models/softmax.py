@@ -28,11 +28,20 @@ def nats(
 ) -> tuple[Tensor, Tensor]:
     """-log softmax(hidden weight^T + bias)[target] of each token, in nats: (their sum, weighted by ``weights_S``; each
     of them, S, detached). ``weights_S`` are constants: a token of weight 0 has no part in the objective."""
-    inputs = hidden_SH, weight_VH, bias_V, targets_S, weights_S
-    if torch.is_grad_enabled():
-        return CrossEntropy.apply(*inputs)
-    nats_S, _ = _by_chunks(inputs, (False, False, False))
-    return weights_S.dot(nats_S), nats_S
+    return CrossEntropy.apply(hidden_SH, weight_VH, bias_V, targets_S, weights_S)
+
+
+def ranked(hidden_SH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_S: Tensor) -> tuple[Tensor, Tensor]:
+    """(-log softmax(...)[target] of each token, in nats; its ``ranks``), without a gradient."""
+    ranks_S = torch.empty_like(targets_S)
+    nats_S, _ = _by_chunks((hidden_SH, weight_VH, bias_V, targets_S, None), (False, False, False), ranks_S)
+    return nats_S, ranks_S
+
+
+def ranks(logits_SV: Tensor, targets_S: Tensor) -> Tensor:
+    """How many words are at least as likely as the right one, which does not count: from 0 on. A tie counts against it,
+    or a model that knows nothing would always be right."""
+    return (logits_SV >= logits_SV.gather(1, targets_S[:, None])).sum(1) - 1
 
 
 class CrossEntropy(Function):
@@ -57,8 +66,11 @@ class CrossEntropy(Function):
         return *gradients, None, None
 
 
-def _by_chunks(inputs: tuple[Any, ...], wanted: tuple[bool, bool, bool]) -> tuple[Tensor, Gradients]:
-    """(nats_S, the gradients ``wanted`` of their weighted sum: of hidden_SH, of weight_VH, of bias_V).
+def _by_chunks(
+    inputs: tuple[Any, ...], wanted: tuple[bool, bool, bool], ranks_S: Tensor | None = None
+) -> tuple[Tensor, Gradients]:
+    """(nats_S, the gradients ``wanted`` of their weighted sum: of hidden_SH, of weight_VH, of bias_V); the tokens'
+    ranks go into ``ranks_S``, if it is given.
 
     Probabilities are never divided by their sum: what the division would do to V numbers per token is done to the H
     that these are multiplied with.
@@ -80,6 +92,8 @@ def _by_chunks(inputs: tuple[Any, ...], wanted: tuple[bool, bool, bool]) -> tupl
             torch.mm(hidden_RH, weight_VH.t(), out=logits_RV)
         else:
             torch.addmm(bias_V, hidden_RH, weight_VH.t(), out=logits_RV)
+        if ranks_S is not None:
+            ranks_S[part] = ranks(logits_RV, targets_R1[:, 0])
         logits_RV.sub_(logits_RV.amax(1, keepdim=True))
         target_R1 = logits_RV.gather(1, targets_R1)
         sum_R1 = logits_RV.exp_().sum(1, keepdim=True)

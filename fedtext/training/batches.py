@@ -74,12 +74,13 @@ class Texts:
 class Assembler:
     """Makes batches. ``directions`` of the recurrent layers for the engine ``cells``, with ``kernels`` for ``triton``;
     None for ``reference``. ``cut``: the loss is given the rows of the batch's words in the table's place, and tokens
-    number these."""
+    number these. ``ahead``: for language models, which predict what follows and so never read a text's last token."""
 
     directions: int | None
     cut: bool
     device: torch.device
     kernels: bool = False
+    ahead: bool = False
 
     def single(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
         """One client's batch, and its words' rows in the client's table."""
@@ -106,7 +107,8 @@ class Assembler:
         """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
         of their client's batch, and these words' rows in each client's table."""
         assert self.directions is not None
-        lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks])
+        lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks]) - int(self.ahead)
+        assert lengths_CB.min() > 0, "a framed sentence has at least two tokens: its start sign and its end sign"
         packing = Packing.of(lengths_CB, self.directions, self.device, self.kernels)
         word_CS = np.zeros(packing.text_CS.shape, np.int64)
         numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.models.config import RecurrentClassifier
+from fedtext.models.config import Recurrent
 
 WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
 NARROW = 128  # hidden units up to which one client's products are too small to fill a core
@@ -14,7 +14,7 @@ ACTORS = 16  # blocks that are left, so that as many actors find work
 
 def engine_reason(experiment: Experiment) -> str:
     """The engine that trains the clients, and why."""
-    if not isinstance(experiment.model, RecurrentClassifier):
+    if not isinstance(experiment.model, Recurrent):
         return f"engine reference: model {experiment.model.name} has no recurrent layers"
     if experiment.training.engine != "auto":
         return f"engine {experiment.engine}, as configured"
@@ -43,12 +43,13 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     asked, model = experiment.training.stack, experiment.model
     if asked != "auto":
         return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
-    if not isinstance(model, RecurrentClassifier):
+    if not isinstance(model, Recurrent):
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine knows no stacks"
-    if experiment.method.reads_table:
-        return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
+    if experiment.reads_table:
+        reader = experiment.method.name if experiment.method.reads_table else f"a {model.name}"
+        return 1, f"clients one by one: the loss of {reader} reads the whole embedding table"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
     cohort = 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))

@@ -1,5 +1,6 @@
 """The one local-training loop: for one client, or for a stack of clients side by side."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,14 @@ class Outcome:
     @property
     def loss(self) -> float:
         return sum(self.terms.values())
+
+    def fault(self, *parameters: Tensor) -> str:
+        """What is wrong with a training that led to these; empty if nothing is."""
+        if not math.isfinite(self.loss):
+            return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"
+        if not all(bool(torch.isfinite(part.sum())) for part in parameters):
+            return "its parameters are not finite; a lower training.optimizer.lr may help"
+        return ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""Parts of an experiment that do not go together: each fault is one sentence that says what to do.
+
+``e`` is the experiment throughout.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.methods.base import Method
+from fedtext.models.config import KERNEL_WIDTH, Recurrent, RecurrentClassifier
+from fedtext.server_noise import flaw
+from fedtext.training.config import Steps
+
+if TYPE_CHECKING:
+    from fedtext.audits import Audit
+    from fedtext.experiment import Experiment
+    from fedtext.mechanisms import Mechanism
+
+
+def faults(e: "Experiment") -> Iterator[str]:
+    """All that is wrong."""
+    yield from _texts(e)
+    yield from _method(e)
+    yield from _mechanisms(e)
+    yield from _engine(e)
+
+
+def _texts(e: "Experiment") -> Iterator[str]:
+    """Whether the model can read what stands for the texts."""
+    corpus, model = e.corpus, e.model
+    if corpus.language and not e.language:
+        yield f"model: corpus {corpus.name} is text without labels, for a language model: use model gru_lm"
+    if e.language and not corpus.language:
+        yield (
+            f"model: {model.name} predicts the next words of sentences, and corpus {corpus.name} has labelled texts: "
+            "use a classifier, or a corpus for language models"
+        )
+    if not corpus.counts_words and model.embedding.init.name != "random":
+        yield (
+            f"model.embedding.init: {model.embedding.init.name} vectors are of words, and corpus.text hashes these: "
+            "use random, or corpus.text=words"
+        )
+    if isinstance(model, RecurrentClassifier) and corpus.max_length is None:
+        yield (
+            f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
+            "300)"
+        )
+    if isinstance(model, RecurrentClassifier) and corpus.has_features:
+        yield (
+            f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
+            "or use model bag or vectors"
+        )
+
+
+def _method(e: "Experiment") -> Iterator[str]:
+    method, personalize = e.method, e.evaluation.personalize
+    if personalize and personalize.steps % personalize.every:
+        yield (
+            f"evaluation.personalize.steps ({personalize.steps}) is no multiple of every ({personalize.every}): Ap is "
+            "read after every so many steps, the last time after all of them"
+        )
+    if e.language and not method.language:
+        yield f"method {method.name} trains classifiers and no language models: use fedavg or fedatt"
+    if e.evaluation.select != "last":
+        key = f"evaluation.select: {e.evaluation.select}"
+        if type(method).private is not Method.private:
+            yield f"{key} needs a model that is shared whole, and method {method.name} keeps parts of it: leave it out"
+        if e.audits:
+            yield f"{key} and audits do not go together: these look at what the last round's model was made from"
+    if (e.evaluation.select != "last" or e.evaluation.thresholds) and not e.corpus.validation:
+        yield "evaluation: select and thresholds need validation texts: set corpus.validation"
+    apart = e.participation.fraction < 1 or e.participation.dropout > 0
+    if method.pooled and (e.uplink or e.audits or apart):
+        yield (
+            f"method {method.name} has all data in one place, so nothing is sent and nobody is away: leave out uplink, "
+            "audits and participation"
+        )
+    if method.separates and isinstance(e.training.batch_size, Steps):
+        yield (
+            f"training.batch_size: method {method.name} makes batches of one client's texts each, which steps does not "
+            "count: write a number"
+        )
+
+
+def _mechanisms(e: "Experiment") -> Iterator[str]:
+    for place, mechanism in enumerate(e.uplink):
+        fault = mechanism.misplaced(e.uplink[:place]) or mechanism.misfit(e.model.embedding.dim)
+        if fault:
+            yield f"uplink: {fault}"
+    if e.server.noise and (reason := flaw(e)):
+        yield f"server.noise: {reason}"
+    noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
+    if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
+        yield (
+            "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it every "
+            "round: leave out embedding_lr, or the noise in uplink and server"
+        )
+    audits = [audit.name for audit in e.audits]
+    if len(set(audits)) < len(audits):
+        yield "audits: one of them stands there twice, and their figures would have the same names"
+    parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
+    for part in parts:
+        if part.needs_table and not e.shares_table:
+            yield f"{part.name} is about the embedding, and method {e.method.name} shares none: leave it out"
+    if e.wire.rows == "own" and e.language:
+        yield (
+            "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "
+            "whole vocabulary: leave rows at auto"
+        )
+    if e.server.absent_rows == "holders_only" and not e.own_rows:
+        yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
+
+
+def _engine(e: "Experiment") -> Iterator[str]:
+    engine, model, method = e.training.engine, e.model, e.method
+    if engine in ("cells", "triton") and not isinstance(model, Recurrent):
+        yield f"training.engine: model {model.name} has no recurrent layers for {engine}; leave engine at auto"
+    if engine == "triton" and isinstance(model, Recurrent) and model.hidden > KERNEL_WIDTH:
+        yield (
+            f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "
+            "one step are large enough by themselves: use engine: cells"
+        )
+    if e.training.stack in ("auto", 1):
+        return
+    if not isinstance(model, Recurrent):
+        yield (
+            f"training.stack: clients with model {model.name} are trained one by one, since a table fills the caches "
+            "by itself; leave stack at auto or 1"
+        )
+    elif e.engine == "reference":
+        yield "training.stack: the engine reference trains clients one by one; use engine: cells"
+    elif e.language:
+        yield (
+            f"training.stack: clients with model {model.name} are trained one by one, since its softmax over the "
+            "vocabulary fills a core by itself; leave stack at auto or 1"
+        )
+    elif method.reads_table:
+        yield (
+            f"training.stack: the loss of {method.name} reads the whole embedding table, and its rows differ from "
+            "client to client; leave stack at auto or 1"
+        )

@@ -1,0 +1,53 @@
+"""Of next words: perplexity, and how often the right one is among the likeliest.
+
+Every token but a sentence's first is predicted, the end sign too; padding is not. Legend: S predicted tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedtext.methods.base import Model
+from fedtext.training.batches import Assembler, Texts
+
+BATCH = 64
+LIKELIEST = (1, 3)  # a keyboard offers three words
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model made of some sentences: sums over their tokens."""
+
+    tokens: int
+    nats: float  # of -log p(token)
+    right: tuple[int, ...]  # tokens among the LIKELIEST so many
+
+    def figures(self) -> dict[str, float]:
+        """``perplexity``: exp(mean nats of a token), infinite beyond what a float holds; ``top1``, ``top3``: shares."""
+        with np.errstate(over="ignore"):
+            perplexity = float(np.exp(np.float64(self.nats / self.tokens)))
+        shares = {f"top{k}": right / self.tokens for k, right in zip(LIKELIEST, self.right, strict=True)}
+        return {"perplexity": perplexity, **shares}
+
+
+@torch.no_grad()
+def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
+    tokens, nats, right = 0, 0.0, [0] * len(LIKELIEST)
+    for chosen in texts.by_length(BATCH):
+        batch, _ = assembler.single(texts, chosen)
+        score = model(batch)
+        tokens += len(score.nats_S)
+        nats += float(score.nats_S.double().sum())
+        right = [count + int((score.ranks_S < k).sum()) for count, k in zip(right, LIKELIEST, strict=True)]
+    return Predicted(tokens, nats, tuple(right))
+
+
+def together(parts: Sequence[Predicted]) -> dict[str, float]:
+    """The figures of all clients' tokens as one text, and ``perplexity_p90``: what nine clients of ten stay below (the
+    nearest rank), for the worst-off do not show in the whole."""
+    rights = zip(*[part.right for part in parts], strict=True)
+    whole = Predicted(sum(part.tokens for part in parts), sum(part.nats for part in parts), tuple(map(sum, rights)))
+    each = sorted(part.figures()["perplexity"] for part in parts)
+    return whole.figures() | {"perplexity_p90": each[-(-9 * len(each) // 10) - 1]}
