@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dashboards.trial import Case, Ended, Row, State, data_size, decimal, duration, one_line, percent, title
+from dashboards.trial import Case, Ended, Row, State, data_size, decimal, duration, one_line, title, written
 
 LINE_SECONDS = 1.0  # at most one line per trial in this time, the last round excepted
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
@@ -223,12 +223,13 @@ class LiveProgress(Board):
             shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
             table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
-            accuracies = ["Ag", *(["AUC"] if any("AUC" in each.values for each in self.standings.values()) else [])]
-            for name in ("state", "round", "loss", *accuracies, "bytes", "s/round", "ETA"):
+            there = {name for each in self.standings.values() for name in each.values}
+            figures = [name for name in ("Ag", "AUC", "perplexity", "perplexity_val") if name in there] or ["Ag"]
+            for name in ("state", "round", "loss", *figures, "bytes", "s/round", "ETA"):
                 table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
             for id_, standing in self.standings.items():
                 if id_ in shown:
-                    table.add_row(*_cells(standing, accuracies))
+                    table.add_row(*_cells(standing, figures))
             failed = [
                 standing for standing in self.standings.values() if standing.message and standing.state == "failed"
             ]
@@ -252,7 +253,9 @@ def _facts(standing: Standing) -> list[str]:
     facts = [f"round {standing.round}/{standing.rounds}"]
     if "loss" in standing.values:
         facts.append(f"loss {decimal(standing.values['loss'])}")
-    facts += [f"{name} {percent(standing.values[name])}" for name in ("Ag", "Ap", "AUC") if name in standing.values]
+    for name in ("Ag", "Ap", "AUC", "perplexity", "perplexity_val"):
+        if name in standing.values and (wording := written(name)):
+            facts.append(f"{name} {wording(standing.values[name])}")
     if standing.bytes_up or standing.bytes_down:
         facts.append(f"up {data_size(standing.bytes_up)} down {data_size(standing.bytes_down)}")
     if standing.pace is not None:
@@ -262,14 +265,14 @@ def _facts(standing: Standing) -> list[str]:
     return facts
 
 
-def _cells(standing: Standing, accuracies: Iterable[str]) -> list[Text]:
+def _cells(standing: Standing, figures: Iterable[str]) -> list[Text]:
     values, total = standing.values, standing.bytes_up + standing.bytes_down
     texts = [
         standing.name,
         standing.state,
         f"{standing.round}/{standing.rounds}",
         decimal(values["loss"]) if "loss" in values else "",
-        *(percent(values[name]) if name in values else "" for name in accuracies),
+        *(wording(values[name]) if name in values and (wording := written(name)) else "" for name in figures),
         data_size(total) if total else "",
         _pace(standing.pace) if standing.pace is not None else "",
         duration(standing.eta) if standing.eta is not None else "",

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from dashboards.store import redacted
-from dashboards.trial import Dataset, Row, is_accuracy, one_line
+from dashboards.trial import Dataset, Row, one_line, written
 
 PARAMS_PER_BATCH, METRICS_PER_BATCH = 100, 1000  # MLflow refuses larger requests
 KEY_LENGTH, VALUE_LENGTH, TAG_LENGTH, DIGEST_LENGTH = 250, 500, 5000, 36  # characters that every MLflow server takes
@@ -71,7 +71,7 @@ def metric_batches(rows: Iterable[Row]) -> Iterator[tuple[list[int], list[ml.Met
     for row in rows:
         moment, step = round(1000 * row["time"]), int(row["round"])
         # MLflow keeps this order, and its compare page begins with the first metric: accuracies, not seconds.
-        metrics = sorted(row.get("metrics", {}).items(), key=lambda item: (not is_accuracy(item[0]), item[0] != "loss"))
+        metrics = sorted(row.get("metrics", {}).items(), key=lambda item: (not written(item[0]), item[0] != "loss"))
         points = [ml.Metric(name, float(value), moment, step) for name, value in metrics if value is not None]
         if batch and len(batch) + len(points) > METRICS_PER_BATCH:
             yield rounds, batch

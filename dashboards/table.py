@@ -12,14 +12,15 @@ from rich.text import Text
 
 from dashboards.groups import Group, Spread, groups, readings
 from dashboards.records import flatten
-from dashboards.trial import Case, Outcome, Row, data_size, decimal, is_accuracy, last_values, one_line, percent, title
+from dashboards.trial import Case, Outcome, Row, data_size, decimal, last_values, one_line, title, written
 from fedtext.ledger import figure
 
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
 EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
-ACCURACIES = ("Ag", "Ap", "AUC", "Ag_val", "Ap_val", "AUC_val")
-TEST_METRICS = ("Ag", "Ap", "AUC")
+FIGURES = ("Ag", "Ap", "AUC", "perplexity", "top3", "Ag_val", "Ap_val", "AUC_val", "perplexity_val")
+TEST_METRICS = ("Ag", "Ap", "AUC", "perplexity")
+ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val")  # in MLflow, and not worth a column
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,9 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         overrides = flatten(dict(case.overrides))
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
-        cells |= {name: spread(values[name], percent) for name in sorted(values) if is_accuracy(name)}
+        for name in sorted(values):
+            if name not in ELSEWHERE and (wording := written(name)):
+                cells[name] = spread(values[name], wording)
         cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([row for outcome in ended for row in outcome.rows])
@@ -153,7 +156,7 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
-    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *ACCURACIES}
+    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *FIGURES}
     return {
         key: short if last.count(short) == 1 and short not in taken else key
         for key, short in zip(keys, last, strict=True)
@@ -177,9 +180,9 @@ def _costs(rows: Sequence[Row]) -> dict[str, str]:
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
     first = ["#", "trial", "method", *_swept(cases).values(), "seeds"]
     last = ["loss", "bytes/client/round", "s/round", "rounds", "status"]
-    accuracies = [name for name in ACCURACIES if name in columns]
-    others = [name for name in columns if name not in {*first, *last, *accuracies}]
-    return [*first, *accuracies, *others, *last]
+    figures = [name for name in FIGURES if name in columns]
+    others = [name for name in columns if name not in {*first, *last, *figures}]
+    return [*first, *figures, *others, *last]
 
 
 def _left(name: str) -> bool:

@@ -2,11 +2,11 @@
 
 A row is one completed round: ``{"round": 1-based, "time": unix seconds, "metrics": {name: value}, "clients":
 {client: {metric: value}}}``; the first and the last may have ``files``, text by name. Accuracies (``Ag``, ``Ap`` and
-their ``_val`` forms) and areas under the ROC curve (``AUC``) are fractions in [0, 1] in a row and are shown in
-percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
+their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next words (``top1``) are fractions in [0, 1]
+in a row and are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -81,9 +81,13 @@ def last_values(rows: Iterable[Row]) -> dict[str, float]:
     return values
 
 
-def is_accuracy(name: str) -> bool:
-    """Whether a metric is a fraction that people read in percent: Ag, Ap, AUC, Ag_val, Ap_val, ..."""
-    return name.split("_", 1)[0] in ("Ag", "Ap", "AUC")
+def written(name: str) -> Callable[[float], str] | None:
+    """How people read a metric that says how good a model is: Ag, Ap, AUC, top1, ..., fractions, in percent,
+    perplexities with one decimal. None for all other metrics."""
+    kind = name.split("_", 1)[0]
+    if kind in ("Ag", "Ap", "AUC", "top1", "top3"):
+        return percent
+    return (lambda value: f"{value:.1f}") if kind == "perplexity" else None
 
 
 def one_line(text: str) -> str:

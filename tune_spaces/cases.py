@@ -151,6 +151,14 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
             f"or sort by {metric.removesuffix('_val')}, which reads the test split"
         )
+    if experiment.language != metric.startswith("perplexity") and metric != "loss":
+        raise UserError(
+            f"tune.metric: {metric} is read of classifiers, and {experiment.model.name} is a language model: sort by "
+            f"perplexity{'_val' if experiment.corpus.validation else ''}"
+            if experiment.language
+            else f"tune.metric: {metric} is read of language models, and {experiment.model.name} is a classifier: sort "
+            "by Ag or Ap"
+        )
     if metric.startswith(("Ag", "AUC")) and not experiment.method.complete and not baseline:
         raise UserError(
             f"tune.metric: {metric} is read of a shared model, and what {experiment.method.name} shares is no whole "
@@ -163,7 +171,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
             "asha would have nothing to stop"
         )
-    if tune.scheduler == "asha" and metric.startswith(("Ag", "AUC")) and experiment.evaluation.every > 1:
+    if tune.scheduler == "asha" and metric.startswith(("Ag", "AUC", "perplexity")) and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
