@@ -6,6 +6,9 @@ from fedtext.corpora.fdu import FDUCorpus
 from fedtext.corpora.imdb import IMDBCorpus
 from fedtext.corpora.iyy import IYYCorpus
 from fedtext.corpora.movielens import MovieLensCorpus
+from fedtext.corpora.ptb import PTBCorpus
+from fedtext.corpora.reddit import RedditCorpus
+from fedtext.corpora.wikitext import WikiText2Corpus
 
 CORPORA: dict[str, type[CorpusConfig]] = {
     "demo": DemoCorpus,
@@ -13,4 +16,7 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "imdb": IMDBCorpus,
     "iyy": IYYCorpus,
     "movielens": MovieLensCorpus,
+    "ptb": PTBCorpus,
+    "reddit": RedditCorpus,
+    "wikitext2": WikiText2Corpus,
 }

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from fedtext.corpora.base import CorpusConfig, cache_folder, find
+from fedtext.corpora.base import CorpusConfig, find
+from fedtext.corpora.files import load_dataset
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.text.tokens import Unlabeled
@@ -142,22 +143,10 @@ def _domains_in(folder: Path, sides: tuple[str, ...]) -> list[str]:
 
 def _load_lines(files: list[str], source: str) -> list[list[str]]:
     """The lines of each file, every character standing for one byte (see repair)."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise UserError(
-            "corpus.source needs the package datasets, which is not installed: pip install -c constraints.txt datasets"
-        ) from error
     names = {f"part{i}": file for i, file in enumerate(files)}
-    try:
-        loaded = datasets.load_dataset(
-            "text", data_files=names, encoding="latin-1", cache_dir=str(cache_folder() / "datasets")
-        )
-    except Exception as error:  # whatever datasets, fsspec or the network raise, the person can only act on the address
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"corpus.source: the files of {source} cannot be read ({reason}): correct the address"
-        ) from error
+    loaded = load_dataset(
+        "corpus.source", f"the files of {source}", "correct the address", "text", data_files=names, encoding="latin-1"
+    )
     return [loaded[name]["text"] for name in names]
 
 

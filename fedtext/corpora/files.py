@@ -1,9 +1,10 @@
-"""Tables read from files, with one sentence for what is wrong with them."""
+"""Tables and lines read from files or from a hub, with one sentence for what is wrong with them."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedtext.corpora.base import cache_folder
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,3 +41,28 @@ def read_table(path: Path, columns: Mapping[str, str]) -> "pyarrow.Table":
     if not table.num_rows:
         raise UserError(f"{path} holds no rows: fetch it again")
     return table
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; bytes that are not UTF-8 are marked as such in their word. Raises UserError."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): fetch it again") from error
+
+
+def load_dataset(asker: str, what: str, advice: str, *arguments: Any, **options: Any) -> Any:
+    """``datasets.load_dataset``, its files kept in the cache folder. Raises UserError: ``asker`` needs the package, or
+    cannot read ``what`` it was asked for, and ``advice`` says what to do."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"{asker} needs the package datasets, which is not installed: pip install -c constraints.txt datasets"
+        ) from error
+    try:
+        return datasets.load_dataset(*arguments, cache_dir=str(cache_folder() / "datasets"), **options)
+    except Exception as error:  # whatever datasets, fsspec or the network raise, the person can only act on the address
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{asker}: {what} cannot be read ({reason}): {advice}") from error

@@ -21,7 +21,7 @@ from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Hash, Words
-from fedtext.text.tokens import PAD_ID, Unlabeled, encode
+from fedtext.text.tokens import BOS, EOS, PAD_ID, Unlabeled, encode
 from fedtext.text.vocabulary import SPECIAL, WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
 
@@ -36,25 +36,35 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     """
     raw = _cleaned(config.read(data, seed), config.text)
     used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
-    counts = [_counts(client, config.text) for client in used]
-    words = config.text.vocabulary() if isinstance(config.text, Hash) else build_vocabulary(counts, config.vocabulary)
+    counts = [_counts(client, config.text, config.language) for client in used]
+    words = _vocabulary(counts, config)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     clients = [_encode_client(i, client, config, index, len(vocabulary)) for i, client in enumerate(used)]
+    classes = len(vocabulary) - 1 if config.language else raw.classes
     vectors = _vectors(config, embedding, seed, data, index, raw)
     table_VD = None if vectors is None else _table(words, len(raw.features), vectors, embedding, seed)
     return Corpus(
         name=raw.name,
-        classes=raw.classes,
+        classes=classes,
         vocabulary=vocabulary,
         clients=clients,
-        report=[describe(*parts) for parts in zip(raw.clients, used, counts, strict=True)],
-        digest=_digest(raw.classes, vocabulary, clients),
+        report=[
+            describe(*parts, clients[i] if config.language else None)
+            for i, parts in enumerate(zip(raw.clients, used, counts, strict=True))
+        ],
+        digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=None if vectors is None else _coverage(words, vectors, counts),
         features=len(raw.features),
     )
+
+
+def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
+    if isinstance(config.text, Hash):
+        return config.text.vocabulary()
+    return build_vocabulary(counts, config.vocabulary, (BOS, EOS) if config.language else ())
 
 
 def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
@@ -74,11 +84,14 @@ def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
     return replace(raw, clients=clients)
 
 
-def _counts(client: RawClient, text: Words | Hash) -> Counter[str]:
-    """How often each word stands in the client's train texts; where words are hashed, each bucket, which is for the
-    report alone."""
+def _counts(client: RawClient, text: Words | Hash, language: bool) -> Counter[str]:
+    """How often each word stands in the client's train texts, without a sentence's signs; where words are hashed, each
+    bucket, which is for the report alone."""
     if isinstance(text, Words):
-        return count_words(client.train.texts)
+        counts = count_words(client.train.texts)
+        if language:
+            del counts[BOS], counts[EOS]
+        return counts
     found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
     return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
 
@@ -132,8 +145,10 @@ def _encode_client(
     number: int, client: RawClient, config: CorpusConfig, index: WordIndex, vocabulary: int
 ) -> ClientData:
     """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
-    have the last global rows."""
+    have the last global rows. Of a language corpus all rows in their order."""
     sets = [_encode_split(split, config, index) for split in (client.train, client.validation, client.test)]
+    if config.language:
+        return ClientData(number, client.name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
     place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
     for tokens in sets[1:]:
         place_V[tokens.tokens_T] = 3

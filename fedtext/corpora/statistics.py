@@ -3,19 +3,28 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from fedtext.corpora.types import ClientReport, Corpus, RawClient
+from fedtext.corpora.types import ClientData, ClientReport, Corpus, RawClient
+from fedtext.text.tokens import EOS_ID
 
 _COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test")
+_LANGUAGE = (
+    *("client", "train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
+    "leaked test",
+)
 
 
-def describe(read: RawClient, used: RawClient, counts: Counter[str]) -> ClientReport:
+def describe(
+    read: RawClient, used: RawClient, counts: Counter[str], language: ClientData | None = None
+) -> ClientReport:
     """One client's figures.
 
     ``read`` is the client as the corpus has it: duplicates, leaks and empty texts are counted there. ``used`` is what
     remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
+    ``language`` is the encoded client of a language corpus.
     """
     train = read.train.identities()
     seen = set(train)
+    sets = (language.train, language.validation, language.test) if language else ()
     every = (*read.train.texts, *read.validation.texts, *read.test.texts)
     return ClientReport(
         name=read.name,
@@ -27,13 +36,19 @@ def describe(read: RawClient, used: RawClient, counts: Counter[str]) -> ClientRe
         empty=sum(not text or text.isspace() for text in every),
         duplicates=len(read.train) - len(seen),
         leaked=sum(example in seen for example in read.test.identities()),
+        tokens=tuple(len(split.tokens_T) - len(split) for split in sets),
+        cut=sum(int((split.tokens_T[split.offsets[1:] - 1] != EOS_ID).sum()) for split in sets),
     )
 
 
 def render(corpus: Corpus) -> str:
     """The reports of all clients as aligned plain text: one line per client, totals, and what was found amiss."""
-    rows = [_COLUMNS, *(_cells(report) for report in corpus.report), _total(corpus)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    rows = [
+        _LANGUAGE if _is_language(corpus) else _COLUMNS,
+        *(_cells(report) for report in corpus.report),
+        _total(corpus),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
         for row in rows
@@ -42,15 +57,20 @@ def render(corpus: Corpus) -> str:
     return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], "", *_notes(corpus)])
 
 
+def _is_language(corpus: Corpus) -> bool:
+    return any(report.tokens for report in corpus.report)
+
+
 def _cells(report: ClientReport) -> tuple[str, ...]:
     return (
         report.name,
         f"{report.train:,}",
         f"{report.validation:,}",
         f"{report.test:,}",
+        *(f"{count:,}" for count in report.tokens),
         f"{report.mean_length:.0f}",
         f"{report.vocabulary:,}",
-        f"{report.empty:,}",
+        f"{report.cut if report.tokens else report.empty:,}",  # sentences are never empty
         f"{report.duplicates:,}",
         f"{report.leaked:,}",
     )
@@ -70,6 +90,8 @@ def _total(corpus: Corpus) -> tuple[str, ...]:
         empty=sum(report.empty for report in reports),
         duplicates=sum(report.duplicates for report in reports),
         leaked=sum(report.leaked for report in reports),
+        tokens=tuple(map(sum, zip(*(report.tokens for report in reports), strict=True))),
+        cut=sum(report.cut for report in reports),
     )
     return _cells(total)
 
@@ -79,7 +101,17 @@ def _align(cell: str, width: int, column: int) -> str:
 
 
 def _notes(corpus: Corpus) -> Sequence[str]:
-    notes = [
+    notes = _language_notes(corpus) if _is_language(corpus) else _text_notes(corpus)
+    if corpus.coverage:
+        notes.append(
+            f"word vectors: known for {corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} "
+            f"of the train words; {corpus.coverage.missing:,} words have none."
+        )
+    return notes
+
+
+def _text_notes(corpus: Corpus) -> list[str]:
+    return [
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
         "avg len: words per train text before clipping. vocab: distinct train words, or buckets; total: kept in the "
         "vocabulary, with <pad> and <unk>, or all buckets with <pad>, and features.",
@@ -87,9 +119,17 @@ def _notes(corpus: Corpus) -> Sequence[str]:
         "an earlier one of the client's train split. leaked test: test texts that also stand there (corpus.drop_leaked "
         "drops them).",
     ]
-    if corpus.coverage:
-        notes.append(
-            f"word vectors: known for {corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} "
-            f"of the train words; {corpus.coverage.missing:,} words have none."
-        )
-    return notes
+
+
+def _language_notes(corpus: Corpus) -> list[str]:
+    signs = ", ".join(corpus.vocabulary[: EOS_ID + 1])
+    return [
+        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} words that may come next, digest "
+        f"{corpus.digest}.",
+        "train, val, test: sentences. tok: tokens to predict, all but the first of each sentence, so that its end sign "
+        "is one of them. avg len: words per train sentence before clipping, without signs. vocab: distinct train "
+        f"words; total: kept in the vocabulary, with {signs}.",
+        "cut: sentences longer than corpus.max_length, which have no end sign. dup train: sentences that repeat an "
+        "earlier one of the client's train split. leaked test: test sentences that also stand there "
+        "(corpus.drop_leaked drops them).",
+    ]

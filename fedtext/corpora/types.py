@@ -61,7 +61,7 @@ class RawCorpus:
     """A named corpus as read: clients in a fixed order. Unlabeled texts are read apart, only where they are needed."""
 
     name: str
-    classes: int
+    classes: int  # 0: sentences for language models, without labels
     clients: list[RawClient]
     features: tuple[str, ...] = ()  # names, if texts come with some
 
@@ -89,7 +89,8 @@ class ClientData:
     """One client's encoded texts and the vocabulary rows they use.
 
     ``rows_R`` maps a local row to its row in the global vocabulary. Row 0 is always <pad>; the first ``train_rows``
-    rows are those that occur in train (and so can change), the rest occur only in validation or test.
+    rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
+    corpus both are the whole vocabulary, since a softmax reads and moves all rows.
     """
 
     id: int
@@ -114,6 +115,8 @@ class ClientReport:
     empty: int  # texts without a token, over all splits; each is encoded as one <unk>
     duplicates: int  # train texts that repeat an earlier train text of the same client
     leaked: int  # test texts that also stand in the client's own train split (before any are dropped)
+    tokens: tuple[int, ...] = ()  # of a language corpus: how many to predict in train, validation and test
+    cut: int = 0  # of a language corpus: sentences without an end sign, since they are longer than max_length
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class Corpus:
     ``table_digest`` those of ``table_VD``."""
 
     name: str
-    classes: int
+    classes: int  # of a language corpus: the words that may be predicted, V - 1, all but <pad>
     vocabulary: list[str]  # V words; 0 is <pad>, and 1 is <unk> unless words are hashed; features come last
     clients: list[ClientData]
     report: list[ClientReport]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAD, UNK = "<pad>", "<unk>"
-PAD_ID, UNK_ID = 0, 1
+BOS, EOS = "<s>", "</s>"  # of a sentence, for language models alone
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
 
 def split_words(text: str, limit: int | None = None) -> list[str]:

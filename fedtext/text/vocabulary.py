@@ -26,8 +26,9 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def build_vocabulary(client_counts: Iterable[Counter[str]], size: int) -> list[str]:
-    """The ``size`` most frequent words by summed counts, after <pad> (0) and <unk> (1).
+def build_vocabulary(client_counts: Iterable[Counter[str]], size: int, signs: tuple[str, ...] = ()) -> list[str]:
+    """The ``size`` most frequent words by summed counts, after <pad> (0), <unk> (1) and the ``signs`` of a language
+    corpus, which every sentence has and nobody needs to count.
 
     Equally frequent words are taken in alphabetical order, so the result depends on the counts alone. Words of a text
     that look like <pad> or <unk> are not counted.
@@ -38,7 +39,7 @@ def build_vocabulary(client_counts: Iterable[Counter[str]], size: int) -> list[s
     for word in SPECIAL:
         total.pop(word, None)
     ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-    return [*SPECIAL, *(word for word, _ in ranked[:size])]
+    return [*SPECIAL, *signs, *(word for word, _ in ranked[:size])]
 
 
 class WordIndex(dict[str, int]):

@@ -1,0 +1,82 @@
+"""Comments with their writers, from a table of one row a comment."""
+
+import csv
+import html
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtext.errors import UserError
+
+DELETED = ("[deleted]", "[removed]")
+SUFFIXES = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
+_BLANKS = str.maketrans(".\0", "  ")
+_LONGEST = 1 << 24  # characters in a place of a .csv
+
+
+class Comment(NamedTuple):
+    user: str
+    text: str
+
+
+def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment]:
+    """The comments in their order, of these columns, all of one user if there is no ``author``; without those that were
+    deleted, of a deleted account, or of blanks and full stops alone. Raises UserError, naming the row."""
+    for number, row in enumerate(_rows(path, [body] if author is None else [body, author]), start=1):
+        for column in (body, author):
+            if column is not None and column not in row:
+                raise UserError(
+                    f"{path}, row {number}: no column {column!r}, only {', '.join(map(str, row))}: name it with "
+                    f"corpus.{'body' if column == body else 'author'}"
+                )
+        user = "" if author is None else row[author]
+        if row[body] is None or user is None or str(user).strip() in DELETED:
+            continue
+        text = html.unescape(str(row[body]))  # reddit's own dumps have &gt; and &amp;
+        if text.strip() not in DELETED and text.translate(_BLANKS).strip():
+            yield Comment(str(user), text)
+
+
+def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"corpus.file: {path} is none of {', '.join(SUFFIXES)}: convert it")
+    if path.suffix == ".parquet":
+        yield from _parquet(path, columns)
+        return
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+            if path.suffix == ".csv":
+                csv.field_size_limit(_LONGEST)
+                yield from csv.DictReader(file)
+            elif file.read(1) == "[":
+                file.seek(0)
+                yield from _objects(path, json.load(file))
+            else:
+                file.seek(0)
+                yield from _objects(path, (json.loads(line) for line in file if line.strip()))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): fetch it again") from error
+    except (json.JSONDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({error}): repair or fetch it again") from error
+
+
+def _objects(path: Path, values: Any) -> Iterator[Mapping[str, Any]]:
+    for number, value in enumerate(values, start=1):
+        if not isinstance(value, dict):
+            raise UserError(f"{path}, row {number}: not an object of names and values: repair it")
+        yield value
+
+
+def _parquet(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            whole = set(columns) <= set(file.schema_arrow.names)
+            for batch in file.iter_batches(columns=columns if whole else None):
+                yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error

@@ -1,0 +1,112 @@
+"""Corpora of language models: sentences without labels, from their start sign to their end sign."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedtext.corpora.base import CorpusConfig, first
+from fedtext.corpora.files import read_lines, read_table
+from fedtext.corpora.shares import deal
+from fedtext.corpora.types import RawCorpus, Split
+from fedtext.errors import UserError
+from fedtext.seeding import SERVER, generator
+from fedtext.text.representation import Words
+from fedtext.text.tokens import BOS, EOS, UNK
+
+Side = Literal["train", "valid", "test"]
+
+
+class LanguageCorpus(CorpusConfig):
+    """Lines of train, validation and test, as sentences in lower case (FedAtt paper, section IV-A, and its code). The
+    vocabulary is that of train alone, where the paper's code also has the words of validation and test.
+
+    A text's own <unk> is the vocabulary's, and a sign in it is an unknown word.
+    """
+
+    language = True
+    brings_validation = True
+    clients: int = Field(100, ge=1, description="how many share the sentences (FedAtt paper: 100)")
+    sentences: Literal["lines", "stops"] = Field(
+        "stops",
+        description="a line is a sentence, or is parted at each full stop that stands alone, which the end sign stands "
+        "for then",
+    )
+    max_length: int | None = Field(
+        100,
+        ge=2,
+        description="tokens kept of each sentence, signs among them; one that is cut has no end sign; null: all",
+    )
+    validation: float = Field(
+        1.0, ge=0.0, le=1.0, description="share of the corpus's validation sentences that is read, for selection"
+    )
+
+    @model_validator(mode="after")
+    def _words_are_predicted(self) -> Self:
+        if self.text != Words():
+            raise ValueError(
+                "text: a language model predicts words as they stand between blanks, not their buckets or letters: "
+                "leave text out"
+            )
+        return self
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The splits that are read."""
+        return ("train", "valid", "test") if self.validation else ("train", "test")
+
+    def _split(self, lines: Iterable[str]) -> Split:
+        """The sentences of these lines, each with its signs; one without a word is none."""
+        texts = [f"{BOS} {' '.join(words)} {EOS}" for line in lines for words in self._sentences(line)]
+        return Split(texts, np.zeros(len(texts), np.int64))
+
+    def _sentences(self, line: str) -> Iterator[list[str]]:
+        words = [UNK if word in (BOS, EOS) else word for word in line.lower().split()]
+        for between, sentence in groupby(words, lambda word: self.sentences == "stops" and word == "."):
+            if not between:
+                yield list(sentence)
+
+    def splits(self, lines: Mapping[Side, Iterable[str]], seed: int, client: int = SERVER) -> dict[str, Split]:
+        """The sentences of a client, or of all clients together, as a RawClient has them."""
+        names = {"train": "train", "valid": "validation", "test": "test"}
+        splits = {names[side]: self._split(lines[side]) for side in self.sides}
+        if self.validation < 1 and splits.get("validation"):
+            draws = generator(seed, "validation", client=client)
+            splits["validation"] = splits["validation"].sample(self.validation, draws)
+        return splits
+
+    def dealt(self, lines: Mapping[Side, Iterable[str]], seed: int) -> RawCorpus:
+        """The sentences of all clients together, in equal shares."""
+        return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **self.splits(lines, seed)))
+
+
+def find_lines(
+    corpus: LanguageCorpus, folders: tuple[str, ...], table: str, file: str, data: Path | None
+) -> dict[Side, list[str]] | None:
+    """The lines of each side, of a parquet ``table`` (columns split, text), else of text files named ``file``, with the
+    side in the place of {}: in one of these folders or not, wherever files are looked for. None if there are none."""
+
+    def found(name: str) -> Path | None:
+        return first([*(f"{folder}/{name}" for folder in folders), name], data)
+
+    if path := found(table):
+        return _table_lines(path, corpus.sides)
+    paths = {side: found(file.format(side)) for side in corpus.sides}
+    lines = {side: read_lines(path) for side, path in paths.items() if path}
+    for side in corpus.sides if lines else ():
+        if not any(line.strip() for line in lines.get(side, ())):
+            raise UserError(f"corpus {corpus.name}: {file.format(side)} is missing or empty: fetch it again")
+    return lines or None
+
+
+def _table_lines(path: Path, sides: tuple[Side, ...]) -> dict[Side, list[str]]:
+    table = read_table(path, {"split": "string", "text": "string"})
+    rows = list(zip(table["split"].to_pylist(), table["text"].to_pylist(), strict=True))
+    lines = {side: [text for split, text in rows if split == side] for side in sides}
+    for side in sides:
+        if not lines[side]:
+            raise UserError(f"{path} has no row whose split is {side!r}: complete it")
+    return lines

@@ -1,0 +1,104 @@
+"""Comments of reddit, or of any other place where people write: a client for each writer, or equal shares."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedtext.corpora.base import first, folders
+from fedtext.corpora.comments import Comment, read_comments
+from fedtext.corpora.language import LanguageCorpus, Side
+from fedtext.corpora.types import RawClient, RawCorpus
+from fedtext.errors import UserError
+from fedtext.seeding import SERVER, generator
+from fedtext.text.tokens import penn_tokens
+
+
+class RedditCorpus(LanguageCorpus):
+    """Read from one file with a comment in each row. FedAtt's paper has one comment in a thousand of May 2015, which it
+    does not publish, in equal shares (``partition: iid``); here the writers are the clients.
+
+    These are the users with most comments, the first of them client 1; their names stay in the file. Who writes most
+    may be a program: leave these out of the file. Comments are raw text, segmented like the Penn Treebank, and a
+    comment's own line breaks part sentences. Deleted comments, and those of deleted accounts, are dropped.
+    """
+
+    name: Literal["reddit"] = "reddit"
+    file: str = Field(
+        "reddit.jsonl", description="in the data folder or by its whole path: .parquet, .csv, .json or lines of JSON"
+    )
+    body: str = Field("body", description="column of the comment")
+    author: str | None = Field("author", description="column of the user; null: none, for partition: iid")
+    partition: Literal["users", "iid"] = Field(
+        "users", description="so many users as there are clients, or all comments' sentences in equal shares"
+    )
+    min_comments: int = Field(10, ge=3, description="of a user who is taken")
+    order: Literal["seed", "file"] = Field(
+        "seed",
+        description="of a user's comments (iid: of all) eight tenths are train, one validation and one test: drawn, or "
+        "as they follow each other in the file",
+    )
+
+    @model_validator(mode="after")
+    def _takes_effect(self) -> Self:
+        if self.partition == "users" and self.author is None:
+            raise ValueError("author: partition: users needs the column of the user: name it, or use partition: iid")
+        if self.partition == "iid" and self.min_comments != type(self).model_fields["min_comments"].default:
+            raise ValueError("min_comments: partition: iid takes all comments, whoever wrote them: leave it out")
+        return self
+
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        path = first([str(Path(self.file).expanduser()), f"reddit/{self.file}"], data)
+        if path is None:
+            raise UserError(
+                f"corpus.file: no {self.file}, in a folder reddit or not, in {' or '.join(map(str, folders(data)))}: "
+                "correct it, or give its folder with --data FOLDER or $FEDTEXT_DATA"
+            )
+        comments = read_comments(path, self.body, self.author)
+        return self._by_user(comments, seed) if self.partition == "users" else self._iid(comments, seed)
+
+    def _by_user(self, comments: Iterable[Comment], seed: int) -> RawCorpus:
+        written: dict[str, list[str]] = {}
+        for user, text in comments:
+            written.setdefault(user, []).append(text)
+        ranked = sorted(written.items(), key=lambda item: (-len(item[1]), item[0]))
+        users = [texts for _, texts in ranked if len(texts) >= self.min_comments]
+        if len(users) < self.clients:
+            raise UserError(
+                f"corpus.clients: {self.clients} users are asked for, and {len(users)} have at least "
+                f"{self.min_comments} comments: lower it or corpus.min_comments"
+            )
+        digits = len(str(self.clients))
+        clients = []
+        for number, texts in enumerate(users[: self.clients]):
+            splits = self.splits(
+                {side: _lines(part) for side, part in self._parted(texts, seed, number).items()}, seed, number
+            )
+            clients.append(RawClient(f"user-{number + 1:0{digits}}", **splits))
+        return RawCorpus(self.name, 0, clients)
+
+    def _iid(self, comments: Iterable[Comment], seed: int) -> RawCorpus:
+        parts = self._parted([comment.text for comment in comments], seed)
+        return self.dealt({side: _lines(part) for side, part in parts.items()}, seed)
+
+    def _parted(self, texts: list[str], seed: int, client: int = SERVER) -> dict[Side, list[str]]:
+        """A user's comments, or all, on the sides that are read: a tenth, but at least one, to validation and test."""
+        held = max(1, round(len(texts) / 10))
+        cut = max(0, len(texts) - 2 * held)
+        order_N: NDArray[np.int64] = np.arange(len(texts))
+        if self.order == "seed":
+            order_N = generator(seed, "comments", client=client).permutation(order_N)
+        parts: dict[Side, NDArray[np.int64]] = {
+            "train": order_N[:cut],
+            "valid": order_N[cut : cut + held],
+            "test": order_N[cut + held :],
+        }
+        return {side: [texts[i] for i in np.sort(parts[side])] for side in self.sides}
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    """The comments' lines with their words parted."""
+    return (penn_tokens(line) for text in texts for line in text.splitlines())
