@@ -50,7 +50,6 @@ class CorpusConfig(Strict, ABC):
     """Where the texts come from and how they become numbers."""
 
     name: str
-    language: ClassVar[bool] = False  # texts without labels: each is a sentence from its start sign to its end sign
     brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
     language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
     text: TextField = Field(Words(), description="what stands for a text: its words, or buckets they are hashed to")
