@@ -201,6 +201,8 @@ class Experiment(Strict):
             )
         if self.server.noise and (reason := flaw(self)):
             raise ValueError(f"server.noise: {reason}")
+        if reason := self.method.misfit(self):
+            raise ValueError(reason)
         noisy = self.server.noise or any(mechanism.randomises for mechanism in self.uplink)
         if noisy and self.shares_table and self.training.optimizer.embedding_lr == 0:
             raise ValueError(
