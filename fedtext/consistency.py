@@ -69,6 +69,8 @@ def _method(e: "Experiment") -> Iterator[str]:
             yield f"{key} and audits do not go together: these look at what the last round's model was made from"
     if (e.evaluation.select != "last" or e.evaluation.thresholds) and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
+    if fault := method.misfit(e):
+        yield fault
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
     if method.pooled and (e.uplink or e.audits or apart):
         yield (

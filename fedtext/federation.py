@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -100,11 +100,11 @@ class Federation:
             cohort = self._sample(round_)
             traffic = Traffic()
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
-            self.flat = self._aggregate(updates, round_)
+            self.flat, figures = self._aggregate(updates, round_)
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             last = round_ == rounds
-            metrics = self._metrics(cohort, traffic) | spent(self._ledger(round_))
+            metrics = self._metrics(cohort, traffic) | dict(figures) | spent(self._ledger(round_))
             metrics["train_seconds"] = time.perf_counter() - start
             row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
             self.history.append(row)
@@ -153,19 +153,21 @@ class Federation:
             if reply.payload.size:
                 yield self.intake.update(reply.payload, reply.client, self.flat)
 
-    def _aggregate(self, updates: Iterator[Update], round_: int) -> NDArray[np.float32]:
-        """The parameters after a round. One that nobody came to leaves them as they are, but for noise, which must not
-        show who came."""
+    def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+        """The parameters after a round, and what a method that combines updates by itself says of it. One that nobody
+        came to leaves them as they are, but for noise, which must not show who came."""
         method, optimizer = self.experiment.method, self.experiment.server.optimizer
+        figures: Mapping[str, float] = {}
         if isinstance(method, Individual):
             first = next(updates, None)
             if first is None:
-                return self.flat
-            state = self.layout.pack(dict(method.aggregate(self.state, chain([first], updates))))
+                return self.flat, figures
+            aggregated, figures = method.aggregate(self.state, chain([first], updates))
+            state = self.layout.pack(aggregated)
             for _ in updates:  # it need not look at all of them, yet all were sent
                 pass
             if optimizer.plain:
-                return state
+                return state, figures
             change = np.subtract(state, self.flat, dtype=np.float64)
         else:
             total = self.intake.empty_sum()
@@ -176,12 +178,12 @@ class Federation:
             clients = len(self.trainees)
             mean = total.mean(expected(self.experiment, clients) if self.noise else None)
             if mean is None:
-                return self.flat
+                return self.flat, figures
             if self.noise:
                 add_noise(self.experiment, self.noise, clients, mean, self.layout, round_)
             change = mean
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
-        return flat
+        return flat, figures
 
     def _ledger(self, rounds: int) -> list[Entry]:
         numbers = sum(prod(shape) for shape in self.layout.shapes.values())

@@ -27,16 +27,16 @@ FEW = tiny.corpus(clients=4)
 
 def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
     """Everything a run computes: server weights, the accuracies of each round and their area with what audits found
-    and show, the clients' private states."""
+    and show and the server says of it, the clients' private states."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
     accuracies = [seen(row) for row in federation.run()]
     return federation.flat.tobytes(), accuracies, fleet.private_states()
 
 
 def seen(row: Row) -> Any:
-    areas = {name: value for name, value in row["metrics"].items() if name.startswith("AUC")}
-    assert areas
-    return row["clients"], areas, row.get("files")
+    figures = {name: value for name, value in row["metrics"].items() if name.startswith(("AUC", "attention_"))}
+    assert "AUC" in figures or "AUC_0" in figures
+    return row["clients"], figures, row.get("files")
 
 
 def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
@@ -104,6 +104,20 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     ray.kill(left[0])
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
     assert final(pooled, fleet, FEW) == expected
+    fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order(norm: str) -> None:
+    training = tiny.TRAINING | {"rounds": 3, "stack": 2}
+    experiment = tiny.experiment({"name": "fedatt", "norm": norm}, training=training)
+    expected = final(experiment, local(experiment, FEW), FEW)
+    for _, figures, _ in expected[1]:
+        assert len([name for name in figures if name.startswith("attention_clients_")]) > 5
+    fleet = RayFleet(experiment, ship(experiment, FEW), initial(experiment, FEW)[1], Plan(2, 1, 0, 1), None)
+    assert final(experiment, fleet, FEW) == expected
     fleet.close()
 
 

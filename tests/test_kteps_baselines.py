@@ -1,4 +1,5 @@
-"""What the KTEPS paper compares its method with, and its architectures: by hand, and in their limiting cases."""
+"""What the KTEPS paper compares its method with, and its architectures: by hand, and in their limiting cases. Every
+other method's objective by hand as well."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import ClientData
+from fedtext.experiment import Experiment
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet, participants
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
@@ -133,7 +135,8 @@ def adversarial(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: 
 
 KTEPS_WEIGHTS = {"name": "kteps", "lambda1": 0.4, "lambda2": 0.6, "temperature": 0.5}
 BY_HAND: list[tuple[dict[str, Any], Objective]] = [
-    *(({"name": name}, plain) for name in ("fedavg", "fedper", "lg_fedavg", "local_only", "pooled")),
+    *(({"name": name}, plain) for name in ("fedavg", "fedsgd", "fedper", "lg_fedavg", "local_only", "pooled")),
+    ({"name": "fedatt", "step": 1.3}, plain),
     ({"name": "fedprox", "mu": 0.3}, proximal),
     *(({"name": "fedfusion", "operator": operator}, fused) for operator in ("multi", "single", "conv")),
     ({"name": "fedmmd", "lambda_": 0.7}, discrepant),
@@ -170,9 +173,12 @@ def test_two_clients_by_hand(options: dict[str, Any], objective: Objective) -> N
     state, first = ({name: torch.from_numpy(t).double() for name, t in part.items()} for part in (shared, private))
     own = {client.id: first for client in clients}
     for round_ in range(1, ROUNDS + 1):
-        ends = [descend(objective, state | own[c.id], c, round_, experiment.method.separates) for c in clients]
+        ends = [descend(objective, state | own[c.id], c, round_, experiment) for c in clients]
         own = {client.id: {name: end[name] for name in private} for client, end in zip(clients, ends, strict=True)}
-        state = {name: sum(n * end[name] for n, end in zip(shares, ends, strict=True)) for name in shared}
+        if options["name"] == "fedatt":
+            state = {name: attentive(tensor, [end[name] for end in ends]) for name, tensor in state.items()}
+        else:
+            state = {name: sum(n * end[name] for n, end in zip(shares, ends, strict=True)) for name in shared}
     for name, value in federation.state.items():
         assert np.allclose(value, state[name], atol=2e-6), name
     for client in clients:
@@ -182,14 +188,21 @@ def test_two_clients_by_hand(options: dict[str, Any], objective: Objective) -> N
             assert np.allclose(value, own[client.id][name][rows], atol=2e-6), name
 
 
-def descend(objective: Objective, received: Numbers, client: ClientData, round_: int, separates: bool) -> Numbers:
+def attentive(w: Tensor, ends: list[Tensor]) -> Tensor:
+    alphas = torch.stack([(w - end).norm() for end in ends]).softmax(0)
+    return w - 1.3 * sum(alpha * (w - end) for alpha, end in zip(alphas, ends, strict=True))
+
+
+def descend(
+    objective: Objective, received: Numbers, client: ClientData, round_: int, experiment: Experiment
+) -> Numbers:
     """What a client has after its turn, of one batch an epoch, or of one for each task in the order that was drawn."""
     texts, size, p = client.train, len(client.train), received
     x_NV = torch.zeros(size, len(CORPUS.vocabulary), dtype=torch.float64)
     x_NV[np.repeat(np.arange(size), np.diff(texts.offsets)), client.rows_R[texts.tokens_T]] = 1
     x_NV = x_NV[:, 1:]  # a bag has no <pad>
-    tasks_N = texts.tasks_N if separates else np.zeros(size, int)
-    for batch in by_task(tasks_N, 99, EPOCHS, 0, round_, client.id):
+    tasks_N = texts.tasks_N if experiment.method.separates else np.zeros(size, int)
+    for batch in by_task(tasks_N, 99, experiment.training.local_epochs, 0, round_, client.id):
         p = {name: tensor.detach().requires_grad_() for name, tensor in p.items()}
         loss = objective(p, received, x_NV[batch], torch.from_numpy(texts.labels_N)[batch], tasks_N[batch[0]])
         grads = torch.autograd.grad(loss, list(p.values()), allow_unused=True, materialize_grads=True)

@@ -167,7 +167,8 @@ def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> No
     if TABLE in shared:
         moved_V = np.any(federation.layout.views(change)[TABLE] != 0, axis=1)
         assert moved_V.all(), "the rows of all words move, whoever has them"
-    assert np.abs(change).max() <= 2 * Q / math.tanh(0.5) * (1 + 1e-3)  # in two rounds
+    step = getattr(experiment.method, "step", 1)
+    assert np.abs(change).max() <= 2 * step * Q / math.tanh(0.5) * (1 + 1e-3)  # in two rounds
 
 
 def test_an_update_of_bits_takes_a_thirty_second_of_its_size() -> None:

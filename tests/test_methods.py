@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -248,9 +248,10 @@ class CoordinateMedian(FedAvg, Individual):
 
     looked_at: int = 3
 
-    def aggregate(self, state: State, updates: Iterable[Update]) -> State:
+    def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
         deltas = [update.tensors for update in itertools.islice(updates, self.looked_at)]
-        return {name: value + np.median([delta[name] for delta in deltas], 0) for name, value in state.items()}
+        medians = {name: value + np.median([delta[name] for delta in deltas], 0) for name, value in state.items()}
+        return medians, {"looked_at": len(deltas)}
 
 
 @pytest.mark.parametrize("looked_at", [3, 1])
@@ -268,6 +269,7 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
     ]
     (row,) = federation.run()
     assert np.allclose(federation.flat - before, np.median(deltas[:looked_at], 0), atol=1e-6)
+    assert row["metrics"]["looked_at"] == looked_at
     assert row["metrics"]["clients_trained"] == 3
     assert row["metrics"]["bytes_up"] == sum(reply.bytes_up for reply in replies)
 

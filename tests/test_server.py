@@ -1,7 +1,7 @@
 """Server optimizers: two rounds by hand, what they leave alone, and what a killed run remembers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +77,14 @@ def test_a_row_that_nobody_holds_moves_on_and_is_forgotten_as_it_is_said() -> No
 class Mean(FedAvg, Individual):
     """FedAvg with a server that looks at each update by itself."""
 
-    def aggregate(self, state: State, updates: Iterable[Update]) -> State:
+    def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
         taken = list(updates)
         weight = sum(update.samples for update in taken)
-        return {
+        means = {
             name: tensor + sum(update.samples * update.tensors[name] for update in taken) / np.float32(weight)
             for name, tensor in state.items()
         }
+        return means, {}
 
 
 def flat_after(method: Any, server: Any, **changes: Any) -> np.ndarray:

@@ -79,7 +79,8 @@ TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr":
 
 
 def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
-    """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections."""
+    """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections. Of fedsgd it
+    is one epoch of all clients, since it takes nothing else."""
     base: dict[str, Any] = {
         "name": "tiny",
         "corpus": {"name": "demo", "max_length": 9},
@@ -88,7 +89,11 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
         "training": TRAINING,
         "evaluation": {"personalize": {"steps": 4, "every": 2, "lr_multiplier": 0.1}},
     }
-    return Experiment.model_validate(base | changes)
+    base |= changes
+    if method in ("fedsgd", {"name": "fedsgd"}):
+        base["training"] = base["training"] | {"local_epochs": 1}
+        base["participation"] = base.get("participation", {}) | {"fraction": 1}
+    return Experiment.model_validate(base)
 
 
 TWO = corpus(clients=2)

@@ -2,11 +2,13 @@
 
 from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.base import Method
+from fedtext.methods.fedatt import FedAtt
 from fedtext.methods.fedavg import FedAvg
 from fedtext.methods.fedfusion import FedFusion
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.fedper import FedPer
 from fedtext.methods.fedprox import FedProx
+from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.kteps import KTEPS
 from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.methods.local_only import LocalOnly
@@ -15,6 +17,8 @@ from fedtext.methods.pooled import Pooled
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
+    "fedsgd": FedSGD,
+    "fedatt": FedAtt,
     "fedprox": FedProx,
     "kteps": KTEPS,
     "fedper": FedPer,
