@@ -15,11 +15,13 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if not experiment.method.shares:
         counts = "its word counts, for the vocabulary, and " if experiment.corpus.counts_words else ""
         return [f"nothing leaves a client but {counts}the figures that are reported", *_prepared(experiment)[1:]]
-    said = [
-        *_prepared(experiment),
-        "the server learns each client's number of train texts, its training losses and its accuracies; of two classes "
-        "also every test text's score and label, for the area under the curve",
-    ]
+    figures = (
+        "its perplexities, with how many words they are of and how many were guessed"
+        if experiment.language
+        else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
+    )
+    learns = f"the server learns each client's number of train texts, its training losses and {figures}"
+    said = [*_prepared(experiment), learns]
     names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
@@ -34,7 +36,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
     elif not noisy and not experiment.server.noise:
         said.append(
-            "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
+            "without noise the rows of the words in a client's train texts stand out, though the softmax moves all"
+            if experiment.language
+            else "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )
     if experiment.server.noise:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")

@@ -55,6 +55,29 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
     return Corpus("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None)
 
 
+def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed: int = 0) -> Corpus:
+    """Framed sentences in which a word is often followed by the next one; entries <pad>, <unk>, <s>, </s>, then words.
+    Every client holds all rows, and has 4 validation and 5 test sentences."""
+    rng = np.random.default_rng(seed)
+    rows_R = np.arange(4 + words, dtype=np.int32)
+
+    def drawn(count: int) -> TokenSet:
+        made = []
+        for length in rng.integers(1, 7, count):
+            word = (rng.integers(words) + np.cumsum(rng.integers(1, 3, length))) % words
+            made.append(np.concatenate([[2], 4 + word, [3]]))
+        offsets = np.cumsum([0, *map(len, made)])
+        return TokenSet(np.concatenate(made).astype(np.int32), offsets, np.zeros(count, np.int64))
+
+    data = [
+        ClientData(n, f"client{n}", rows_R, len(rows_R), drawn(sentences + 2 * n), drawn(4), drawn(5))
+        for n in range(clients)
+    ]
+    entries = ["<pad>", "<unk>", "<s>", "</s>", *[f"w{n}" for n in range(words)]]
+    digest = f"tiny-language-{clients}-{sentences}-{words}-{seed}"
+    return Corpus("tiny language", len(entries) - 1, entries, data, [], digest, None)
+
+
 def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:
     """In float64: a network of its own numbers, its tables with 11 rows, and up to five texts of three classes."""
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
@@ -94,6 +117,13 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
         base["training"] = base["training"] | {"local_epochs": 1}
         base["participation"] = base.get("participation", {}) | {"fraction": 1}
     return Experiment.model_validate(base)
+
+
+def language_model(method: Any = "fedavg", tied: bool = True, **changes: Any) -> Experiment:
+    """The same for a language model on ``language_corpus``."""
+    model = {"name": "gru_lm", "embedding": {"dim": 6 if tied else 5}, "hidden": 6, "tied": tied}
+    base = {"corpus": {"name": "ptb"}, "model": model, "evaluation": {"personalize": None}}
+    return experiment(method, **(base | changes))
 
 
 TWO = corpus(clients=2)

@@ -1,0 +1,231 @@
+"""Language models in a federation: what is trained, what perplexity is, and whose test perplexity is told."""
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.checkpoint import Checkpoints
+from fedtext.corpora.types import TokenSet
+from fedtext.experiment import Experiment
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.parameters import initial, shared_numbers
+from fedtext.selection import best_round, reached
+from fedtext.training.batches import shuffled
+from tests import tiny
+
+CORPUS = tiny.language_corpus()
+WORDS = len(CORPUS.vocabulary) - 1  # without <pad>
+SELECTING = {"personalize": None, "select": "perplexity_val"}
+
+
+def federation(experiment: Experiment, checkpoints: Checkpoints | None = None) -> Federation:
+    shared, private = initial(experiment, CORPUS)
+    return Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints)
+
+
+class Plain(nn.Module):
+    """The model as one would write it down: the entries' numbers, less <pad>, are what is read and predicted."""
+
+    def __init__(self, state: dict[str, NDArray[np.float32]]) -> None:
+        super().__init__()
+        table = torch.from_numpy(state["embedding.weight"].copy())
+        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
+        self.rnn = nn.GRU(table.shape[1], 6, batch_first=True)
+        self.rnn.load_state_dict({n[4:]: torch.from_numpy(t.copy()) for n, t in state.items() if n.startswith("rnn.")})
+        self.bias = nn.Parameter(torch.from_numpy(state["head.bias"].copy()))
+        tied = "head.weight" not in state
+        self.weight = self.embedding.weight if tied else nn.Parameter(torch.from_numpy(state["head.weight"].copy()))
+
+    def nats(self, sentence: NDArray[np.int32]) -> torch.Tensor:
+        """Of every token but the first."""
+        tokens = torch.from_numpy(sentence.astype(np.int64) - 1)
+        hidden = self.rnn(self.embedding(tokens[None, :-1]))[0][0]
+        return cross_entropy(hidden @ self.weight.T + self.bias, tokens[1:], reduction="none")
+
+    def named(self) -> dict[str, torch.Tensor]:
+        found = {"embedding.weight": self.embedding.weight, "head.bias": self.bias, "head.weight": self.weight}
+        return found | {f"rnn.{name}": parameter for name, parameter in self.rnn.named_parameters()}
+
+
+def sentences(tokens: TokenSet) -> list[NDArray[np.int32]]:
+    return np.split(tokens.tokens_T, tokens.offsets[1:-1])
+
+
+@pytest.mark.parametrize(("tied", "engine"), list(product([True, False], ["reference", "cells"])))
+def test_a_round_is_what_one_would_write_down(tied: bool, engine: str) -> None:
+    training = tiny.TRAINING | {"rounds": 1, "engine": engine, "optimizer": {"lr": 0.5, "momentum": 0.5}}
+    experiment = tiny.language_model(tied=tied, training=training)
+    made = federation(experiment)
+    before = {name: tensor.copy() for name, tensor in made.state.items()}
+    assert sum(map(np.size, before.values())) == shared_numbers(experiment, WORDS, 3, len(CORPUS.vocabulary))
+    changes: dict[str, Any] = dict.fromkeys(before, 0.0)
+    for client in CORPUS.clients:
+        plain, texts = Plain(before), sentences(client.train)
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.5, momentum=0.5)
+        for chosen in shuffled(len(texts), 4, 2, experiment.seed, 1, client.id):
+            optimizer.zero_grad()
+            torch.cat([plain.nats(texts[text]) for text in chosen]).mean().backward()
+            optimizer.step()
+        share = len(texts) / sum(len(each.train) for each in CORPUS.clients)
+        for name, now in plain.named().items():
+            if name in changes:
+                changes[name] = changes[name] + share * (now.detach().numpy() - before[name])
+    (row,) = made.run()
+    assert max(np.abs(change).max() for change in changes.values()) > 0.1
+    for name, tensor in made.state.items():
+        np.testing.assert_allclose(tensor, before[name] + changes[name], rtol=1e-4, atol=2e-6, err_msg=name)
+
+    plain = Plain(made.state)
+    for suffix, side in (("", "test"), ("_val", "validation")):
+        with torch.no_grad():
+            each = [torch.cat([plain.nats(s) for s in sentences(getattr(client, side))]) for client in CORPUS.clients]
+        told = [row["clients"][client.name][f"perplexity{suffix}"] for client in CORPUS.clients]
+        assert told == pytest.approx([math.exp(nats.mean()) for nats in each], rel=1e-5)
+        assert row["metrics"][f"perplexity{suffix}"] == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
+        assert row["metrics"][f"perplexity_p90{suffix}"] == max(told)  # of three clients
+    words = [plain_rank(plain, sentence) for client in CORPUS.clients for sentence in sentences(client.test)]
+    ranks = np.concatenate(words)
+    assert row["metrics"]["top1"] == pytest.approx((ranks < 1).mean())
+    assert row["metrics"]["top3"] == pytest.approx((ranks < 3).mean())
+    assert 0 < row["metrics"]["top1"] < row["metrics"]["top3"] < 1
+
+
+def plain_rank(plain: Plain, sentence: NDArray[np.int32]) -> NDArray[np.int64]:
+    tokens = torch.from_numpy(sentence.astype(np.int64) - 1)
+    with torch.no_grad():
+        logits = plain.rnn(plain.embedding(tokens[None, :-1]))[0][0] @ plain.weight.T + plain.bias
+    return (logits > logits.gather(1, tokens[1:, None])).sum(1).numpy()
+
+
+METHODS = ["fedavg", {"name": "fedprox", "mu": 0.1}, "fedatt", "fedsgd", "local_only", "pooled", "fedper", "lg_fedavg"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_methods_that_take_any_network_train_one(method: Any) -> None:
+    epochs = 1 if method == "fedsgd" else 3
+    made = federation(tiny.language_model(method, training=tiny.TRAINING | {"rounds": 3, "local_epochs": epochs}))
+    rows = list(made.run())
+    name = "perplexity_Ap_0" if method in ("fedper", "lg_fedavg") else "perplexity"
+    assert rows[-1]["metrics"][name] < rows[0]["metrics"][name] < 1.2 * WORDS
+
+
+def test_personalised_figures_have_names_of_their_own() -> None:
+    personalize = {"steps": 4, "every": 2, "lr_multiplier": 1.0}
+    rows = list(federation(tiny.language_model(evaluation={"personalize": personalize})).run())
+    last = rows[-1]["metrics"]
+    assert last["perplexity_Ap"] != last["perplexity"]
+    assert {"top1_Ap", "perplexity_Ap_val"} <= set(last)
+
+
+def test_noise_clipping_and_bits_travel_with_every_row_and_have_a_ledger() -> None:
+    for uplink in (
+        [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 0.01}}],
+        [{"quantize": {"q": 0.01}}, {"randomized_response": {"epsilon": 5.0}}],
+    ):
+        made = federation(tiny.language_model(uplink=uplink))
+        rows = list(made.run())
+        numbers = sum(np.size(tensor) for tensor in made.state.values())
+        assert rows[0]["metrics"]["epsilon"] > 0
+        assert "ledger.json" in rows[0]["files"]
+        if "quantize" in uplink[0]:
+            assert numbers / 8 < rows[0]["metrics"]["bytes_up"] / 3 < numbers / 8 + 1000
+
+
+# Whose model counts
+
+
+def overshooting(**evaluation: Any) -> Experiment:
+    """Steps so large that validation gets worse after a while."""
+    training = tiny.TRAINING | {"rounds": 6, "local_epochs": 10, "optimizer": {"lr": 0.25, "momentum": 0.5}}
+    return tiny.language_model(training=training, evaluation=SELECTING | evaluation)
+
+
+def test_test_texts_are_read_once_by_the_round_that_validation_likes_best() -> None:
+    made, states = federation(overshooting()), []
+    rows = []
+    for row in made.run():
+        states.append(made.flat)
+        rows.append(row)
+    values = [row["metrics"]["perplexity_val"] for row in rows[:-1]]
+    best = int(np.argmin(values)) + 1
+    assert best < 5, "the last rounds are to be worse"
+    last = rows[-1]["metrics"]
+    assert last["selected_round"] == best
+    assert last["perplexity_val"] == values[best - 1]
+    assert not any("perplexity" in row["metrics"] for row in rows[:-1])
+    assert not any("perplexity" in figures for row in rows[:-1] for figures in row["clients"].values())
+    readings = made.fleet.evaluate(made.fleet.broadcast(states[best - 1]), 6, False, ("test",))
+    told = {made.names[client]: reading.figures["perplexity"] for client, reading in readings.items()}
+    assert {name: figures["perplexity"] for name, figures in rows[-1]["clients"].items()} == told
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_a_run_that_was_stopped_still_knows_its_best_round(stop: int, tmp_path: Path) -> None:
+    def figures(rows: list[Any]) -> dict[str, float]:
+        return {k: v for k, v in rows[-1]["metrics"].items() if not k.endswith("seconds")}
+
+    expected = figures(list(federation(overshooting()).run()))
+    for row in federation(overshooting(), Checkpoints(tmp_path, "same")).run():
+        if row["round"] == stop:
+            break
+    assert figures(list(federation(overshooting(), Checkpoints(tmp_path, "same")).run())) == expected
+
+
+def test_the_first_rounds_beyond_a_threshold_are_told() -> None:
+    rows = list(federation(overshooting(select="last", thresholds={"perplexity_val": [1e6, 16.0, 1.0]})).run())
+    metrics = [row["metrics"] for row in rows]
+    assert metrics[0]["rounds_to_perplexity_val_1e+06"] == 1
+    first = next(number for number, values in enumerate(metrics, 1) if values["perplexity_val"] <= 16)
+    assert metrics[first - 1]["rounds_to_perplexity_val_16"] == first
+    spent = sum(values["bytes_up"] + values["bytes_down"] for values in metrics[:first])
+    assert metrics[first - 1]["bytes_to_perplexity_val_16"] == spent
+    named = [name for values in metrics for name in values if name.startswith("rounds_to")]
+    assert len(named) == 2, "each once, and the one that was not reached never"
+
+
+def rows_of(metric: str, *values: float | None) -> list[dict[str, Any]]:
+    costs = {"bytes_up": 1, "bytes_down": 2}
+    return [
+        {"round": n, "metrics": costs | ({} if value is None else {metric: value})} for n, value in enumerate(values, 1)
+    ]
+
+
+def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number() -> None:
+    assert best_round(rows_of("perplexity_val", 9, None, 3, 3, math.nan), "perplexity_val") == 3
+    assert best_round(rows_of("Ag_val", math.nan, 0.5, 0.7, None, 0.7), "Ag_val") == 3
+    assert best_round(rows_of("Ag_val", None, math.nan), "Ag_val") == 0
+    assert reached(rows_of("Ag_val", 0.5, 0.8), {"Ag_val": (0.7,)}) == {
+        "rounds_to_Ag_val_0.7": 2,
+        "bytes_to_Ag_val_0.7": 6,
+    }
+    assert not reached(rows_of("Ag_val", 0.5, 0.8, 0.9), {"Ag_val": (0.7, 0.95)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": {"name": "bigru"}}, "use model gru_lm"),
+        ({"corpus": {"name": "demo"}}, "predicts the next words"),
+        ({"method": "kteps"}, "no language models"),
+        ({"training": {"stack": 4}}, "softmax over the vocabulary"),
+        ({"wire": {"rows": "own"}}, "leave rows at auto"),
+        ({"evaluation": SELECTING, "method": "fedper"}, "keeps parts of it"),
+        ({"evaluation": SELECTING, "corpus": {"name": "ptb", "validation": 0}}, "need validation texts"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:
+    method = changes.pop("method", "fedavg")
+    with pytest.raises(ValidationError, match=said):
+        tiny.language_model(method, **changes)
