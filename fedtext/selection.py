@@ -36,6 +36,6 @@ def reached(history: Sequence[Row], thresholds: Mapping[Validated, Sequence[floa
 
             if passes(last) and not any(map(passes, before)):
                 spent = sum(metrics["bytes_up"] + metrics["bytes_down"] for metrics in [*before, last])
-                name = f"{metric}_{value:g}"
+                name = f"{metric}_{value:f}".rstrip("0").rstrip(".")  # no 1e+06, which MLflow does not take
                 found |= {f"rounds_to_{name}": float(len(history)), f"bytes_to_{name}": spent}
     return found

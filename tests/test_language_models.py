@@ -185,7 +185,7 @@ def test_a_run_that_was_stopped_still_knows_its_best_round(stop: int, tmp_path: 
 def test_the_first_rounds_beyond_a_threshold_are_told() -> None:
     rows = list(federation(overshooting(select="last", thresholds={"perplexity_val": [1e6, 16.0, 1.0]})).run())
     metrics = [row["metrics"] for row in rows]
-    assert metrics[0]["rounds_to_perplexity_val_1e+06"] == 1
+    assert metrics[0]["rounds_to_perplexity_val_1000000"] == 1
     first = next(number for number, values in enumerate(metrics, 1) if values["perplexity_val"] <= 16)
     assert metrics[first - 1]["rounds_to_perplexity_val_16"] == first
     spent = sum(values["bytes_up"] + values["bytes_down"] for values in metrics[:first])

@@ -8,6 +8,7 @@ from fedtext.layout import Layout
 from fedtext.models.config import TABLE
 from fedtext.training.stack import Stack, Workspace
 from fedtext.training.tables import TouchedRows
+from tests import tiny
 
 ROWS, STEPS, LR = 6, 40, 0.3
 
@@ -35,3 +36,22 @@ def test_rows_make_the_steps_they_missed(momentum: float) -> None:
         velocity = theirs.state[dense].get("momentum_buffer", None) if momentum else None
         if velocity is not None:
             assert torch.allclose(ours.state(0)["momentum_buffer"], velocity, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(("engine", "stack"), [("reference", 1), ("cells", 1), ("cells", 3)])
+def test_a_frozen_table_stays_and_everything_else_learns_as_it_would(optimizer: str, engine: str, stack: int) -> None:
+    """Beside a table whose steps are too small to show in float32."""
+
+    def trained(embedding_lr: float) -> tiny.Finished:
+        options = {"name": optimizer, "lr": 0.05, "embedding_lr": embedding_lr, "persist": True}
+        return tiny.Finished(
+            "fedavg", training=tiny.TRAINING | {"optimizer": options, "engine": engine, "stack": stack}
+        )
+
+    frozen, slow = trained(0), trained(1e-30)
+    before = frozen.layout.views(frozen.before)
+    assert frozen.state[TABLE].tobytes() == before[TABLE].tobytes()
+    for name, tensor in frozen.state.items():
+        np.testing.assert_array_equal(tensor, slow.state[name], err_msg=name)
+        assert name == TABLE or (tensor != before[name]).any(), name

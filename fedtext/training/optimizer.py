@@ -13,7 +13,7 @@ from torch.optim.sgd import sgd
 from fedtext.models.packing import Ints
 from fedtext.training.config import SGD, Adam
 from fedtext.training.stack import Stack
-from fedtext.training.tables import CutTables, Tables, TouchedRows, WholeTable
+from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's own
 
@@ -78,8 +78,11 @@ class LocalOptimizer:
         self.grad_CP = take("gradient", *shape)
         self.memory = {kind: take(kind, *shape) for kind in kinds(config)}
         self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
+        self.frozen = embedding_lr == 0
         self.tables: Tables
-        if cut and isinstance(config, SGD):
+        if self.frozen:
+            self.tables = FrozenTable(stack, cut)
+        elif cut and isinstance(config, SGD):
             self.tables = TouchedRows(stack, embedding_lr, config.momentum)
         else:
             chosen = CutTables if cut else WholeTable
@@ -106,15 +109,17 @@ class LocalOptimizer:
             memory = {kind: [tensor[c] for c in clients] for kind, tensor in self.memory.items()}
             self._flat[clients] = parameters, grad, memory, [self.steps[c] for c in clients]
         leaves, table = self._views[clients][0], self.tables.begin(clients, words)
-        self._leaves = [*leaves.values(), table]
+        self._leaves = [*leaves.values(), *([] if self.frozen else [table])]
         return leaves | self.stack.columns(table)
 
     def step(self, clients: range, loss: Tensor) -> None:
         """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
-        *grads, table_grad = torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True)
+        grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+        table_grad = None if self.frozen else grads.pop()
         torch._foreach_copy_(self._views[clients][1], grads)
         advance(self.config, self.lr, *self._flat[clients])
-        self.tables.step(clients, table_grad)
+        if table_grad is not None:
+            self.tables.step(clients, table_grad)
 
     def finish(self) -> None:
         """Makes every row what it should be by now; to be called before anyone reads the tables."""

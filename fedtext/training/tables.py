@@ -27,8 +27,8 @@ class Tables(Protocol):
         """Starts anew with the clients that the stack now seats."""
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
-        """What the loss is given in the table's place, a leaf: the whole table, or ``words``' rows of each client, with
-        a leading axis if there are several."""
+        """What the loss is given in the table's place, a leaf unless it is frozen: the whole table, or ``words``' rows
+        of each client, with a leading axis if there are several."""
 
     def step(self, clients: range, grad: Tensor) -> None:
         """One step along the gradient with respect to what ``begin`` gave."""
@@ -41,6 +41,31 @@ class Tables(Protocol):
 
 
 Advance = Callable[[list[Tensor], list[Tensor], dict[str, list[Tensor]], list[Tensor]], None]
+
+
+class FrozenTable:
+    """Nothing moves, and no gradient is asked for. With ``cut`` the loss is given the batch's rows."""
+
+    def __init__(self, stack: Stack, cut: bool) -> None:
+        self.stack, self.cut = stack, cut
+
+    def reset(self) -> None:
+        pass
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        if not self.cut:
+            return self.stack.tables(self.stack.table_ND)[clients.start]
+        rows_MD = self.stack.table_ND.index_select(0, _rows(self.stack, clients, words))
+        return rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        raise AssertionError("it has no gradient")
+
+    def finish(self) -> None:
+        pass
+
+    def state(self, client: int) -> dict[str, Tensor]:
+        return {}
 
 
 class WholeTable:
