@@ -2,134 +2,60 @@
 
 import csv
 import io
-import math
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from dashboards.groups import Spread
-from dashboards.trial import Outcome
+from dashboards.figures import Cell, Reproduction, Unit, difference, differs, order
 
 REFERENCE = "FedAvg"  # whose cost the others' stand beside
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One figure, in percent, and ``seeds``: ours seed by seed, none where nothing was run or nothing is read."""
-
-    row: str
-    column: str
-    paper: float | None
-    seeds: Sequence[float]
-
-    @property
-    def ours(self) -> Spread | None:
-        return Spread.of(self.seeds) if self.seeds else None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Means over the rounds of all seeds: wall seconds of training, CPU seconds of all clients' turns together, None if
-    some round does not say, and bytes per client."""
-
-    seconds: float
-    cpu_seconds: float | None
-    bytes_per_client: float
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """``noise``: points by which the paper's figure may be off by itself. ``clients``: client by client, row by row.
-    ``about``: what was run, and how it differs from the paper, a sentence each."""
-
-    title: str
-    noise: float
-    cells: Sequence[Cell]
-    clients: Sequence[Cell]
-    costs: Mapping[str, Cost]
-    about: Sequence[str]
-
-
-def cost(outcomes: Sequence[Outcome]) -> Cost | None:
-    """What a round took; None if there was none."""
-    metrics = [row["metrics"] for outcome in outcomes for row in outcome.rows]
-    if not metrics:
-        return None
-    sent = statistics.fmean(values.get("bytes_per_client", 0.0) for values in metrics)
-    cpu = [values["train_cpu_seconds"] for values in metrics if "train_cpu_seconds" in values]
-    whole = statistics.fmean(cpu) if len(cpu) == len(metrics) else None
-    return Cost(statistics.fmean(values["train_seconds"] for values in metrics), whole, sent)
-
-
-def differs(cell: Cell, noise: float) -> bool:
-    """Whether ours is further from the paper's than the paper's noise and the spread of our seeds explain."""
-    if cell.paper is None or cell.ours is None:
-        return False
-    error = (cell.ours.deviation or 0.0) / cell.ours.count**0.5
-    return abs(cell.ours.mean - cell.paper) > noise + _errors(cell.ours.count) * error
-
-
-def _errors(count: int) -> float:
-    """So many standard errors is the mean of ``count`` readings off at most, 19 times in 20 (Student's t)."""
-    few = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-    return few.get(count, 2.2)
-
-
-def order(made: Reproduction, column: str) -> list[str]:
-    """Which pairs of rows ours have the other way round than the paper's, by whether that is more than chance."""
-    both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.ours is not None]
-    if len(both) < 2:
-        return []
-    noise = 2**0.5 * made.noise  # of a difference
-    beyond = "More than chance in the paper and here"
-    close = f"More than chance here, and within the noise of two of the paper's figures ({noise:.1f} points)"
-    chance = "No more than chance here, or of a single seed"
-    kinds: dict[str, list[str]] = {beyond: [], close: [], chance: []}
-    for better, worse in permutations(both, 2):
-        assert better.paper is not None and worse.paper is not None and better.ours and worse.ours  # noqa: PT018
-        theirs, ours = better.paper - worse.paper, better.ours.mean - worse.ours.mean
-        if theirs > 0 > ours:
-            error = _error(better.seeds, worse.seeds)
-            clear = error is not None and -ours > _errors(len(better.seeds)) * error
-            kind = chance if not clear else beyond if theirs > noise else close
-            spread = "" if error is None else f" ± {error:.1f}"
-            kinds[kind].append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours:+.1f}{spread})")
-    turned, pairs = sum(map(len, kinds.values())), len(both) * (len(both) - 1) // 2
-    if not turned:
-        return [f"{column}: all {len(both)} rows stand in the paper's order."]
-    said = f"{turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)"
-    return [f"{column}: {said}.", *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
-
-
-def _error(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """The standard error of the mean difference, seed by seed: with a seed come the texts that are used and where
-    training starts, for both. None where there is but one seed."""
-    differences = [a - b for a, b in zip(one, other, strict=True)]
-    return statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
 
 
 def markdown(made: Reproduction) -> str:
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
-    heads = [f"{column}: paper | ours | difference" for column in columns]
+    printed = {cell.column for cell in made.cells if cell.paper is not None}
+    heads = [f"{column}: paper | ours | difference" if column in printed else f"{column}: ours" for column in columns]
     beside = [f"times {REFERENCE}"] if _reference(made) else []
-    lines += _table(["", *heads, "s / round", "CPU s", *beside, "MB / client"], _rows(made, columns))
+    lines += _table(["", *heads, "s / round", "CPU s", *beside, "MB / client"], _rows(made, columns, printed))
+    lines += ["", _legend(made, bool(printed))]
     orders = [order(made, column) for column in columns]
-    lines += [
-        "",
-        "Percent; ours: mean ± standard deviation over seeds. **Bold** differences are larger than the paper's own "
-        f"noise ({made.noise:g} points) and what the mean of so few seeds is off by, 19 times in 20. s / round: wall "
-        "time of training, with whatever else the machine did; CPU s: of all clients' turns in a round, together.",
-        *("\n" + "\n".join(sentences) for sentences in orders if sentences),
-    ]
+    lines += ["\n" + "\n".join(sentences) for sentences in orders if sentences]
+    if made.compare:
+        lines += ["", "## Seed by seed", ""]
+        lines += _table(["", *columns], _compared(made, columns))
+        lines += [
+            "",
+            "The first row less the second: mean over the seeds of the difference ± its standard error. **Bold**: more "
+            "than chance, 19 times in 20; of a single seed that cannot be told.",
+        ]
     if made.clients:
         names = list(dict.fromkeys(cell.column for cell in made.clients))
         lines += ["", "## Client by client (paper / ours)", ""]
         lines += _table(["", *names], [*_clients(made.clients, names)])
     return "\n".join(lines) + "\n"
+
+
+def _legend(made: Reproduction, printed: bool) -> str:
+    units: dict[Unit, list[str]] = {}
+    for cell in made.cells:
+        units.setdefault(cell.unit, []).append(cell.column)
+    said = [_said(one, "" if len(units) == 1 else f" ({', '.join(dict.fromkeys(c))})") for one, c in units.items()]
+    relative = any(cell.unit.relative for cell in made.cells if cell.paper is not None)
+    noise = f"{made.noise:g}% of it" if relative else f"{made.noise:g} points"
+    bold = (
+        f"**Bold** differences are larger than the paper's own noise ({noise}) and what the mean of so few seeds is "
+        "off by, 19 times in 20. "
+    )
+    return (
+        f"{'; '.join(said)}; ours: mean ± standard deviation over seeds. {bold if printed else ''}s / round: wall time "
+        "of training, with whatever else the machine did; CPU s: of all clients' turns in a round, together."
+    )
+
+
+def _said(one: Unit, of: str) -> str:
+    name = {"%": "Percent", "perplexity": "Perplexity", "rounds": "Rounds", "MB": "MB of all clients"}[one.name]
+    return f"{name}{of}" + (", less is better" if one.less else "")
 
 
 def _reference(made: Reproduction) -> float | None:
@@ -138,16 +64,15 @@ def _reference(made: Reproduction) -> float | None:
     return spent.cpu_seconds if spent else None
 
 
-def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+def _rows(made: Reproduction, columns: Sequence[str], printed: Collection[str]) -> list[list[str]]:
     found, reference = {(cell.row, cell.column): cell for cell in made.cells}, _reference(made)
     rows = []
     for row in dict.fromkeys(cell.row for cell in made.cells):
         texts = [row]
         for column in columns:
             cell = found[row, column]
-            difference = _difference(cell)
-            bold = f"**{difference}**" if differs(cell, made.noise) else difference
-            texts.append(f"{_number(cell.paper)} | {_spread(cell.ours)} | {bold}")
+            beside = f"{_number(cell.paper)} | {_ours(cell)} | {_apart(made, cell)}"
+            texts.append(beside if column in printed else _ours(cell))
         spent = made.costs.get(row)
         cpu = spent.cpu_seconds if spent else None
         texts += [_number(spent.seconds if spent else None), _number(cpu)]
@@ -158,12 +83,28 @@ def _rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
     return rows
 
 
+def _compared(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+    found = {(cell.row, cell.column): cell for cell in made.cells}
+    return [
+        [f"{one} - {other}", *(_between(found[one, column], found[other, column]) for column in columns)]
+        for one, other in made.compare
+    ]
+
+
+def _between(one: Cell, other: Cell) -> str:
+    apart = difference(one, other)
+    if apart is None:
+        return one.unit.none
+    text = _signed(apart.mean) + ("" if apart.error is None else f" ± {_number(apart.error)}")
+    return f"**{text}**" if apart.clear else text
+
+
 def _clients(cells: Sequence[Cell], names: Sequence[str]) -> list[list[str]]:
     found = {(cell.row, cell.column): cell for cell in cells}
     rows = []
     for row in dict.fromkeys(cell.row for cell in cells):
         pairs = [found.get((row, name)) for name in names]
-        rows.append([row, *(f"{_number(pair.paper)} / {_spread(pair.ours)}" if pair else "" for pair in pairs)])
+        rows.append([row, *(f"{_number(pair.paper)} / {_ours(pair)}" if pair else "" for pair in pairs)])
     return rows
 
 
@@ -173,30 +114,41 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+    return "" if value is None else f"{value:.1f}" if abs(value) < 1e6 else f"{value:.1e}"
 
 
-def _spread(value: Spread | None) -> str:
-    if value is None:
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "") + _number(value)
+
+
+def _ours(cell: Cell) -> str:
+    """Our figure; of seeds some of which have none, how many it is of."""
+    if cell.ours is None:
+        return cell.unit.none if cell.seeds else ""
+    spread = "" if cell.ours.deviation is None else f" ± {_number(cell.ours.deviation)}"
+    return f"{_number(cell.ours.mean)}{spread}" + ("" if cell.whole else f" ({cell.ours.count} of {len(cell.seeds)})")
+
+
+def _apart(made: Reproduction, cell: Cell) -> str:
+    if cell.paper is None or cell.ours is None or not cell.whole:
         return ""
-    return f"{value.mean:.1f}" + ("" if value.deviation is None else f" ± {value.deviation:.1f}")
-
-
-def _difference(cell: Cell) -> str:
-    return "" if cell.paper is None or cell.ours is None else f"{cell.ours.mean - cell.paper:+.1f}"
+    text = _signed(cell.ours.mean - cell.paper)
+    return f"**{text}**" if differs(cell, made.noise_of(cell)) else text
 
 
 def table_csv(made: Reproduction) -> str:
-    """All cells: ``part, row, column, paper, ours, deviation, seeds``, the figure of each seed, and what was run."""
+    """All cells: ``part, row, column, unit, paper, ours, deviation, seeds``, the figure of each seed, - for none, and
+    what was run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "row", "column", "paper", "ours", "deviation", "seeds", "values", "about"])
+    writer.writerow(["part", "row", "column", "unit", "paper", "ours", "deviation", "seeds", "values", "about"])
     for part, cells in (("mean", made.cells), ("client", made.clients)):
         for cell in cells:
             ours = cell.ours
-            figures = (ours.mean, ours.deviation, ours.count) if ours else (None, None, 0)
-            values = " ".join(f"{value:.4f}" for value in cell.seeds)
-            writer.writerow([part, cell.row, cell.column, cell.paper, *figures, values, " ".join(made.about)])
+            figures = (ours.mean, ours.deviation) if ours else (None, None)
+            values = " ".join("-" if value is None else f"{value:.4f}" for value in cell.seeds)
+            named = (part, cell.row, cell.column, cell.unit.name, cell.paper)
+            writer.writerow([*named, *figures, len(cell.seeds), values, " ".join(made.about)])
     return text.getvalue()
 
 
@@ -220,9 +172,17 @@ def picture(made: Reproduction, path: Path) -> None:
             means, at = [value.mean for value, _ in ours], [place for _, place in ours]
             spread = [value.deviation or 0.0 for value, _ in ours]
             panel.errorbar(means, at, xerr=spread, fmt="s", color="#1f6fb4", ms=4, capsize=2, label="ours")
-        panel.set(yticks=list(places.values()), yticklabels=rows, xlabel=f"{column}, %")
+        for cell in cells:
+            if cell.seeds and cell.ours is None:
+                where = {"transform": panel.get_yaxis_transform(), "va": "center", "fontsize": 7, "color": "#777"}
+                panel.text(0.03, places[cell.row], cell.unit.none, **where)
+        shown = cells[0].unit.name
+        label = column if shown == column else f"{column}, {shown}"
+        panel.set(yticks=list(places.values()), yticklabels=rows, xlabel=label, ylim=(0.4, len(rows) + 0.6))
         panel.grid(axis="x", color="#ddd")
         panel.spines[["top", "right"]].set_visible(False)
-    panels[-1].legend(frameon=False, fontsize=8)
+    fullest = max(reversed(panels), key=lambda panel: len(panel.get_legend_handles_labels()[0]))
+    if fullest.get_legend_handles_labels()[0]:
+        fullest.legend(frameon=False, fontsize=8)
     figure.suptitle("\n".join([made.title, *(wrap(made.about[0], 60 + 30 * len(columns)))]), fontsize=8)
     figure.savefig(path, dpi=150)

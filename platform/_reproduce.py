@@ -10,10 +10,12 @@ from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from platform._launch import announce, opened, planned
 
-from dashboards.reproduction import Cell, Reproduction, cost, markdown, picture, table_csv
+from dashboards.figures import Cell, Reproduction, cost, unit
+from dashboards.reproduction import markdown, picture, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
 from fedtext.errors import UserError
+from fedtext.experiment import Experiment
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
@@ -63,30 +65,46 @@ def reproduce(words: argparse.Namespace) -> int:
     for number, table in tables.items():
         about = [
             _extent(scale, changes),
-            f"Mean and spread over {words.seeds} seed(s). {_when(table)}; nothing was chosen by it.",
+            f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
             *paper.departures.get(scene, ()),
             *table.departures,
         ]
         result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
-        files = _write(result, out / f"{words.paper}-{scene}-table{number}{_mark(scale, words.methods, words.set)}")
+        what = number if number.startswith("fig") else f"table{number}"
+        files = _write(result, out / f"{words.paper}-{scene}-{what}{_mark(scale, words.methods, words.set)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
 
 
-def _when(table: Table) -> str:
+def _when(table: Table, rows: Rows) -> str:
+    """Which model was read."""
+    chosen = {case.experiment.evaluation.select for cases in rows.values() for case in cases} - {"last"}
+    if chosen:
+        return f"Test texts were read once, by the model of the round with the best {' or '.join(sorted(chosen))}."
     named = any("@" in word for word in table.read.values())
-    return "Read after the rounds that are named" if named else "Read after the last round"
+    return f"Read after {'the rounds that are named' if named else 'the last round'}; nothing was chosen by it."
 
 
 def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
     """Raises UserError if a changed experiment would not give what the table reads."""
+    read = {papers.reading(word, scale)[0] for word in table.read.values()}
     for name, (case, *_) in rows.items():
-        personalize = case.experiment.evaluation.personalize
-        given = {"Ag", "AUC"} if case.experiment.method.complete else set()
-        given |= set(personalize.readings() if personalize else ())
-        if missing := sorted({papers.reading(word, scale)[0] for word in table.read.values()} - given):
-            raise UserError(f"--set: table {number} reads {', '.join(missing)}, which row {name} then does not have")
+        if missing := sorted(read - _given(case.experiment)):
+            raise UserError(
+                f"--set: {papers.called(number)} reads {', '.join(missing)}, which row {name} then does not have"
+            )
+
+
+def _given(experiment: Experiment) -> set[str]:
+    """What is read of an experiment's models on test texts, and of its way there."""
+    evaluation = experiment.evaluation
+    ends = {f"{metric}_{value:g}" for metric, values in evaluation.thresholds.items() for value in values}
+    given = {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
+    if experiment.language:
+        return given | {"perplexity", "perplexity_p90", "top1", "top3"}
+    given |= {"Ag", "AUC"} if experiment.method.complete else set()
+    return given | set(evaluation.personalize.readings() if evaluation.personalize else ())
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -127,11 +145,12 @@ def _result(
     for row, ended in found.items():
         for column, word in table.read.items():
             metric, until = papers.reading(word, scale)
-            ours = [100 * last_values(outcome.rows[:until])[metric] for outcome in ended]
-            cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours))
+            ours = [unit(metric).of(last_values(outcome.rows[:until]).get(metric)) for outcome in ended]
+            cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours, unit(metric)))
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
-    title = f"{paper.title}: table {number}, {table.title}, {scene}"
-    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about)
+    title = f"{paper.title}: {papers.called(number)}, {table.title}, {scene}"
+    pairs = papers.compared(paper, table)
+    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about, pairs)
 
 
 def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
@@ -141,8 +160,8 @@ def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> li
     for client, figures in theirs.items():
         for row, ended in found.items():
             values = [_client(outcome, client, metric) for outcome in ended]
-            ours = [100 * value for value in values if value is not None]
-            cells.append(Cell(client, row, figures.get(row), ours))
+            ours = [unit(metric).of(value) for value in values if value is not None]
+            cells.append(Cell(client, row, figures.get(row), ours, unit(metric)))
     return cells
 
 

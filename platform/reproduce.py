@@ -13,6 +13,7 @@ examples:
   python -m platform.reproduce kteps 7 --data FOLDER --scale 0.2 --seeds 3       a fifth of the rounds and of the texts
   python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its rows
   python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
+  python -m platform.reproduce fedatt II fig3 --data FOLDER                      what the paper has in a figure
 
 Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes
 on where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged
@@ -41,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("paper", help="kteps or rrldp")
-    made.add_argument("tables", nargs="+", metavar="TABLE", help="numbers of its tables")
+    made.add_argument("paper", help="kteps, rrldp or fedatt")
+    made.add_argument("tables", nargs="+", metavar="TABLE", help="numbers of its tables; fig3: a figure")
     made.add_argument("--scene", default=None, help="the paper's data set (else the first of the tables)")
     made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")
     made.add_argument("--scale", type=_share, default=1.0, help="share of the paper's rounds and of the train texts")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.reproduction import Cell, Cost, Reproduction, cost, differs, markdown, order, table_csv
+from dashboards.figures import Cell, Cost, Reproduction, cost, differs, order
+from dashboards.reproduction import markdown, table_csv
 from dashboards.trial import Outcome
 from fedtext.errors import UserError
 from tests.commands import Forked
@@ -76,7 +77,7 @@ def test_a_scale_shortens_rounds_and_texts_and_nothing_else() -> None:
 
 
 def test_what_is_not_there_is_said() -> None:
-    with pytest.raises(UserError, match="there is no paper ktep: choose kteps"):
+    with pytest.raises(UserError, match="there is no paper ktep: choose fedatt, kteps, rrldp"):
         papers.load("ktep")
     with pytest.raises(UserError, match="no table 1 of results: choose 2, 3, 4, 5, 6, 7, 8"):
         papers.tables(KTEPS, ["2", "1"], "FDU", ())
@@ -87,7 +88,7 @@ def test_what_is_not_there_is_said() -> None:
             papers.changes(["training.rounds=3", word])
     with pytest.raises(UserError, match=r"--methods: table 5 has no FedAvg: choose among KTEPS, KTEPS\*"):
         papers.tables(KTEPS, ["5"], "FDU", ["FedAvg"])
-    with pytest.raises(UserError, match="--methods: table 2 and 3 has no FedPro: choose among Indiv"):
+    with pytest.raises(UserError, match="--methods: table 2 and table 3 has no FedPro: choose among Indiv"):
         papers.tables(KTEPS, ["2", "3"], "FDU", ["FedAvg", "FedPro"])
     with pytest.raises(UserError, match="table 2 has none of FedPer: leave it out"):
         papers.tables(KTEPS, ["2", "3"], "FDU", ["FedPer"])
@@ -115,7 +116,7 @@ def test_a_report_has_differences_in_bold_where_noise_does_not_explain_them() ->
     assert "times FedAvg" not in text
     lines = list(csv.DictReader(io.StringIO(table_csv(made))))
     assert float(lines[0].pop("deviation")) == pytest.approx(0.4)
-    assert list(lines[0].values()) == ["mean", "A", "Ag", "85.0", "84.0", "3", "83.6000 84.0000 84.4000", "Said."]
+    assert list(lines[0].values()) == ["mean", "A", "Ag", "%", "85.0", "84.0", "3", "83.6000 84.0000 84.4000", "Said."]
     assert len(lines) == 5
 
 

@@ -115,7 +115,9 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
                 content["server"] = {k: v for k, v in content["server"].items() if k not in ("optimizer", "noise")}
         elif not experiment.model_copy(update={"method": method}).shares_table:
             content = _without_the_table(content, experiment)
-        made.append((method.name, True, {}, config.validate(content, source)))
+        told = method.model_dump(exclude={"name"}, exclude_defaults=True)
+        label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
+        made.append((label, True, {}, config.validate(content, source)))
     for point in points(experiment):
         variant = config.validate(config.override(base, point), f"{source}, space {point}")
         label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())

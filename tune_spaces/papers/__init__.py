@@ -20,8 +20,9 @@ PAPERS = Path(__file__).parent
 
 
 class Row(Strict):
-    """A row of a table: a system with changes of its own, and what the paper has, scene by scene and column by column,
-    in percent."""
+    """A row of a table: a system with changes of its own, and what the paper has, scene by scene and column by column:
+    perplexities as they are, everything else in percent. A scene without a figure of the paper's is run all the
+    same."""
 
     system: str
     set: dict[str, Any] = Field(default_factory=dict)
@@ -42,8 +43,10 @@ class Table(Strict):
 
 
 class Paper(Strict):
-    """``noise`` is by how many points a single run of the paper's may be off, ``scenes`` are complete experiments,
-    ``systems`` changes to them."""
+    """``noise`` is by how much a single run of the paper's may be off: points of what is in percent, so many percent
+    of a perplexity. ``scenes`` are complete experiments, ``systems`` changes to them. ``compare`` are pairs of systems
+    whose rows, where they do not differ otherwise, stand beside each other seed by seed. Tables are named as in the
+    paper: ``2``, ``II``, and ``fig2`` for figure 2."""
 
     title: str
     noise: dict[str, float]
@@ -51,6 +54,7 @@ class Paper(Strict):
     departures: dict[str, tuple[str, ...]]
     systems: dict[str, dict[str, Any]]
     tables: dict[str, Table]
+    compare: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,22 @@ def reading(word: str, scale: Scale) -> tuple[str, int | None]:
     return metric, max(1, round(scale.share * int(round_))) if round_ else None
 
 
+def called(number: str) -> str:
+    """``table II``, ``figure 2``."""
+    return f"figure {number.removeprefix('fig')}" if number.startswith("fig") else f"table {number}"
+
+
+def compared(paper: Paper, table: Table) -> list[tuple[str, str]]:
+    """The pairs of rows of the systems that are to be compared, which differ in nothing else."""
+    return [
+        (one, other)
+        for first, second in paper.compare
+        for one, row in table.rows.items()
+        for other, beside in table.rows.items()
+        if (row.system, beside.system) == (first, second) and row.set == beside.set
+    ]
+
+
 def load(name: str) -> Paper:
     """The paper called ``name``. Raises UserError listing those there are."""
     path = PAPERS / f"{name}.yaml"
@@ -102,26 +122,27 @@ def tables(paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[s
     known = dict.fromkeys(row.system for table in found.values() for row in table.rows.values())
     for system in systems:
         if system not in known:
-            raise UserError(f"--methods: table {' and '.join(found)} has no {system}: choose among {', '.join(known)}")
+            named = " and ".join(map(called, found))
+            raise UserError(f"--methods: {named} has no {system}: choose among {', '.join(known)}")
     if not systems:
         return found
     kept = {number: {name: row for name, row in table.rows.items() if row.system in systems}
             for number, table in found.items()}  # fmt: skip
     if empty := [number for number, rows in kept.items() if not rows]:
-        raise UserError(f"--methods: table {empty[0]} has none of {', '.join(systems)}: leave it out")
+        raise UserError(f"--methods: {called(empty[0])} has none of {', '.join(systems)}: leave it out")
     return {number: found[number].model_copy(update={"rows": rows}) for number, rows in kept.items()}
 
 
 def _about(paper: Paper, number: str, scene: str) -> Table:
     """What table ``number`` says of ``scene``."""
     if number not in paper.tables:
-        raise UserError(f"there is no table {number} of results: choose {', '.join(paper.tables)}")
+        raise UserError(f"there is no {called(number)} of results: choose {', '.join(paper.tables)}")
     if scene not in paper.scenes:
         raise UserError(f"--scene: there is no scene {scene}: choose {', '.join(paper.scenes)}")
     found = paper.tables[number]
     rows = {name: row for name, row in found.rows.items() if scene in row.paper}
     if not rows:
-        raise UserError(f"table {number} has nothing about {scene}: leave it out, or choose another --scene")
+        raise UserError(f"{called(number)} has nothing about {scene}: leave it out, or choose another --scene")
     return found.model_copy(update={"rows": rows})
 
 
