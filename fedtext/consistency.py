@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.methods.base import Method
-from fedtext.models.config import KERNEL_WIDTH, Recurrent, RecurrentClassifier
+from fedtext.models.config import KERNEL_WIDTH, GRULanguageModel, Recurrent, RecurrentClassifier
+from fedtext.selection import figures
 from fedtext.server_noise import flaw
 from fedtext.training.config import Steps
 
@@ -67,8 +68,17 @@ def _method(e: "Experiment") -> Iterator[str]:
             yield f"{key} needs a model that is shared whole, and method {method.name} keeps parts of it: leave it out"
         if e.audits:
             yield f"{key} and audits do not go together: these look at what the last round's model was made from"
-    if (e.evaluation.select != "last" or e.evaluation.thresholds) and not e.corpus.validation:
+    wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
+    if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
+    if missing := sorted(wanted - figures(e)):
+        there = ", ".join(sorted(name for name in figures(e) if name.endswith("_val")))
+        yield f"evaluation: {missing[0]} is not read of {method.name} with {e.model.name}: take one of {there}"
+    if isinstance(e.model, GRULanguageModel) and e.model.tied and not method.complete:
+        yield (
+            f"method {method.name} parts the output layer from the rest, and a tied model's is its embedding: set "
+            "model.tied to false"
+        )
     if fault := method.misfit(e):
         yield fault
     apart = e.participation.fraction < 1 or e.participation.dropout > 0

@@ -4,6 +4,7 @@ Corpora, models, methods, mechanisms and audits bring their own keys, in the fol
 person can write stands here. Every key is read somewhere, and an unknown one is refused.
 """
 
+import math
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
@@ -24,7 +25,7 @@ from fedtext.models.config import (
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
-from fedtext.selection import Validated, smaller_is_better
+from fedtext.selection import Validated, smaller_is_better, threshold
 from fedtext.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.server_noise import Noise
 from fedtext.training.config import Training
@@ -113,11 +114,18 @@ class Evaluation(Strict):
     select: Literal["last"] | Validated = Field(
         "last",
         description="whose model counts in the end: the last round's, or that of the round with the best value of "
-        "this; test texts are then read once, by that model, with the last round",
+        "this; test texts are then read once, by that model, and the last row's figures are all its own",
     )
     thresholds: dict[Validated, tuple[float, ...]] = Field(
         default_factory=dict, description="values whose first rounds are told: rounds_to_..., bytes_to_..."
     )
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> "Evaluation":
+        for metric, values in self.thresholds.items():
+            if not all(map(math.isfinite, values)) or len({threshold(metric, value) for value in values}) < len(values):
+                raise ValueError(f"thresholds.{metric}: they must be different numbers")
+        return self
 
 
 class Resources(Strict):

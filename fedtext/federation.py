@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.checkpoint import Checkpoints, Row
-from fedtext.errors import ClientError
+from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS, pooled
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
@@ -77,11 +77,13 @@ class Federation:
         self.trainees: Sequence[ClientInfo] = trainees
         self.noise = noise_multiplier(experiment) if experiment.server.noise else 0.0
         self.moments: Moments = {}
-        self.selected = self.flat  # the best model so far, where evaluation.select looks for it
+        self.choosing = experiment.evaluation.select != "last"
+        self.selected: NDArray[np.float32] | None = None  # the best model so far
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history, self.moments = snapshot.flat, list(snapshot.history), snapshot.moments
-            self.selected = self.flat if snapshot.selected is None else snapshot.selected
+            if self.choosing:
+                self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
 
     @property
@@ -110,7 +112,6 @@ class Federation:
             self.history.append(row)
             if self.experiment.evaluates(round_):
                 self._evaluate(handle, row)
-                metrics |= reached(self.history, self.experiment.evaluation.thresholds)
             metrics["round_seconds"], row["time"] = time.perf_counter() - start, time.time()
             files = {FILE: text(entries)} if round_ == 1 and (entries := self._ledger(rounds)) else {}
             if files := files | (self._files(handle, row["clients"]) if last else {}):
@@ -194,14 +195,16 @@ class Federation:
         left alone until that model reads them, in the end."""
         config, last = self.experiment.evaluation, row["round"] == self.experiment.training.rounds
         personalize = last and config.personalize is not None
-        if config.select == "last":
-            self._read(handle, row, SPLITS, personalize)
+        self._read(handle, row, ("validation",) if self.choosing else SPLITS, personalize and not self.choosing)
+        row["metrics"] |= reached(self.history, config.thresholds)
+        if not self.choosing:
             return
-        self._read(handle, row, ("validation",), False)
         best = best_round(self.history, config.select)
         if best == row["round"]:
             self.selected = self.flat
         if last:
+            if not best or self.selected is None:
+                raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             self._read(self.fleet.broadcast(self.selected), row, SPLITS, personalize)
             row["metrics"]["selected_round"] = float(best)
 

@@ -60,12 +60,14 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     joined = model.joins and corpus.features
     if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
+    for metric in (experiment.evaluation.select, *experiment.evaluation.thresholds):
+        check_classes("evaluation", metric, corpus)
 
 
-def check_classes(metric: str, corpus: Corpus) -> None:
-    """Raises UserError if trials on this corpus cannot be sorted by ``metric``."""
+def check_classes(key: str, metric: str, corpus: Corpus) -> None:
+    """Raises UserError if a corpus cannot have this ``metric``, which ``key`` names."""
     if metric.startswith("AUC") and corpus.classes != 2:
-        raise UserError(f"tune.metric: {metric} is of 2 classes, and the corpus has {corpus.classes}: sort by Ag or Ap")
+        raise UserError(f"{key}: {metric} is of 2 classes, and the corpus has {corpus.classes}: take Ag or Ap")
 
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

@@ -107,7 +107,7 @@ def planned(
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
             corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
-            check_classes(experiment.tune.metric, corpora[key(one)])
+            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
         if case.experiment.server.noise:

@@ -16,6 +16,7 @@ from dashboards.trial import Outcome, last_values
 from fedtext import config
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.selection import figures, threshold
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
@@ -98,13 +99,8 @@ def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
 
 def _given(experiment: Experiment) -> set[str]:
     """What is read of an experiment's models on test texts, and of its way there."""
-    evaluation = experiment.evaluation
-    ends = {f"{metric}_{value:g}" for metric, values in evaluation.thresholds.items() for value in values}
-    given = {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
-    if experiment.language:
-        return given | {"perplexity", "perplexity_p90", "top1", "top3"}
-    given |= {"Ag", "AUC"} if experiment.method.complete else set()
-    return given | set(evaluation.personalize.readings() if evaluation.personalize else ())
+    ends = {threshold(metric, value) for metric, values in experiment.evaluation.thresholds.items() for value in values}
+    return figures(experiment) | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -157,11 +153,11 @@ def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> li
     """The clients' figures, where the paper has them."""
     metric, theirs = next(iter(table.read.values())), table.clients.get(scene, {})
     cells = []
-    for client, figures in theirs.items():
+    for client, known in theirs.items():
         for row, ended in found.items():
             values = [_client(outcome, client, metric) for outcome in ended]
             ours = [unit(metric).of(value) for value in values if value is not None]
-            cells.append(Cell(client, row, figures.get(row), ours, unit(metric)))
+            cells.append(Cell(client, row, known.get(row), ours, unit(metric)))
     return cells
 
 

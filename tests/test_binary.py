@@ -101,9 +101,9 @@ def test_three_classes_have_none() -> None:
     three = Corpus(**{**corpus.__dict__, "classes": 3})
     assert not any(name.startswith("AUC") for name in run(three, model={"hidden": 3})[-1]["metrics"])
     with pytest.raises(UserError, match=r"tune\.metric: AUC is of 2 classes, and the corpus has 3"):
-        check_classes("AUC", three)
-    check_classes("AUC", corpus)
-    check_classes("Ag", three)
+        check_classes("tune.metric", "AUC", three)
+    check_classes("tune.metric", "AUC", corpus)
+    check_classes("tune.metric", "Ag", three)
 
 
 def test_a_sweep_by_the_area_needs_a_shared_model_and_held_out_texts() -> None:

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.types import TokenSet
+from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
@@ -113,9 +114,9 @@ METHODS = ["fedavg", {"name": "fedprox", "mu": 0.1}, "fedatt", "fedsgd", "local_
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_methods_that_take_any_network_train_one(method: Any) -> None:
-    epochs = 1 if method == "fedsgd" else 3
-    made = federation(tiny.language_model(method, training=tiny.TRAINING | {"rounds": 3, "local_epochs": epochs}))
-    rows = list(made.run())
+    epochs, tied = 1 if method == "fedsgd" else 3, method not in ("fedper", "lg_fedavg")
+    training = tiny.TRAINING | {"rounds": 3, "local_epochs": epochs}
+    rows = list(federation(tiny.language_model(method, tied=tied, training=training)).run())
     name = "perplexity_Ap_0" if method in ("fedper", "lg_fedavg") else "perplexity"
     assert rows[-1]["metrics"][name] < rows[0]["metrics"][name] < 1.2 * WORDS
 
@@ -220,12 +221,32 @@ def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number(
         ({"method": "kteps"}, "no language models"),
         ({"training": {"stack": 4}}, "softmax over the vocabulary"),
         ({"wire": {"rows": "own"}}, "leave rows at auto"),
-        ({"evaluation": SELECTING, "method": "fedper"}, "keeps parts of it"),
+        ({"evaluation": SELECTING, "method": "lg_fedavg", "tied": False}, "keeps parts of it"),
+        ({"method": "fedper"}, "set model.tied to false"),
+        ({"evaluation": {"personalize": None, "select": "Ag_val"}}, "take one of perplexity_p90_val, perplexity_val"),
+        ({"evaluation": {"personalize": None, "thresholds": {"AUC_val": [0.5]}}}, "AUC_val is not read"),
+        ({"evaluation": {"personalize": None, "thresholds": {"perplexity_val": [9, 9.0]}}}, "different numbers"),
+        ({"method": "fedsgd", "participation": {"dropout": 0.1}}, "set fraction to 1 and dropout to 0"),
+        ({"method": {"name": "fedatt", "attention": "uniform", "norm": "spectral"}}, "leave norm out"),
         ({"evaluation": SELECTING, "corpus": {"name": "ptb", "validation": 0}}, "need validation texts"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
 def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:
-    method = changes.pop("method", "fedavg")
     with pytest.raises(ValidationError, match=said):
-        tiny.language_model(method, **changes)
+        tiny.language_model(**changes)
+
+
+def test_without_a_number_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = federation(overshooting())
+    monkeypatch.setattr(made.fleet, "evaluate", lambda *asked: {})
+    with pytest.raises(UserError, match="no round has a perplexity_val"):
+        list(made.run())
+
+
+def test_only_a_run_that_selects_keeps_a_second_model(tmp_path: Path) -> None:
+    for select, files in (("last", 0), ("perplexity_val", 1)):
+        folder = tmp_path / select
+        rows = list(federation(overshooting(select=select), Checkpoints(folder, "same")).run())
+        assert rows[-1]["metrics"].get("selected_round", 6) < 6 + (select == "last")
+        assert len(list(folder.rglob("selected.f32"))) == files

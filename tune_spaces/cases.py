@@ -11,7 +11,9 @@ from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
 from fedtext.mechanisms import Mechanism
+from fedtext.methods import Method
 from fedtext.seeding import generator
+from fedtext.selection import figures
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
@@ -115,6 +117,8 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
                 content["server"] = {k: v for k, v in content["server"].items() if k not in ("optimizer", "noise")}
         elif not experiment.model_copy(update={"method": method}).shares_table:
             content = _without_the_table(content, experiment)
+        if type(method).private is not Method.private and "evaluation" in content:  # there is no whole model to select
+            content["evaluation"] = {k: v for k, v in content["evaluation"].items() if k != "select"}
         told = method.model_dump(exclude={"name"}, exclude_defaults=True)
         label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
         made.append((label, True, {}, config.validate(content, source)))
@@ -175,6 +179,17 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         )
     if tune.scheduler == "asha" and metric.startswith(("Ag", "AUC", "perplexity")) and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
+    if tune.scheduler == "asha" and experiment.evaluation.select != "last" and f"{metric}_val" in figures(experiment):
+        raise UserError(
+            f"tune.scheduler: asha compares trials every round, and evaluation.select leaves {metric} to the end: set "
+            f"tune.metric to {metric}_val"
+        )
+    if metric != "loss" and metric not in figures(experiment) and not baseline:
+        there = ", ".join(sorted(figures(experiment)))
+        raise UserError(
+            f"tune.metric: {metric} is not read of {experiment.method.name} with {experiment.model.name}: sort by loss "
+            f"or one of {there}"
+        )
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
     if metric.startswith("Ap") and tune.scheduler == "asha":

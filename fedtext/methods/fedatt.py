@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedtext.aggregation import Update
 from fedtext.errors import UserError
@@ -40,6 +40,12 @@ class FedAtt(FedAvg, Individual):
     attention: Literal["softmax", "uniform"] = Field(
         "softmax", description="uniform: the control, all clients alike; with step 1 the unweighted mean"
     )
+
+    @model_validator(mode="after")
+    def _norm_is_read(self) -> "FedAtt":
+        if self.attention == "uniform" and self.norm != "frobenius":
+            raise ValueError("norm: with attention: uniform no distance is taken: leave norm out")
+        return self
 
     def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
         """Takes the updates in one by one and keeps none, so that its memory is the sums', whatever the cohort.
