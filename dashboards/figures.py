@@ -10,6 +10,8 @@ from dashboards.groups import Spread
 from dashboards.trial import Outcome
 from fedtext.selection import smaller_is_better
 
+LISTED = 12  # pairs of rows that are named, of each kind
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -170,4 +172,9 @@ def order(made: Reproduction, column: str) -> list[str]:
     if not turned:
         return [f"{column}: all {len(both)} rows stand in the paper's order."]
     said = f"{turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)"
-    return [f"{column}: {said}.", *(f"- {kind}: {'; '.join(found)}." for kind, found in kinds.items() if found)]
+    return [f"{column}: {said}.", *(f"- {kind}: {_listed(found)}." for kind, found in kinds.items() if found)]
+
+
+def _listed(pairs: Sequence[str]) -> str:
+    more = len(pairs) - LISTED
+    return "; ".join(pairs[:LISTED]) + (f"; and {more} more" if more > 0 else "")

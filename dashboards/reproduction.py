@@ -9,6 +9,7 @@ from textwrap import wrap
 from dashboards.figures import Cell, Reproduction, Unit, difference, differs, order
 
 REFERENCE = "FedAvg"  # whose cost the others' stand beside
+PANELS = 3  # of a picture, side by side
 
 
 def markdown(made: Reproduction) -> str:
@@ -159,9 +160,14 @@ def picture(made: Reproduction, path: Path) -> None:
 
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     rows = list(dict.fromkeys(cell.row for cell in made.cells))
-    figure = Figure(figsize=(2.6 + 3.2 * len(columns), 1.6 + 0.32 * len(rows)), layout="constrained")
+    wide = min(len(columns), PANELS)
+    high = -(-len(columns) // wide)
+    figure = Figure(figsize=(2.6 + 3.2 * wide, 0.9 + high * (0.7 + 0.32 * len(rows))), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    every = figure.subplots(high, wide, sharey=True, squeeze=False).flatten().tolist()
+    panels = every[: len(columns)]
+    for panel in every[len(columns) :]:
+        panel.set_axis_off()
     for panel, column in zip(panels, columns, strict=True):
         places = {row: len(rows) - place for place, row in enumerate(rows)}
         cells = [cell for cell in made.cells if cell.column == column]
@@ -184,5 +190,5 @@ def picture(made: Reproduction, path: Path) -> None:
     fullest = max(reversed(panels), key=lambda panel: len(panel.get_legend_handles_labels()[0]))
     if fullest.get_legend_handles_labels()[0]:
         fullest.legend(frameon=False, fontsize=8)
-    figure.suptitle("\n".join([made.title, *(wrap(made.about[0], 60 + 30 * len(columns)))]), fontsize=8)
+    figure.suptitle("\n".join([made.title, *(wrap(made.about[0], 60 + 30 * wide))]), fontsize=8)
     figure.savefig(path, dpi=150)

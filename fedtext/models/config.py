@@ -118,6 +118,11 @@ class RecurrentClassifier(Recurrent):
     hidden: int = Field(64, ge=1, description="units per direction")
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
+    recurrent_init: Literal["torch", "glorot"] = Field(
+        "torch",
+        description="how the recurrent layers start: torch's way, or as Keras has it, Glorot's for what reads the "
+        "input, orthogonal for what reads the state, biases at zero, and an LSTM's forget gate at one, open",
+    )
     head: Head = Head()
     dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)

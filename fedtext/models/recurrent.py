@@ -43,6 +43,8 @@ class Encoder(nn.Module):
             bidirectional=config.directions == 2,
             batch_first=True,
         )
+        if config.recurrent_init == "glorot":
+            _glorot(self.rnn)
         # A client's parameters live in its worker's memory, and every client's turn brings its own: they are not to be
         # moved into a buffer of cuDNN's.
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
@@ -71,6 +73,20 @@ class Encoder(nn.Module):
         if self.pooling == "last":
             return cells.final(hidden_PH, words.packing)
         return cells.summed(hidden_PH, words.packing) / lengths_B.to(hidden_PH.dtype).unsqueeze(1)
+
+
+def _glorot(rnn: nn.GRU | nn.LSTM) -> None:
+    """Keras's start, gate by gate. Each gate has two biases here, which are added."""
+    for name, parameter in rnn.named_parameters():
+        gates = parameter.data.split(rnn.hidden_size)
+        for number, gate in enumerate(gates):
+            if name.startswith("weight_ih"):
+                nn.init.xavier_uniform_(gate)
+            elif name.startswith("weight_hh"):
+                nn.init.orthogonal_(gate)
+            else:
+                is_forget_gate = len(gates) == 4 and number == 1 and name.startswith("bias_ih")
+                nn.init.constant_(gate, float(is_forget_gate))
 
 
 def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
