@@ -1,11 +1,11 @@
 """What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedtext.experiment import Experiment
 from fedtext.ledger import Entry, figure, hidden
 from fedtext.mechanisms import RandomizedResponse
-from fedtext.models.config import Word2VecInit
+from fedtext.models.config import GRULanguageModel, Word2VecInit
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
@@ -34,12 +34,12 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
         if noisy:
             said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
-    elif not noisy and not experiment.server.noise:
+    elif not noisy and not experiment.server.noise and not experiment.language:
         said.append(
-            "without noise the rows of the words in a client's train texts stand out, though the softmax moves all"
-            if experiment.language
-            else "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
+            "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )
+    if not noisy and not experiment.server.noise:
+        said += _next_words(experiment)
     if experiment.server.noise:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     elif not noisy:
@@ -83,6 +83,26 @@ def _figure(entry: Entry) -> str:
     at = f" at delta = {entry.delta:g}" if entry.delta else ""
     of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
     return f"epsilon = {figure(entry.epsilon)}{at} for {of} ({entry.how})"
+
+
+def _next_words(experiment: Experiment) -> Iterator[str]:
+    """What the two ends of a language model, the words read and the words predicted, tell where no noise lies on them.
+    The gradient of an output bias is the sum over tokens of p - 1[the token is the word]."""
+    model, private = experiment.model, experiment.method.private
+    if not isinstance(model, GRULanguageModel):
+        return
+    if experiment.shares_table:
+        yield (
+            "without noise the rows of the words in a client's train texts stand out, though the softmax moves all"
+            if model.tied
+            else "without noise the embedding rows that changed name the words in a client's train texts"
+        )
+    layer = ["head.bias"] if model.tied else ["head.weight", "head.bias"]
+    if output := [name for name in layer if not private(name)]:
+        yield (
+            f"without noise the output layer ({', '.join(output)}) tells which words a client's train texts have and "
+            "how often: a step moves each word by how much oftener it came than the model expected"
+        )
 
 
 def _prepared(experiment: Experiment) -> list[str]:

@@ -20,7 +20,7 @@ from fedtext.auditing import Auditing
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData
 from fedtext.errors import ClientError
-from fedtext.evaluation import SPLITS, Reading, read
+from fedtext.evaluation import SPLITS, Reading, averaged, read, unchanged
 from fedtext.experiment import Experiment, Personalize
 from fedtext.layout import Layout
 from fedtext.methods.base import Inference, Model
@@ -161,8 +161,8 @@ class Worker:
     ) -> dict[int, Reading]:
         """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
         ``Ap_0``, with the client's own; with ``personalize`` also ``Ap``: the mean of the readings while the client
-        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find. With ``Ag`` or ``Ap_0`` also
-        what is pooled over clients. Nothing here is kept.
+        fine-tunes a copy of everything (KTEPS paper, equation 16). And what audits find, and what is pooled over
+        clients: of classes only with ``Ag`` or ``Ap_0``. Nothing here is kept.
 
         Raises ClientError if a client's computation fails."""
         readings = {}
@@ -180,15 +180,14 @@ class Worker:
     ) -> Reading:
         stack = self._stack(flat, [client])
         name, config = "Ag" if self.method.complete else "Ap_0", self.experiment.evaluation.personalize
-        reading = self._read(client, stack, "shared", name, splits)
-        figures = reading.figures
+        reading = self._read(client, stack, "shared", name, splits, scored=True)
         if personalize and config is not None:
             if self.method.personalizes:
                 for name, way in config.readings().items():
-                    figures |= self._personalize(name, way, flat, round_, client, splits)
+                    reading.add(self._personalize(name, way, flat, round_, client, splits))
             else:
-                figures |= {name.replace("Ag", "Ap"): value for name, value in figures.items()}
-        return Reading(figures, reading.pooled)
+                reading.add(unchanged(reading))
+        return reading
 
     def _personalize(
         self,
@@ -198,7 +197,7 @@ class Worker:
         round_: int,
         client: int,
         splits: Sequence[str],
-    ) -> dict[str, float]:
+    ) -> Reading:
         stack = self._stack(flat, [client])
         training = self.experiment.training
         lr = training.optimizer.lr * config.lr_multiplier
@@ -211,18 +210,18 @@ class Worker:
             for _ in range(config.steps // config.every):
                 work = Work(texts, list(itertools.islice(order, config.every)))
                 train(problem, self.training, optimizer, [work])
-                readings.append(self._read(client, stack, config.inference, name, splits).figures)
-        return {name: sum(reading[name] for reading in readings) / len(readings) for name in readings[0]}
+                readings.append(self._read(client, stack, config.inference, name, splits, scored=False))
+        return averaged(readings)
 
-    def _read(self, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str]) -> Reading:
+    def _read(
+        self, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str], scored: bool
+    ) -> Reading:
         """What is read of the client's texts of some splits."""
         model, data, whole = Model(self.network, stack.tensors(0)), self.clients[client], Reading()
         for split in splits:
             if len(getattr(data, split)):
                 texts, key = self._texts(client, split), name if split == "test" else f"{name}_val"
-                part = read(self.method, model, texts, self.reading, inference, key)
-                whole.figures.update(part.figures)
-                whole.pooled.update(part.pooled)
+                whole.add(read(self.method, model, texts, self.reading, inference, key, scored))
         return whole
 
     def _texts(self, client: int, split: str) -> Texts:

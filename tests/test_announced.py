@@ -6,6 +6,7 @@ from platform._job import Job, disclosed, key
 from platform._launch import announce
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dashboards.store import Store
@@ -13,6 +14,9 @@ from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.parameters import initial
 from tests import tiny
 from tests.test_movielens import write_latest
 from tune_spaces.cases import Case, check_metric
@@ -61,3 +65,48 @@ def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
     with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
         check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}))
     check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}), baseline=True)
+
+
+TIED, UNTIED, NONE = (
+    "stand out, though the softmax moves all",
+    "the embedding rows that changed name",
+    "no embedding table",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "tied", "expected"),
+    [
+        ("fedavg", True, {TIED, "(head.bias)"}),
+        ("fedavg", False, {UNTIED, "(head.weight, head.bias)"}),
+        ("fedper", True, {TIED}),
+        ("fedper", False, {UNTIED}),
+        ("lg_fedavg", True, {NONE, "(head.bias)"}),
+        ("lg_fedavg", False, {NONE, "(head.weight, head.bias)"}),
+        ("local_only", False, set()),
+    ],
+)
+def test_both_ends_of_a_language_model_reveal_words(method: str, tied: bool, expected: set[str]) -> None:
+    def found(**changes: Any) -> set[str]:
+        told = "\n".join(reveals(tiny.language_model(method, tied, **changes)))
+        return {part for part in (TIED, UNTIED, NONE, "(head.bias)", "(head.weight, head.bias)") if part in told}
+
+    assert found() == expected
+    assert found(uplink=["clip", "gaussian"]) == expected & {NONE}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_update_of_a_language_model_tells_its_words_as_is_said(tied: bool) -> None:
+    corpus, experiment = tiny.language_corpus(clients=1, words=80), tiny.language_model(tied=tied)
+    before, private = initial(experiment, corpus)
+    made = Federation(experiment, before, LocalFleet(experiment, corpus, private), None)
+    list(made.run())
+    change = {name: now - before[name] for name, now in made.state.items()}
+    train = corpus.clients[0].train
+    read = np.delete(train.tokens_T, train.offsets[1:] - 1) - 1  # what ends a sentence is predicted only
+    predicted = np.delete(train.tokens_T, train.offsets[:-1]) - 1
+    rows = np.flatnonzero(change["embedding.weight"].any(1))
+    assert rows.tolist() == (list(range(len(corpus.vocabulary) - 1)) if tied else np.unique(read).tolist())
+    risen = np.flatnonzero(change["head.bias"] > 0)
+    assert len(risen)
+    assert set(risen) <= set(predicted), "those of all other words fall"

@@ -1,5 +1,6 @@
 """The language model: our layers and softmax compute what torch's do, in float64; what is counted, and what is not."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedtext.corpora.types import TokenSet
+from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
@@ -108,6 +110,32 @@ def test_the_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary(own: boo
         score = network(batch(LENGTHS["mixed"], own))
     assert score.nats_S.mean().exp().item() == pytest.approx(VOCABULARY)
     assert (score.ranks_S == VOCABULARY - 1).all()  # it is never right by chance
+
+
+def test_what_is_no_number_is_never_right() -> None:
+    nan, inf = math.nan, math.inf
+    logits = torch.tensor([[nan] * 4, [nan, 1, 0, 0], [0, 1, nan, 2], [0, inf, -inf, 2], [1, 1, 0, 0]])
+    assert softmax.ranks(logits, torch.tensor([0, 0, 1, 1, 1])).tolist() == [3, 3, 2, 0, 1]
+
+
+@pytest.mark.parametrize(("clients", "rank"), [(1, 1), (3, 3), (10, 9), (11, 10), (20, 18), (21, 19)])
+def test_nine_clients_in_ten_have_no_larger_perplexity(clients: int, rank: int) -> None:
+    """The n-th client has a perplexity of n, on n tokens, of which one is guessed and another among three."""
+    order = np.random.default_rng(0).permutation(np.arange(1, clients + 1)).tolist()
+    figures = together([Predicted(n, n * math.log(n), (1, 2)) for n in order])
+    assert figures["perplexity_p90"] == pytest.approx(rank)
+    tokens = sum(order)
+    assert figures["perplexity"] == pytest.approx(math.exp(sum(n * math.log(n) for n in order) / tokens))
+    assert (figures["top1"], figures["top3"]) == (clients / tokens, 2 * clients / tokens)
+
+
+def test_a_perplexity_that_is_no_number_is_above_all_others() -> None:
+    def p90(*nats: float) -> float:
+        return together([Predicted(1, each, (0, 0)) for each in nats])["perplexity_p90"]
+
+    assert p90(3, 2, math.nan, *[1] * 7) == pytest.approx(math.exp(3))
+    assert math.isnan(p90(3, math.nan, 2, math.nan, *[1] * 6))
+    assert p90(3, math.inf, 2, math.nan, *[1] * 6) == math.inf
 
 
 def test_an_untied_model_reads_a_table_cut_down_to_the_words_of_the_batch() -> None:

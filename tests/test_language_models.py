@@ -2,7 +2,7 @@
 
 import json
 import math
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +121,43 @@ def test_methods_that_take_any_network_train_one(method: Any) -> None:
     assert rows[-1]["metrics"][name] < rows[0]["metrics"][name] < 1.2 * WORDS
 
 
-def test_personalised_figures_have_names_of_their_own() -> None:
-    personalize = {"steps": 4, "every": 2, "lr_multiplier": 1.0}
-    rows = list(federation(tiny.language_model(evaluation={"personalize": personalize})).run())
-    last = rows[-1]["metrics"]
-    assert last["perplexity_Ap"] != last["perplexity"]
-    assert {"top1_Ap", "perplexity_Ap_val"} <= set(last)
+def test_a_personalised_perplexity_is_of_all_tokens_at_all_its_readings() -> None:
+    """Each client's model after two and after four more steps, whose tokens count like those of one long text."""
+    training = tiny.TRAINING | {"optimizer": {"lr": 0.1, "momentum": 0.5}}
+    personalize = {"steps": 4, "every": 2, "lr_multiplier": 2.0}
+    experiment = tiny.language_model(training=training, evaluation={"personalize": personalize})
+    made = federation(experiment)
+    *_, row = made.run()
+    each, ranks = [], []
+    for client in CORPUS.clients:
+        plain, texts, nats = Plain(made.state), sentences(client.train), []
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.2, momentum=0.5)
+        batches = islice(shuffled(len(texts), 4, 3, experiment.seed, training["rounds"] + 1, client.id), 4)
+        for step, chosen in enumerate(batches, 1):
+            optimizer.zero_grad()
+            torch.cat([plain.nats(texts[text]) for text in chosen]).mean().backward()
+            optimizer.step()
+            if step % 2 == 0:
+                nats += [plain.nats(sentence).detach() for sentence in sentences(client.test)]
+                ranks += [plain_rank(plain, sentence) for sentence in sentences(client.test)]
+        each.append(torch.cat(nats))
+    told = [row["clients"][client.name]["perplexity_Ap"] for client in CORPUS.clients]
+    assert told == pytest.approx([math.exp(nats.mean()) for nats in each], rel=1e-5)
+    last = row["metrics"]
+    assert last["perplexity_Ap"] == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
+    assert last["perplexity_p90_Ap"] == max(told)
+    assert last["top1_Ap"] == pytest.approx((np.concatenate(ranks) < 1).mean())
+    assert last["perplexity_Ap"] < last["perplexity"]
+    assert last["perplexity_Ap_val"] < last["perplexity_val"]
+
+
+def test_a_local_model_is_personal_as_it_is() -> None:
+    *_, row = federation(tiny.language_model("local_only", evaluation={"personalize": {"steps": 2}})).run()
+    for figures in (row["metrics"], *row["clients"].values()):
+        for name in ("perplexity", "top1", "top3"):
+            for suffix in ("", "_val"):
+                assert figures[f"{name}_Ap{suffix}"] == figures[f"{name}{suffix}"]
+    assert row["metrics"]["perplexity_p90_Ap"] == row["metrics"]["perplexity_p90"]
 
 
 def test_noise_clipping_and_bits_travel_with_every_row_and_have_a_ledger() -> None:

@@ -174,6 +174,25 @@ def test_a_local_guarantee_rests_on_the_seed_and_leaves_out_the_number_of_texts(
         assert "the number of its texts" in entry.assumptions
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"uplink": pair(1.0)},
+        {"uplink": ["clip", "gaussian"]},
+        {"uplink": ["clip"], "server": {"weights": "uniform", "noise": {"multiplier": 1.0}}},
+    ],
+)
+def test_a_round_chosen_by_what_clients_report_is_outside_of_a_guarantee(changes: dict[str, Any]) -> None:
+    corpus, selecting = {"name": "demo", "validation": 0.2}, {"personalize": None, "select": "Ag_val"}
+    for evaluation in (selecting, {}):
+        rests = [
+            e.assumptions for e in ledger(tiny.experiment(corpus=corpus, evaluation=evaluation, **changes), 9, 9, 25)
+        ]
+        assert rests
+        assert all("its evaluation's figures" in said for said in rests)
+        assert all(("the choice of the round" in said) == bool(evaluation) for said in rests)
+
+
 @pytest.mark.parametrize("last", [{"project": {"d1": 1, "d2": 5}}, "quantize"])
 def test_what_follows_hidden_updates_takes_nothing_away_and_is_not_said_to(last: Any) -> None:
     pytest.importorskip("dp_accounting")

@@ -1,10 +1,10 @@
 """What is read of a model on a client's texts, and what of all clients' together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedtext.evaluation.classes import Scored, accuracy, area
-from fedtext.evaluation.words import Predicted, predict, together
+from fedtext.evaluation.words import Predicted, added, predict, together
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.models.language import LanguageModel
 from fedtext.training.batches import Assembler, Texts
@@ -20,17 +20,49 @@ class Reading:
     figures: dict[str, float] = field(default_factory=dict)
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
 
+    def add(self, other: "Reading") -> None:
+        """What was read of another split, or of another model."""
+        self.figures.update(other.figures)
+        self.pooled.update(other.pooled)
 
-def read(method: Method, model: Model, texts: Texts, assembler: Assembler, inference: Inference, name: str) -> Reading:
+
+def read(
+    method: Method,
+    model: Model,
+    texts: Texts,
+    assembler: Assembler,
+    inference: Inference,
+    name: str,
+    scored: bool,
+) -> Reading:
     """What a model makes of texts it has not been trained on. ``name`` says which model is read, and of which split:
     ``Ag``, ``Ag_val``, ``Ap``, ... It is that of the accuracy; language models have figures of their own in its
-    place."""
+    place. ``scored``: of two classes the texts' scores are wanted too, for the area under the ROC curve."""
     model.network.eval()
     if isinstance(model.network, LanguageModel):
-        predicted = predict(model, texts, assembler)
-        return Reading(_named(predicted.figures(), name), {name: predicted})
-    share, scored = accuracy(method, model, texts, assembler, inference)
-    return Reading({name: share}, {} if scored is None else {name: scored})
+        return _told({name: predict(model, texts, assembler)})
+    share, scores = accuracy(method, model, texts, assembler, inference, scored)
+    return Reading({name: share}, {} if scores is None else {name: scores})
+
+
+def averaged(readings: Sequence[Reading]) -> Reading:
+    """A client's readings while its model moves, as one: the mean of accuracies; of next words the figures of all
+    readings' tokens together, as a single reading's are of all clients', so that both can be compared."""
+    parts = [_predicted(reading) for reading in readings]
+    told = _told({name: added([part[name] for part in parts]) for name in parts[0]})
+    shares = {
+        name: sum(reading.figures[name] for reading in readings) / len(readings)
+        for name in readings[0].figures
+        if name not in told.figures
+    }
+    return Reading(shares | told.figures, told.pooled)
+
+
+def unchanged(reading: Reading) -> Reading:
+    """``Ap`` of a model that is not fine-tuned: its ``Ag``."""
+    shares = {"Ap" + name[2:]: value for name, value in reading.figures.items() if name.startswith("Ag")}
+    told = _told({"Ap" + name[2:]: part for name, part in _predicted(reading).items() if name.startswith("Ag")})
+    return Reading(shares | told.figures, told.pooled)
 
 
 def pooled(readings: Sequence[Reading]) -> dict[str, float]:
@@ -44,6 +76,18 @@ def pooled(readings: Sequence[Reading]) -> dict[str, float]:
         elif (value := area(scored)) is not None:
             found["AUC" + name[2:]] = value
     return found
+
+
+def _told(predicted: Mapping[str, Predicted]) -> Reading:
+    """Of next words, by the name of the reading."""
+    figures: dict[str, float] = {}
+    for name, part in predicted.items():
+        figures |= _named(part.figures(), name)
+    return Reading(figures, dict(predicted))
+
+
+def _predicted(reading: Reading) -> dict[str, Predicted]:
+    return {name: part for name, part in reading.pooled.items() if isinstance(part, Predicted)}
 
 
 def _named(figures: dict[str, float], name: str) -> dict[str, float]:

@@ -26,16 +26,16 @@ class Scored:
 
 @torch.no_grad()
 def accuracy(
-    method: Method, model: Model, texts: Texts, assembler: Assembler, inference: Inference
+    method: Method, model: Model, texts: Texts, assembler: Assembler, inference: Inference, scored: bool
 ) -> tuple[float, Scored | None]:
-    """Share of texts whose most probable class is theirs (KTEPS paper, equation 14); and of two classes each text's
-    score: log p_1 - log p_0, which tells texts apart where p_1 has long come to be 1."""
+    """Share of texts whose most probable class is theirs (KTEPS paper, equation 14); and if they are to be ``scored``,
+    of two classes each text's score: log p_1 - log p_0, which tells texts apart where p_1 has long come to be 1."""
     right, scores_N = 0, None
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         probabilities_BC = method.probabilities(model, batch, inference)
         right += int((probabilities_BC.argmax(1) == batch.labels_B).sum())
-        if probabilities_BC.shape[1] == 2:
+        if scored and probabilities_BC.shape[1] == 2:
             scores_N = np.zeros(len(texts), np.float32) if scores_N is None else scores_N
             log_BC = probabilities_BC.log()
             scores_N[chosen] = (log_BC[:, 1] - log_BC[:, 0]).cpu().numpy()

@@ -44,10 +44,14 @@ def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
     return Predicted(tokens, nats, tuple(right))
 
 
-def together(parts: Sequence[Predicted]) -> dict[str, float]:
-    """The figures of all clients' tokens as one text, and ``perplexity_p90``: what nine clients of ten stay below (the
-    nearest rank), for the worst-off do not show in the whole."""
+def added(parts: Sequence[Predicted]) -> Predicted:
+    """All of their tokens as one text."""
     rights = zip(*[part.right for part in parts], strict=True)
-    whole = Predicted(sum(part.tokens for part in parts), sum(part.nats for part in parts), tuple(map(sum, rights)))
-    each = sorted(part.figures()["perplexity"] for part in parts)
-    return whole.figures() | {"perplexity_p90": each[-(-9 * len(each) // 10) - 1]}
+    return Predicted(sum(part.tokens for part in parts), sum(part.nats for part in parts), tuple(map(sum, rights)))
+
+
+def together(parts: Sequence[Predicted]) -> dict[str, float]:
+    """The figures of all clients' tokens as one text, and ``perplexity_p90``: what nine clients in ten do not exceed
+    (the nearest rank; one that is no number is above all), for the worst-off do not show in the whole."""
+    each = np.sort([part.figures()["perplexity"] for part in parts])
+    return added(parts).figures() | {"perplexity_p90": float(each[-(-9 * len(each) // 10) - 1])}

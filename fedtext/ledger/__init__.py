@@ -28,10 +28,6 @@ _CENTRAL = (
     "with or without a client (add-remove), towards whoever sees the shared parameters of all rounds; the server is "
     "trusted, and so is whoever knows the seed, from which the noise can be drawn again; rounds compose adaptively"
 )
-_OUTSIDE = (
-    "; what is given for the vocabulary and word vectors, the number of its texts, training losses and accuracies are "
-    "outside of it"
-)
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
 _POOLED = "no guarantee: word vectors were trained on all clients' texts"
 
@@ -105,6 +101,16 @@ def noise_multiplier(experiment: Experiment) -> float:
     return composition.multiplier_for(noise.target_epsilon, participation.fraction, rounds, noise.delta)
 
 
+def _outside(experiment: Experiment) -> str:
+    """What a client gives away that no mechanism lies on: whose model is published may depend on it too."""
+    chosen = experiment.evaluation.select != "last"
+    figures = "figures and with them the choice of the round (evaluation.select)" if chosen else "figures"
+    return (
+        "; what is given for the vocabulary and word vectors, the number of its texts, its training losses, and its "
+        f"evaluation's {figures} are outside of it"
+    )
+
+
 def _delta(experiment: Experiment) -> float:
     return experiment.server.noise.delta if experiment.server.noise else DELTA
 
@@ -117,16 +123,17 @@ def _flipped(experiment: Experiment, numbers: int, rounds: int, delta: float) ->
         if not isinstance(mechanism, RandomizedResponse):
             continue
         name, epsilon = mechanism.name, mechanism.epsilon
-        yield Entry(name, "number and round", epsilon, 0.0, "randomised response", _LOCAL + _OUTSIDE)
+        assumptions = _LOCAL + _outside(experiment)
+        yield Entry(name, "number and round", epsilon, 0.0, "randomised response", assumptions)
         if _names_words(experiment):
             yield Entry(name, "run", None, 0.0, _OWN_ROWS)
             continue
         each, every = composition.basic(epsilon, numbers), numbers * rounds
-        yield Entry(name, "client and round", each, 0.0, f"sum over {numbers:,} numbers", _LOCAL + _OUTSIDE)
+        yield Entry(name, "client and round", each, 0.0, f"sum over {numbers:,} numbers", assumptions)
         how = f"sum over {numbers:,} numbers and {rounds} rounds"
-        yield Entry(name, "run", composition.basic(epsilon, every), 0.0, how, _LOCAL + _OUTSIDE)
+        yield Entry(name, "run", composition.basic(epsilon, every), 0.0, how, assumptions)
         best = composition.optimal(epsilon, every, delta)
-        yield Entry(name, "run", best, delta, "optimal composition", _LOCAL + _OUTSIDE)
+        yield Entry(name, "run", best, delta, "optimal composition", assumptions)
 
 
 def _responds(experiment: Experiment) -> bool:
@@ -166,7 +173,7 @@ def _clipped(experiment: Experiment, rounds: int, delta: float) -> Iterator[Entr
     rho = 1 / (2 * best**2)
     assumptions = (
         f"{_LOCAL} (updates 2 clip.norm apart, rho = {rho:.6g} a round; a quarter of that against an update of zeros)"
-        + _OUTSIDE
+        + _outside(experiment)
     )
     yield _noisy("gaussian", "client and round", best, 1.0, 1, delta, assumptions)
     yield _noisy("gaussian", "run", best, 1.0, rounds, delta, assumptions)
@@ -175,7 +182,7 @@ def _clipped(experiment: Experiment, rounds: int, delta: float) -> Iterator[Entr
 def _central(experiment: Experiment, clients: int, rounds: int) -> Iterator[Entry]:
     assert experiment.server.noise is not None
     delta, fraction = experiment.server.noise.delta, experiment.participation.fraction
-    assumptions = _CENTRAL + _OUTSIDE
+    assumptions = _CENTRAL + _outside(experiment)
     if delta * clients >= 1:
         assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
     z = noise_multiplier(experiment)

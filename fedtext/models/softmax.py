@@ -39,9 +39,10 @@ def ranked(hidden_SH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_
 
 
 def ranks(logits_SV: Tensor, targets_S: Tensor) -> Tensor:
-    """How many words are at least as likely as the right one, which does not count: from 0 on. A tie counts against it,
-    or a model that knows nothing would always be right."""
-    return (logits_SV >= logits_SV.gather(1, targets_S[:, None])).sum(1) - 1
+    """How many other words are not less likely than the right one: from 0 on. A tie counts against it, or a model that
+    knows nothing would always be right, and so does a logit that is no number."""
+    less_SV = logits_SV < logits_SV.gather(1, targets_S[:, None])
+    return logits_SV.shape[1] - 1 - less_SV.sum(1)
 
 
 class CrossEntropy(Function):
