@@ -23,19 +23,22 @@ from tests import tiny
 
 CORPUS = tiny.corpus(clients=16)
 FEW = tiny.corpus(clients=4)
+THREE = tiny.TRAINING | {"rounds": 3}
+SELECTING = {"personalize": None, "select": "perplexity_val"}
 
 
 def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
-    """Everything a run computes: server weights, the accuracies of each round and their area with what audits found
-    and show and the server says of it, the clients' private states."""
+    """Everything a run computes: server weights, each client's figures in each round and those pooled over clients,
+    with what audits found and show and the server says of it, the clients' private states."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
     accuracies = [seen(row) for row in federation.run()]
     return federation.flat.tobytes(), accuracies, fleet.private_states()
 
 
 def seen(row: Row) -> Any:
-    figures = {name: value for name, value in row["metrics"].items() if name.startswith(("AUC", "attention_"))}
-    assert "AUC" in figures or "AUC_0" in figures
+    kinds = ("AUC", "perplexity", "selected_", "attention_")
+    figures = {name: value for name, value in row["metrics"].items() if name.startswith(kinds)}
+    assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
     return row["clients"], figures, row.get("files")
 
 
@@ -109,16 +112,33 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
-@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
-def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order(norm: str) -> None:
-    training = tiny.TRAINING | {"rounds": 3, "stack": 2}
-    experiment = tiny.experiment({"name": "fedatt", "norm": norm}, training=training)
-    expected = final(experiment, local(experiment, FEW), FEW)
-    for _, figures, _ in expected[1]:
+@pytest.mark.parametrize(
+    ("experiment", "corpus"),
+    [
+        (tiny.experiment("fedatt", training=THREE | {"stack": 2}), FEW),
+        (tiny.experiment({"name": "fedatt", "norm": "spectral"}, training=THREE | {"stack": 2}), FEW),
+        (tiny.language_model("fedatt", training=THREE, evaluation=SELECTING), tiny.language_corpus(clients=4)),
+    ],
+    ids=["frobenius", "spectral", "language model"],
+)
+def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order(
+    experiment: Experiment, corpus: Corpus, tmp_path: Path
+) -> None:
+    """Also where a language model's best round counts, and after an interruption."""
+    shared, private = initial(experiment, corpus)
+    weights, rows, states = expected = final(experiment, local(experiment, corpus), corpus)
+    for _, figures, _ in rows:
         assert len([name for name in figures if name.startswith("attention_clients_")]) > 5
-    fleet = RayFleet(experiment, ship(experiment, FEW), initial(experiment, FEW)[1], Plan(2, 1, 0, 1), None)
-    assert final(experiment, fleet, FEW) == expected
-    fleet.close()
+    assert ("selected_round" in rows[-1][1]) == experiment.language
+    fleet = RayFleet(experiment, ship(experiment, corpus), private, Plan(2, 1, 0, 1), None)
+    assert final(experiment, fleet, corpus) == expected
+    checkpoints = Checkpoints(tmp_path, "same")
+    interrupted = Federation(experiment, shared, fleet, checkpoints).run()
+    next(interrupted), next(interrupted)
+    continued = Federation(experiment, shared, fleet, checkpoints)
+    assert [seen(row) for row in continued.run()] == rows[2:]
+    assert (continued.flat.tobytes(), fleet.private_states()) == (weights, states)
+    fleet.close(keep=not experiment.language)  # the next case's, until the last
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""What the KTEPS paper compares its method with, and its architectures: by hand, and in their limiting cases. Every
-other method's objective by hand as well."""
+"""KTEPS's architectures and what its paper compares it with, in limiting cases; every method's objective by hand."""
 
 import math
 from collections.abc import Callable, Mapping

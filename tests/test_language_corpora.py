@@ -15,11 +15,12 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.shares import deal
 from fedtext.corpora.statistics import render
-from fedtext.corpora.types import Corpus, RawCorpus, Split
+from fedtext.corpora.types import Corpus, Coverage, RawCorpus, Split
 from fedtext.corpora.wikitext import WikiText2Corpus
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
-from fedtext.text.tokens import BOS_ID, EOS_ID, decode
+from fedtext.text.embeddings import WordVectors
+from fedtext.text.tokens import BOS_ID, EOS_ID, Unlabeled, decode
 from tests.data import real_data
 
 LINES = {
@@ -109,11 +110,43 @@ def test_statistics_say_tokens_and_no_classes(tmp_path: Path) -> None:
     assert report.tokens == (7 + 3 + 2 + 2 + 3 + 4, 4 + 3 + 4, 4 + 4 + 3)  # every sentence's words and its end
     assert report.mean_length == 15 / 6
     assert (report.empty, report.cut) == (0, 0)
+    assert report.unknown == (1 + 2, 1 + 3, 1 + 1)
     lines = render(ptb(tmp_path, clients=2)).splitlines()
     table = [line for line in lines[: lines.index("")] if not line.startswith("-")]
     assert {len(line) for line in table} == {len(table[0])}
     assert table[-1].split() == ["total", "6", "3", "3", "21", "11", "11", "2", "13", "0", "0", "0"]
     assert "classes" not in "\n".join(lines)
+    assert "12 words to choose the next from (<s> is one, and never comes)" in lines[-4]
+    assert "<unk>: 14.3% of train tok, 36.4% of val tok, 18.2% of test tok, all one word" in "\n".join(lines)
+
+
+def test_unknown_words_without_any_in_train_are_said_not_to_be_learned(tmp_path: Path) -> None:
+    data = write(tmp_path, train=["the cat sat", "a dog ran"])
+    corpus = ptb(data, validation=0)
+    assert [(report.tokens, report.unknown) for report in corpus.report] == [((8, 0, 11), (0, 0, 2))]
+    assert "<unk>: 0.0% of train tok, 18.2% of test tok, all one word to predict, which is not" in render(corpus)
+    (half,) = ptb(data, share=0.5).report  # half the words, and more that are unknown
+    assert half.unknown[2] > 2
+
+
+def test_word_vectors_of_train_see_no_validation_sentence_and_signs_are_no_words_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[set[str]] = []
+
+    def trained(sentences: list[Unlabeled], dim: int, *_: Any) -> WordVectors:
+        given.append({sentence.text for sentence in sentences})
+        return WordVectors(["the", "cat", "<s>"], np.ones((3, dim), np.float32))
+
+    monkeypatch.setattr("fedtext.corpora.prepare.train_vectors", trained)
+    config, raw = PTBCorpus(clients=2), PTBCorpus(clients=1).read(write(tmp_path), 0).clients[0]
+    for part in ("train", "full"):
+        init = {"word2vec": {"corpus": part}}
+        corpus = prepare(config, Embedding.model_validate({"dim": 2, "init": init}), 0, tmp_path)
+    train, every = set(raw.train.texts), {*raw.train.texts, *raw.validation.texts, *raw.test.texts}
+    assert given == [train, every]
+    words = len(corpus.vocabulary) - len(["<pad>", "<unk>", "<s>", "</s>"])
+    assert corpus.coverage == Coverage(2 / words, (3 + 2) / 15, words - 2)  # the three times, cat twice
 
 
 def test_leaked_sentences_can_be_dropped(tmp_path: Path) -> None:
@@ -156,7 +189,7 @@ def test_shares_of_validation_leave_the_others_as_they_are() -> None:
     assert sorted(text for client in clients for text in client.validation.texts) == sorted(validation.texts)
     assert clients[0].validation.texts != deal(train, test, 4, 4, validation)[0].validation.texts
     assert [client.test.labels.tolist() for client in without] == GIVEN_OUT
-    with pytest.raises(UserError, match="10 clients cannot share 9 validation texts"):
+    with pytest.raises(UserError, match=r"10 clients cannot share 9 validation texts: lower it, .*corpus\.validation"):
         deal(train, test, 10, 3, validation)
 
 

@@ -21,8 +21,8 @@ from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Hash, Words
-from fedtext.text.tokens import BOS, EOS, PAD_ID, Unlabeled, encode
-from fedtext.text.vocabulary import SPECIAL, WordIndex, build_vocabulary, count_words
+from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD_ID, UNK_ID, Unlabeled, encode
+from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
 
 _AS_GIVEN = Words()  # texts come with their words parted
@@ -43,6 +43,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     clients = [_encode_client(i, client, config, index, len(vocabulary)) for i, client in enumerate(used)]
     classes = len(vocabulary) - 1 if config.language else raw.classes
     vectors = _vectors(config, embedding, seed, data, index, raw)
+    first = 1 + (EOS_ID if config.language else UNK_ID)  # of the vocabulary's own words
     table_VD = None if vectors is None else _table(words, len(raw.features), vectors, embedding, seed)
     return Corpus(
         name=raw.name,
@@ -56,7 +57,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
-        coverage=None if vectors is None else _coverage(words, vectors, counts),
+        coverage=None if vectors is None else _coverage(words[first:], vectors, counts),
         features=len(raw.features),
     )
 
@@ -223,10 +224,11 @@ def _vectors(
 
 
 def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
-    """All clients' texts of the train split, or of the test split as well, each different one once and in an order that
-    does not depend on who holds which, so that vectors are trained once for all partitions and seeds."""
-    splits = [split for client in raw.clients for split in (client.train, client.validation)]
-    splits += [client.test for client in raw.clients] if part == "full" else []
+    """All clients' texts of the train split, or of all splits, each different one once and in an order that does not
+    depend on who holds which, so that vectors are trained once for all partitions and seeds."""
+    splits = [client.train for client in raw.clients]
+    if part == "full":
+        splits += [split for client in raw.clients for split in (client.validation, client.test)]
     texts = sorted({text for split in splits for text in split.texts})
     return [Unlabeled(texts[i]) for i in generator(0, "order of texts for word vectors").permutation(len(texts))]
 
@@ -242,9 +244,8 @@ def _table(
     return np.concatenate([table_VD, drawn]) if features else table_VD
 
 
-def _coverage(vocabulary: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
-    known = {word for word in vocabulary if word in vectors.row and word not in SPECIAL}
+def _coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
+    known = {word for word in words if word in vectors.row}
     found = sum(count for client in counts for word, count in client.items() if word in known)
     total = sum(client.total() for client in counts)
-    words = len(vocabulary) - len(SPECIAL)
-    return Coverage(len(known) / max(1, words), found / max(1, total), words - len(known))
+    return Coverage(len(known) / max(1, len(words)), found / max(1, total), len(words) - len(known))

@@ -15,7 +15,10 @@ def deal(train: Split, test: Split, clients: int, seed: int, validation: Split |
     sides = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
     for side, split in sides.items():
         if len(split) < clients:
-            raise UserError(f"corpus.clients: {clients} clients cannot share {len(split)} {side} texts: lower it")
+            advice = ", or raise corpus.validation if it is below 1" if side == "validation" else ""
+            raise UserError(
+                f"corpus.clients: {clients} clients cannot share {len(split)} {side} texts: lower it{advice}"
+            )
     shares = {
         side: np.array_split(generator(seed, f"shares of {side}").permutation(len(split)), clients)
         for side, split in sides.items()

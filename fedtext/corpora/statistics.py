@@ -1,10 +1,10 @@
 """What a person should know about a corpus before training on it: KTEPS paper, Table 1, and the corpus's faults."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, RawClient
-from fedtext.text.tokens import EOS_ID
+from fedtext.text.tokens import BOS, EOS_ID, UNK, UNK_ID
 
 _COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test")
 _LANGUAGE = (
@@ -37,6 +37,7 @@ def describe(
         duplicates=len(read.train) - len(seen),
         leaked=sum(example in seen for example in read.test.identities()),
         tokens=tuple(len(split.tokens_T) - len(split) for split in sets),
+        unknown=tuple(int((split.tokens_T == UNK_ID).sum()) for split in sets),  # no sentence begins with it
         cut=sum(int((split.tokens_T[split.offsets[1:] - 1] != EOS_ID).sum()) for split in sets),
     )
 
@@ -90,10 +91,14 @@ def _total(corpus: Corpus) -> tuple[str, ...]:
         empty=sum(report.empty for report in reports),
         duplicates=sum(report.duplicates for report in reports),
         leaked=sum(report.leaked for report in reports),
-        tokens=tuple(map(sum, zip(*(report.tokens for report in reports), strict=True))),
+        tokens=_sums(report.tokens for report in reports),
         cut=sum(report.cut for report in reports),
     )
     return _cells(total)
+
+
+def _sums(rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*rows, strict=True)))
 
 
 def _align(cell: str, width: int, column: int) -> str:
@@ -124,12 +129,24 @@ def _text_notes(corpus: Corpus) -> list[str]:
 def _language_notes(corpus: Corpus) -> list[str]:
     signs = ", ".join(corpus.vocabulary[: EOS_ID + 1])
     return [
-        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} words that may come next, digest "
-        f"{corpus.digest}.",
+        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} words to choose the next from ({BOS} is "
+        f"one, and never comes), digest {corpus.digest}.",
         "train, val, test: sentences. tok: tokens to predict, all but the first of each sentence, so that its end sign "
         "is one of them. avg len: words per train sentence before clipping, without signs. vocab: distinct train "
         f"words; total: kept in the vocabulary, with {signs}.",
+        _unknown(corpus.report),
         "cut: sentences longer than corpus.max_length, which have no end sign. dup train: sentences that repeat an "
         "earlier one of the client's train split. leaked test: test sentences that also stand there "
         "(corpus.drop_leaked drops them).",
     ]
+
+
+def _unknown(reports: Sequence[ClientReport]) -> str:
+    sides = ("train", "val", "test")
+    tokens, unknown = _sums(report.tokens for report in reports), _sums(report.unknown for report in reports)
+    shares = [f"{n / of:.1%} of {side} tok" for side, of, n in zip(sides, tokens, unknown, strict=True) if of]
+    return (
+        f"{UNK}: {', '.join(shares)}, all one word to predict"
+        + ("" if unknown[0] else ", which is not learned without any in train")
+        + ". A smaller vocabulary, by corpus.share too, has more of them: its perplexities cannot be compared."
+    )

@@ -116,6 +116,7 @@ class ClientReport:
     duplicates: int  # train texts that repeat an earlier train text of the same client
     leaked: int  # test texts that also stand in the client's own train split (before any are dropped)
     tokens: tuple[int, ...] = ()  # of a language corpus: how many to predict in train, validation and test
+    unknown: tuple[int, ...] = ()  # how many of these are <unk>
     cut: int = 0  # of a language corpus: sentences without an end sign, since they are longer than max_length
 
 
@@ -123,7 +124,7 @@ class ClientReport:
 class Coverage:
     """How much of a corpus the given word vectors know."""
 
-    vocabulary: float  # share of the vocabulary's words (without <pad> and <unk>) that have a vector
+    vocabulary: float  # share of the vocabulary's words (without <pad>, <unk> and a sentence's signs) that have one
     tokens: float  # share of all train tokens whose word is in the vocabulary and has a vector
     missing: int  # how many of the vocabulary's words have none
 
@@ -134,7 +135,7 @@ class Corpus:
     ``table_digest`` those of ``table_VD``."""
 
     name: str
-    classes: int  # of a language corpus: the words that may be predicted, V - 1, all but <pad>
+    classes: int  # of a language corpus V - 1, all words but <pad>; also <s>, which never comes next
     vocabulary: list[str]  # V words; 0 is <pad>, and 1 is <unk> unless words are hashed; features come last
     clients: list[ClientData]
     report: list[ClientReport]

@@ -36,8 +36,8 @@ class Word2VecInit(Strict):
     name: Literal["word2vec"] = "word2vec"
     corpus: Literal["unlabeled", "train", "full"] = Field(
         "unlabeled",
-        description="the unlabeled texts, which count as public, those of train, or of train and test; of the last two "
-        "all that the corpus has, also what corpus.validation holds out and corpus.share leaves out",
+        description="the unlabeled texts, which count as public, those of train, or of all splits; of the last two "
+        "all that the corpus has, also what corpus.validation holds out of train and corpus.share leaves out",
     )
     epochs: int = Field(5, ge=1)
     window: int = Field(5, ge=1)
