@@ -28,7 +28,9 @@ class Uplink:
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
     ) -> tuple[NDArray[np.uint8], dict[str, float]]:
         """The bytes of a client that received ``flat`` and has ``parameters`` now, its table in its own rows; none if
-        nothing is shared. With them, what the mechanisms have to say of this turn."""
+        nothing is shared. With them, what the mechanisms have to say of this turn.
+
+        Raises ValueError if what they leave is not finite; that the parameters are is known."""
         if not self.layout.shapes:
             return np.zeros(0, np.uint8), {}
         own, rows = self.experiment.own_rows, data.rows_R[: data.train_rows]
@@ -50,5 +52,7 @@ class Uplink:
             sent = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
             said |= self.figures[name](delta, received, sent)
             delta = sent
+        if self.steps and not all(np.isfinite(tensor.sum(dtype=np.float64)) for tensor in delta.values()):
+            raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
         sent_rows = rows if own and TABLE in received else None
         return np.frombuffer(wire.encode(Update(data.id, len(data.train), delta, sent_rows)), np.uint8), said

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedtext.disclosure import reveals
+from fedtext.errors import ClientError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
@@ -179,3 +180,13 @@ def test_an_update_of_bits_takes_a_thirty_second_of_its_size() -> None:
         (row,) = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run()
         sizes[name] = row["metrics"]["bytes_up"]
     assert sizes["floats"] / sizes["bits"] == pytest.approx(32, rel=0.05)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedatt"])
+def test_what_is_not_finite_never_leaves_a_client(method: str) -> None:
+    noise = [{"gaussian": {"sigma": 3e38}}]  # beyond 3.4e38 a number in float32 is none
+    with pytest.raises(ClientError, match=r"client0.*round 1.*would send is not finite"):
+        tiny.Finished(method, uplink=noise)
+    made = tiny.Finished(method, uplink=noise, participation={"on_client_error": "skip"})
+    assert made.flat.tobytes() == made.before.tobytes()
+    assert made.rows[-1]["metrics"]["clients_failed"] == 2

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedtext.aggregation import Update
-from fedtext.errors import UserError
 from fedtext.methods.base import Individual, State
 from fedtext.methods.fedavg import FedAvg
 from fedtext.models.config import TABLE
@@ -48,18 +47,11 @@ class FedAtt(FedAvg, Individual):
         return self
 
     def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
-        """Takes the updates in one by one and keeps none, so that its memory is the sums', whatever the cohort.
-
-        Raises UserError if an update is not finite."""
+        """Takes the updates in one by one and keeps none, so that its memory is the sums', whatever the cohort."""
         layers = {name: Layer(tensor) for name, tensor in state.items()}
         for update in updates:
             for name, delta in update.tensors.items():
                 delta_RN = _as_matrix(delta)
-                if not np.isfinite(delta.sum(dtype=np.float64)):
-                    raise UserError(
-                        f"client {update.client} changed {name} by what is not finite: lower training.optimizer.lr, or "
-                        "the noise of the uplink"
-                    )
                 score = self._distance(delta_RN) if self.attention == "softmax" else 0.0
                 layers[name].add(score, delta_RN, update.rows if name == TABLE else None)
         figures = {f"attention_clients_{name}": layer.clients for name, layer in layers.items()}
