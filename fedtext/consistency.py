@@ -23,6 +23,8 @@ def faults(e: "Experiment") -> Iterator[str]:
     yield from _texts(e)
     yield from _method(e)
     yield from _mechanisms(e)
+    if fault := e.method.misfit(e):
+        yield fault
     yield from _engine(e)
 
 
@@ -79,8 +81,6 @@ def _method(e: "Experiment") -> Iterator[str]:
             f"method {method.name} parts the output layer from the rest, and a tied model's is its embedding: set "
             "model.tied to false"
         )
-    if fault := method.misfit(e):
-        yield fault
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
     if method.pooled and (e.uplink or e.audits or apart):
         yield (

@@ -79,9 +79,7 @@ TIED, UNTIED, NONE = (
     [
         ("fedavg", True, {TIED, "(head.bias)"}),
         ("fedavg", False, {UNTIED, "(head.weight, head.bias)"}),
-        ("fedper", True, {TIED}),
         ("fedper", False, {UNTIED}),
-        ("lg_fedavg", True, {NONE, "(head.bias)"}),
         ("lg_fedavg", False, {NONE, "(head.weight, head.bias)"}),
         ("local_only", False, set()),
     ],

@@ -115,7 +115,7 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
     base |= changes
     if method in ("fedsgd", {"name": "fedsgd"}):
         base["training"] = base["training"] | {"local_epochs": 1}
-        base["participation"] = base.get("participation", {}) | {"fraction": 1}
+        base["participation"] = base.get("participation", {}) | {"fraction": 1, "dropout": 0}
     return Experiment.model_validate(base)
 
 
