@@ -257,7 +257,6 @@ def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number(
         ({"evaluation": {"personalize": None, "select": "Ag_val"}}, "take one of perplexity_p90_val, perplexity_val"),
         ({"evaluation": {"personalize": None, "thresholds": {"AUC_val": [0.5]}}}, "AUC_val is not read"),
         ({"evaluation": {"personalize": None, "thresholds": {"perplexity_val": [9, 9.0]}}}, "different numbers"),
-        ({"method": "fedsgd", "participation": {"dropout": 0.1}}, "set fraction to 1 and dropout to 0"),
         ({"method": {"name": "fedatt", "attention": "uniform", "norm": "spectral"}}, "leave norm out"),
         ({"evaluation": SELECTING, "corpus": {"name": "ptb", "validation": 0}}, "need validation texts"),
     ],
