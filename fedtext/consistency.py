@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from fedtext.methods.base import Method
 from fedtext.models.config import KERNEL_WIDTH, GRULanguageModel, Recurrent, RecurrentClassifier
-from fedtext.selection import figures
+from fedtext.selection import Validated, figures
 from fedtext.server_noise import flaw
 from fedtext.training.config import Steps
 
@@ -74,8 +74,8 @@ def _method(e: "Experiment") -> Iterator[str]:
     if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
     if missing := sorted(wanted - figures(e)):
-        there = ", ".join(sorted(name for name in figures(e) if name.endswith("_val")))
-        yield f"evaluation: {missing[0]} is not read of {method.name} with {e.model.name}: take one of {there}"
+        there = " or ".join(sorted(figures(e) & set(get_args(Validated)))) or "none"
+        yield f"evaluation: {missing[0]} is not read of {method.name} with {e.model.name}: take {there}"
     if isinstance(e.model, GRULanguageModel) and e.model.tied and not method.complete:
         yield (
             f"method {method.name} parts the output layer from the rest, and a tied model's is its embedding: set "

@@ -25,7 +25,7 @@ from fedtext.models.config import (
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
-from fedtext.selection import Validated, smaller_is_better, threshold
+from fedtext.selection import Sorting, Validated, smaller_is_better, threshold
 from fedtext.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.server_noise import Noise
 from fedtext.training.config import Training
@@ -158,9 +158,7 @@ class Tracking(Strict):
 class Tune(Strict):
     """How the space is searched."""
 
-    metric: Literal["Ag_val", "Ap_val", "AUC_val", "perplexity_val", "Ag", "Ap", "AUC", "perplexity", "loss"] = Field(
-        "Ap_val", description="what trials are sorted by"
-    )
+    metric: Sorting = Field("Ap_val", description="what trials are sorted by")
     mode: Literal["auto", "max", "min"] = Field(
         "auto", description="auto: the smallest loss or perplexity, the largest accuracy"
     )

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -187,8 +186,7 @@ class Federation:
         return flat, figures
 
     def _ledger(self, rounds: int) -> list[Entry]:
-        numbers = sum(prod(shape) for shape in self.layout.shapes.values())
-        return ledger(self.experiment, numbers, len(self.trainees), rounds)
+        return ledger(self.experiment, self.layout.numbers, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, row: Row) -> None:
         """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
@@ -205,7 +203,8 @@ class Federation:
         if last:
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
-            self._read(self.fleet.broadcast(self.selected), row, SPLITS, personalize)
+            theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
+            self._read(theirs, row, SPLITS, personalize)
             row["metrics"]["selected_round"] = float(best)
 
     def _read(self, handle: Any, row: Row, splits: Sequence[str], personalize: bool) -> None:

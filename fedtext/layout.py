@@ -24,6 +24,11 @@ class Layout:
             self.starts[name] = self.size
             self.size += -(-prod(shape) // ALIGN) * ALIGN
 
+    @property
+    def numbers(self) -> int:
+        """How many there are, without the gaps between tensors."""
+        return sum(map(prod, self.shapes.values()))
+
     def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """The named tensors as views into ``flat``."""
         return {

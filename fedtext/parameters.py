@@ -1,7 +1,5 @@
 """The parameters an experiment starts from."""
 
-from math import prod
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,6 +7,7 @@ from numpy.typing import NDArray
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.layout import Layout
 from fedtext.models.config import BagClassifier, LogisticClassifier, RandomInit, is_table
 from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
@@ -26,8 +25,8 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     """How many numbers the shared parameters of ``initial`` are. No table is made for it."""
     network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
-    shapes = {name: table if is_table(name) else tensor.shape for name, tensor in network.named_parameters()}
-    return sum(prod(shape) for name, shape in shapes.items() if not experiment.method.private(name))
+    shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
+    return Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)}).numbers
 
 
 def initial(

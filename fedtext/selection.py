@@ -9,7 +9,8 @@ from fedtext.checkpoint import Row
 if TYPE_CHECKING:
     from fedtext.experiment import Experiment
 
-Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]
+Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]  # what a round can be chosen by
+Sorting: TypeAlias = Literal["Ag_val", "Ap_val", "AUC_val", "perplexity_val", "Ag", "Ap", "AUC", "perplexity", "loss"]
 
 
 def smaller_is_better(metric: str) -> bool:

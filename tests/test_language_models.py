@@ -24,6 +24,7 @@ from fedtext.parameters import initial, shared_numbers
 from fedtext.selection import best_round, reached
 from fedtext.training.batches import shuffled
 from tests import tiny
+from tune_spaces.cases import check_metric
 
 CORPUS = tiny.language_corpus()
 WORDS = len(CORPUS.vocabulary) - 1  # without <pad>
@@ -254,7 +255,7 @@ def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number(
         ({"wire": {"rows": "own"}}, "leave rows at auto"),
         ({"evaluation": SELECTING, "method": "lg_fedavg", "tied": False}, "keeps parts of it"),
         ({"method": "fedper"}, "set model.tied to false"),
-        ({"evaluation": {"personalize": None, "select": "Ag_val"}}, "take one of perplexity_p90_val, perplexity_val"),
+        ({"evaluation": {"personalize": None, "select": "Ag_val"}}, "with gru_lm: take perplexity_val"),
         ({"evaluation": {"personalize": None, "thresholds": {"AUC_val": [0.5]}}}, "AUC_val is not read"),
         ({"evaluation": {"personalize": None, "thresholds": {"perplexity_val": [9, 9.0]}}}, "different numbers"),
         ({"method": {"name": "fedatt", "attention": "uniform", "norm": "spectral"}}, "leave norm out"),
@@ -280,3 +281,15 @@ def test_only_a_run_that_selects_keeps_a_second_model(tmp_path: Path) -> None:
         rows = list(federation(overshooting(select=select), Checkpoints(folder, "same")).run())
         assert rows[-1]["metrics"].get("selected_round", 6) < 6 + (select == "last")
         assert len(list(folder.rglob("selected.f32"))) == files
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [("Ap_val", "not read of fedavg with gru_lm: sort by perplexity or perplexity_val or loss$"), ("AUC", "gru_lm")],
+)
+def test_a_sweep_is_sorted_by_what_can_be_written(metric: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_metric(tiny.language_model(tune={"metric": metric}))
+    check_metric(tiny.language_model(tune={"metric": "perplexity_val"}))
+    with pytest.raises(UserError, match="perplexity is not read of fedavg with bigru: sort by AUC or Ag or Ap or loss"):
+        check_metric(tiny.experiment(tune={"metric": "perplexity"}))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 from fedtext import config
 from fedtext.audits import Audit
@@ -13,7 +13,7 @@ from fedtext.federation import SCIENCE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from fedtext.seeding import generator
-from fedtext.selection import figures
+from fedtext.selection import Sorting, figures
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
@@ -157,21 +157,15 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
             f"or sort by {metric.removesuffix('_val')}, which reads the test split"
         )
-    if experiment.language != metric.startswith("perplexity") and metric != "loss":
-        raise UserError(
-            f"tune.metric: {metric} is read of classifiers, and {experiment.model.name} is a language model: sort by "
-            f"perplexity{'_val' if experiment.corpus.validation else ''}"
-            if experiment.language
-            else f"tune.metric: {metric} is read of language models, and {experiment.model.name} is a classifier: sort "
-            "by Ag or Ap"
-        )
-    if metric.startswith(("Ag", "AUC")) and not experiment.method.complete and not baseline:
-        raise UserError(
-            f"tune.metric: {metric} is read of a shared model, and what {experiment.method.name} shares is no whole "
-            f"model: sort by {metric.replace('Ag', 'Ap').replace('AUC', 'Ap')}"
-        )
-    if metric.startswith("Ap") and experiment.evaluation.personalize is None:
-        raise UserError(f"tune.metric: {metric} needs evaluation.personalize")
+    if metric != "loss" and metric not in figures(experiment) and not baseline:
+        why = ""
+        if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.method.complete:
+            why = f", and what {experiment.method.name} shares is no whole model"
+        elif not experiment.language and metric.startswith("Ap"):
+            why = ", it needs evaluation.personalize"
+        what = f"{experiment.method.name} with {experiment.model.name}"
+        there = " or ".join([*sorted(figures(experiment) & set(get_args(Sorting))), "loss"])
+        raise UserError(f"tune.metric: {metric} is not read of {what}{why}: sort by {there}")
     if tune.scheduler == "asha" and tune.grace_rounds > experiment.training.rounds:
         raise UserError(
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
@@ -183,12 +177,6 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         raise UserError(
             f"tune.scheduler: asha compares trials every round, and evaluation.select leaves {metric} to the end: set "
             f"tune.metric to {metric}_val"
-        )
-    if metric != "loss" and metric not in figures(experiment) and not baseline:
-        there = ", ".join(sorted(figures(experiment)))
-        raise UserError(
-            f"tune.metric: {metric} is not read of {experiment.method.name} with {experiment.model.name}: sort by loss "
-            f"or one of {there}"
         )
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")

@@ -47,9 +47,10 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine knows no stacks"
-    if experiment.reads_table:
-        reader = experiment.method.name if experiment.method.reads_table else f"a {model.name}"
-        return 1, f"clients one by one: the loss of {reader} reads the whole embedding table"
+    if experiment.language:
+        return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
+    if experiment.method.reads_table:
+        return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
     cohort = 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))

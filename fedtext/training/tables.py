@@ -55,8 +55,7 @@ class FrozenTable:
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         if not self.cut:
             return self.stack.tables(self.stack.table_ND)[clients.start]
-        rows_MD = self.stack.table_ND.index_select(0, _rows(self.stack, clients, words))
-        return rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
+        return _shaped(self.stack.table_ND.index_select(0, _rows(self.stack, clients, words)), clients)
 
     def step(self, clients: range, grad: Tensor) -> None:
         raise AssertionError("it has no gradient")
@@ -195,6 +194,9 @@ def _rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
     return torch.from_numpy(rows_CU.reshape(-1)).to(stack.table_ND.device)
 
 
+def _shaped(rows_MD: Tensor, clients: range) -> Tensor:
+    return rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
+
+
 def _leaf(rows_MD: Tensor, clients: range) -> Tensor:
-    shaped_CUD = rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
-    return shaped_CUD.detach().requires_grad_()
+    return _shaped(rows_MD, clients).detach().requires_grad_()
