@@ -64,6 +64,14 @@ def sentences(tokens: TokenSet) -> list[NDArray[np.int32]]:
     return np.split(tokens.tokens_T, tokens.offsets[1:-1])
 
 
+@pytest.mark.parametrize("embedding", [{}, {"dim": 300}])
+def test_a_model_that_knows_nothing_finds_every_word_as_likely(embedding: dict[str, int]) -> None:
+    still = tiny.TRAINING | {"rounds": 1, "optimizer": {"lr": 1e-9}}
+    model = {"name": "gru_lm", "embedding": embedding}
+    row = next(federation(tiny.language_model(model=model, training=still)).run())
+    assert row["metrics"]["perplexity"] == pytest.approx(WORDS, rel=0.1)
+
+
 @pytest.mark.parametrize(("tied", "engine"), list(product([True, False], ["reference", "cells"])))
 def test_a_round_is_what_one_would_write_down(tied: bool, engine: str) -> None:
     training = tiny.TRAINING | {"rounds": 1, "engine": engine, "optimizer": {"lr": 0.5, "momentum": 0.5}}

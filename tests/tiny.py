@@ -121,7 +121,8 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
 
 def language_model(method: Any = "fedavg", tied: bool = True, **changes: Any) -> Experiment:
     """The same for a language model on ``language_corpus``."""
-    model = {"name": "gru_lm", "embedding": {"dim": 6 if tied else 5}, "hidden": 6, "tied": tied}
+    embedding = {"dim": 6 if tied else 5, "init": {"random": {"std": 1.0}}}  # as far apart as few units need
+    model = {"name": "gru_lm", "embedding": embedding, "hidden": 6, "tied": tied}
     base = {"corpus": {"name": "ptb"}, "model": model, "evaluation": {"personalize": None}}
     return experiment(method, **(base | changes))
 

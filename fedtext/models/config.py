@@ -129,12 +129,20 @@ class RecurrentClassifier(Recurrent):
     padding: ClassVar[bool] = True  # the table's first row is <pad>'s
 
 
+class WordEmbedding(Embedding):
+    """A language model's: tied, rows of N(0, 1) would make logits of sqrt(hidden) and a perplexity beyond the
+    vocabulary's size."""
+
+    dim: int = Field(300, ge=1)
+    init: InitField = RandomInit(std=0.05)
+
+
 class GRULanguageModel(Recurrent):
     """FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
     medium and large: 300, 650 and 1500 units, and as many numbers of a word."""
 
     name: Literal["gru_lm"] = "gru_lm"
-    embedding: Embedding = Embedding(dim=300, init=RandomInit(std=0.05))  # tied, N(0, 1) would be logits of sqrt(H)
+    embedding: WordEmbedding = WordEmbedding()
     hidden: int = Field(300, ge=1, description="units; tied, as many as embedding.dim")
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the output layer reads")
     tied: bool = Field(True, description="the output layer's weights are the embedding")
