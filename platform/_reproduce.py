@@ -28,7 +28,7 @@ def reproduce(words: argparse.Namespace) -> int:
     """Exit status 0 if every figure asked for is there, 1 if a trial did not end well."""
     paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
     scene = words.scene or papers.first_scene(paper, words.tables)
-    tables = papers.tables(paper, words.tables, scene, words.methods)
+    tables = papers.tables(paper, words.tables, scene, words.methods, words.rows)
     made = {n: dict(papers.cases(paper, t, scene, scale, words.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():
         _readable(number, tables[number], rows, scale)
@@ -72,7 +72,7 @@ def reproduce(words: argparse.Namespace) -> int:
         ]
         result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
         what = number if number.startswith("fig") else f"table{number}"
-        files = _write(result, out / f"{words.paper}-{scene}-{what}{_mark(scale, words.methods, words.set)}")
+        files = _write(result, out / f"{words.paper}-{scene}-{what}{_mark(scale, words)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
@@ -111,10 +111,10 @@ def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
     return f"{said}CHANGED: {', '.join(f'{name}={json.dumps(value)}' for name, value in changes.items())}."
 
 
-def _mark(scale: Scale, methods: Sequence[str], changes: Sequence[str]) -> str:
+def _mark(scale: Scale, words: argparse.Namespace) -> str:
     """What tells the files of a table's part or of a shorter run from those of the whole."""
     share = "" if scale.share == 1 else f"-scale{scale.share:g}"
-    apart = [*sorted(methods), *sorted(changes)]
+    apart = [*sorted(words.methods), *sorted(words.rows), *sorted(words.set)]
     return share + (f"-{hashlib.sha256(json.dumps(apart).encode()).hexdigest()[:6]}" if apart else "")
 
 

@@ -11,7 +11,8 @@ examples:
   python -m platform.reproduce kteps 2 --data FOLDER                             one seed, as long as in the paper
   python -m platform.reproduce kteps 2 3 --data FOLDER --seeds 5                 two tables from the same runs
   python -m platform.reproduce kteps 7 --data FOLDER --scale 0.2 --seeds 3       a fifth of the rounds and of the texts
-  python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its rows
+  python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its systems
+  python -m platform.reproduce fedatt IV --data FOLDER --rows "* small *"        some of its rows
   python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
   python -m platform.reproduce fedatt II fig3 --data FOLDER                      what the paper has in a figure
 
@@ -50,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--methods", nargs="+", default=(), metavar="NAME", help="only these systems, in the paper's names"
     )
+    made.add_argument("--rows", nargs="+", default=(), metavar="NAME", help="only these rows; * stands for anything")
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
     made.add_argument("--out", type=Path, help="folder for what comes of it (else docs/reproductions)")
     add_cluster(made)

@@ -161,6 +161,14 @@ def test_a_table_goes_by_the_papers_name() -> None:
         papers.tables(FEDATT, ["fig2"], "Reddit", ())
     with pytest.raises(UserError, match="table III and figure 2 has no FedSGD"):
         papers.tables(FEDATT, ["III", "fig2"], "PTB", ["FedSGD"])
+
+
+def test_rows_are_chosen_by_name() -> None:
+    chosen = papers.tables(FEDATT, ["fig2", "fig3"], "PTB", ["FedAtt"], ["* C=0.[13]", "*E=20"])
+    assert list(chosen["fig2"].rows) == ["FedAtt C=0.1", "FedAtt C=0.3"]
+    assert list(chosen["fig3"].rows) == ["FedAtt C=0.1", "FedAtt C=0.3", "FedAtt E=20"]
+    with pytest.raises(UserError, match=r"--rows: table IV has none of tiny\*: leave it out"):
+        papers.tables(FEDATT, ["IV"], "PTB", rows=["tiny*"])
     assert papers.first_scene(FEDATT, ["II", "fig3"]) == "PTB"
 
 

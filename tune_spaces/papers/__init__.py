@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -116,21 +117,29 @@ def first_scene(paper: Paper, numbers: Sequence[str]) -> str:
     return next((scene for scene in paper.scenes if all(scene in scenes for scenes in about)), next(iter(paper.scenes)))
 
 
-def tables(paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[str]) -> dict[str, Table]:
-    """The tables as far as they are about ``scene``, and about ``systems`` if any are named."""
+def tables(
+    paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[str] = (), rows: Sequence[str] = ()
+) -> dict[str, Table]:
+    """The tables as far as they are about ``scene``, and about ``systems`` and the ``rows`` of such names, in which *
+    stands for anything, if any are named."""
     found = {number: _about(paper, number, scene) for number in numbers}
     known = dict.fromkeys(row.system for table in found.values() for row in table.rows.values())
     for system in systems:
         if system not in known:
             named = " and ".join(map(called, found))
             raise UserError(f"--methods: {named} has no {system}: choose among {', '.join(known)}")
-    if not systems:
-        return found
-    kept = {number: {name: row for name, row in table.rows.items() if row.system in systems}
-            for number, table in found.items()}  # fmt: skip
-    if empty := [number for number, rows in kept.items() if not rows]:
-        raise UserError(f"--methods: {called(empty[0])} has none of {', '.join(systems)}: leave it out")
-    return {number: found[number].model_copy(update={"rows": rows}) for number, rows in kept.items()}
+    kept = {
+        number: {
+            name: row
+            for name, row in table.rows.items()
+            if (not systems or row.system in systems) and (not rows or any(fnmatchcase(name, word) for word in rows))
+        }
+        for number, table in found.items()
+    }
+    if empty := [number for number, chosen in kept.items() if not chosen]:
+        option, words = ("--rows", rows) if rows else ("--methods", systems)
+        raise UserError(f"{option}: {called(empty[0])} has none of {', '.join(words)}: leave it out")
+    return {number: found[number].model_copy(update={"rows": chosen}) for number, chosen in kept.items()}
 
 
 def _about(paper: Paper, number: str, scene: str) -> Table:
