@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.aggregation import WeightedSum
-from fedtext.corpora.types import ClientData
+from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
@@ -24,13 +24,10 @@ class ClientActor:
     def host(
         self,
         experiment: Experiment,
-        classes: int,
-        vocabulary: int,
-        features: int,
+        header: Corpus,
         private: Mapping[str, NDArray[np.float32]],
         corpus_clients: int,
         weights: Sequence[int],
-        words: Sequence[str],
         *clients: ClientData,
     ) -> str:
         """Takes these clients, for a trial, in the place of any that were here. ``weights`` are the sample counts of
@@ -40,7 +37,7 @@ class ClientActor:
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
-        self.worker = Worker(experiment, classes, vocabulary, clients, private, device, corpus_clients, words, features)
+        self.worker = Worker(experiment, header, clients, private, device, corpus_clients)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return ray.get_runtime_context().get_node_id()
@@ -65,9 +62,9 @@ class ClientActor:
         return kept[1] if kept and kept[0] == round_ else None
 
     def evaluate(
-        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], personalize: bool, splits: Sequence[str]
+        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], final: bool, splits: Sequence[str]
     ) -> dict[int, Reading]:
-        return self.worker.evaluate(flat, round_, members, personalize, splits)
+        return self.worker.evaluate(flat, round_, members, final, splits)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, flat)

@@ -35,8 +35,9 @@ WORTH_MOVING = 0.85  # of the longest actor's time: clients move if it comes dow
 class Shipment:
     """A corpus in the object store: each client's data by itself, so that an actor fetches only what it hosts."""
 
-    header: Corpus  # without its clients,
+    header: Corpus  # for the server: without its clients,
     corpus_clients: int  # of which there are so many; a pooled one comes on top
+    lean: ray.ObjectRef  # for the actors: without clients, and without what only the server needs
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
 
@@ -46,7 +47,10 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     clients = participants(experiment, corpus)
     refs = {client.id: ray.put(client) for client in clients}
     infos = [describe(client, corpus) for client in clients]
-    return Shipment(replace(corpus, clients=[]), len(corpus.clients), infos, refs)
+    audited_words(experiment, corpus.vocabulary)
+    header = replace(corpus, clients=[])
+    lean = ray.put(replace(header, report=[], table_VD=None))
+    return Shipment(replace(header, everybody=None), len(corpus.clients), lean, infos, refs)
 
 
 class RayFleet:
@@ -66,8 +70,7 @@ class RayFleet:
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # what each client's last turn took
         self.bytes_up: dict[int, int] = {}  # and what it sent
-        header, initial = shipment.header, ray.put(dict(private))
-        words = ray.put(audited_words(experiment, header.vocabulary))
+        initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
         hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
         self.actors = crew.hire(plan, group)
@@ -77,13 +80,10 @@ class RayFleet:
             ready = [
                 actor.host.remote(
                     experiment,
-                    header.classes,
-                    len(header.vocabulary),
-                    header.features,
+                    shipment.lean,
                     initial,
                     shipment.corpus_clients,
                     weights,
-                    words,
                     *[self.data[client] for client in members],
                 )
                 for actor, members in zip(self.actors, hosted, strict=True)
@@ -142,12 +142,10 @@ class RayFleet:
             if part is not None:
                 yield part
 
-    def evaluate(
-        self, handle: ray.ObjectRef, round_: int, personalize: bool, splits: Sequence[str]
-    ) -> dict[int, Reading]:
+    def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Reading]:
         members = self._by_actor([client.id for client in self.clients if client.evaluates])
         calls = [
-            actor.evaluate.remote(handle, round_, chosen, personalize, splits)
+            actor.evaluate.remote(handle, round_, chosen, final, splits)
             for actor, chosen in zip(self.actors, members, strict=True)
             if chosen
         ]

@@ -88,7 +88,7 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
     shared, private = initial(made, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     clients = [client for client in participants(made, corpus) if client.id in set(hosted)]
-    worker = Worker(made, corpus.classes, len(corpus.vocabulary), clients, private)
+    worker = Worker(made, corpus, clients, private)
     # what comes after training belongs to the platform
     worker.uplink.payload = lambda *turn: (np.zeros(0, np.uint8), {})  # type: ignore[method-assign]
     worker._kept = lambda *state: {}  # type: ignore[method-assign]

@@ -83,8 +83,9 @@ def ours(clients: list[ClientData]) -> Callable[[int], None]:
             "training": {"local_epochs": 1, "batch_size": BATCH, "optimizer": {"name": "adam", "lr": LR}},
         }
     )
-    shared, private = initial(experiment, synthetic.corpus(0, 0, ROWS), len(clients))
-    worker = Worker(experiment, 2, ROWS, clients, private)
+    corpus = synthetic.corpus(0, 0, ROWS)
+    shared, private = initial(experiment, corpus, len(clients))
+    worker = Worker(experiment, corpus, clients, private)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     count = itertools.count()
 

@@ -48,7 +48,9 @@ def _run(arguments: argparse.Namespace) -> int:
         torch.zeros(1, device=arguments.device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device: {arguments.device} is not there ({str(error).splitlines()[0]})") from error
-    corpus = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data)
+    corpus = prepare(
+        experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data, experiment.own_vocabularies
+    )
     shared, private = initial(experiment, corpus)
     fleet = LocalFleet(experiment, corpus, private, arguments.device)
     print(f"{engine_reason(experiment)}; {stack_size(experiment, len(fleet.clients))[1]}")

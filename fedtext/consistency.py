@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from fedtext.methods.base import Method
-from fedtext.models.config import KERNEL_WIDTH, GRULanguageModel, Recurrent, RecurrentClassifier
+from fedtext.models.config import KERNEL_WIDTH, EachInit, GRULanguageModel, Recurrent, RecurrentClassifier
 from fedtext.selection import Validated, figures
 from fedtext.server_noise import flaw
 from fedtext.training.config import Steps
@@ -43,6 +43,20 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"model.embedding.init: {model.embedding.init.name} vectors are of words, and corpus.text hashes these: "
             "use random, or corpus.text=words"
         )
+    if e.own_vocabularies:
+        yield from _own_vocabularies(e)
+    for key, asked in (("init: each", isinstance(model.embedding.init, EachInit)), ("digits", model.embedding.digits)):
+        if asked and e.shares_table:
+            yield (
+                f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
+                "leave it out, or use fedevocab"
+            )
+    if e.evaluation.union and e.language:
+        yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
+    if e.method.withholds and not corpus.counts_words:
+        yield (
+            f"method {e.method.name} knows words by their digits, and corpus.text hashes them: use corpus.text=words"
+        )
     if isinstance(model, RecurrentClassifier) and corpus.max_length is None:
         yield (
             f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
@@ -53,6 +67,20 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
             "or use model bag or vectors"
         )
+
+
+def _own_vocabularies(e: "Experiment") -> Iterator[str]:
+    corpus, key = e.corpus, "corpus.own_vocabularies"
+    if e.shares_table or e.method.pooled:
+        yield (
+            f"{key}: with vocabularies of their own clients have no rows of an embedding in common, and method "
+            f"{e.method.name} shares one: use fedevocab or local_only"
+        )
+    if not corpus.counts_words or e.language:
+        what = "a language model predicts the words of a common one" if e.language else "buckets of a hash are public"
+        yield f"{key}: {what}: set it to false"
+    if corpus.has_features:
+        yield f"{key}: corpus {corpus.name} has features, whose rows all clients know: set it to false"
 
 
 def _method(e: "Experiment") -> Iterator[str]:

@@ -13,7 +13,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if experiment.method.pooled:
         return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
-        counts = "its word counts, for the vocabulary, and " if experiment.corpus.counts_words else ""
+        counted = experiment.corpus.counts_words and not experiment.own_vocabularies
+        counts = "its word counts, for the vocabulary, and " if counted else ""
         return [f"nothing leaves a client but {counts}the figures that are reported", *_prepared(experiment)[1:]]
     figures = (
         "its perplexities, with how many words they are of and how many were guessed"
@@ -107,12 +108,15 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
 
 def _prepared(experiment: Experiment) -> list[str]:
     """What clients have given away before the first round; first, where the vocabulary is from."""
-    corpus, init = experiment.corpus, experiment.model.embedding.init
+    corpus, sources = experiment.corpus, experiment.model.embedding.sources
     said = ["the vocabulary is public buckets of a hash: nothing about a client's words is asked for it"]
-    if corpus.counts_words:
+    if experiment.own_vocabularies:
+        said = ["each client builds its vocabulary from its own train texts, and tells nobody which words are in it"]
+    elif corpus.counts_words:
         said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
-    if isinstance(init, Word2VecInit) and init.corpus != "unlabeled":
-        whose = "train" if init.corpus == "train" else "train and test"
+    trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]
+    if trained:
+        whose = "train and test" if "full" in trained else "train"
         said.append(f"word vectors are trained on all clients' {whose} texts in one place: there is no privacy in that")
     if corpus.scales_features:
         said.append("features are scaled by the least and the greatest value of all clients' train texts")

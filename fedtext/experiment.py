@@ -106,11 +106,22 @@ class Personalize(Strict):
         return found
 
 
+class Union(Strict):
+    """Everybody's test texts, or so many of them, drawn from the seed."""
+
+    texts: PositiveInt | Literal["all"] = "all"
+
+
 class Evaluation(Strict):
     """When accuracy, or a language model's perplexity, is read, of which model, and how the personalised one is."""
 
     every: int = Field(1, ge=1, description="rounds between two readings of Ag; the last round is always read")
     personalize: Personalize | None = Personalize()
+    union: Union | None = Field(
+        None,
+        description="after the last round: Local, of each client's own model on its own test texts, and Global, of the "
+        "same on everybody's, with Local_p10 and Global_geometric",
+    )
     select: Literal["last"] | Validated = Field(
         "last",
         description="whose model counts in the end: the last round's, or that of the round with the best value of "
@@ -225,6 +236,12 @@ class Experiment(Strict):
     def shares_table(self) -> bool:
         """Whether clients send an embedding to the server."""
         return self.method.shares and not self.method.private(TABLE)
+
+    @property
+    def own_vocabularies(self) -> bool:
+        """Whether each client has a vocabulary of its own, which nobody else knows."""
+        asked = self.corpus.own_vocabularies
+        return self.method.own_vocabularies if asked == "auto" else asked
 
     def evaluates(self, round_: int) -> bool:
         """Whether accuracies are read after this round."""

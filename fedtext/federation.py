@@ -192,8 +192,7 @@ class Federation:
         """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
         left alone until that model reads them, in the end."""
         config, last = self.experiment.evaluation, row["round"] == self.experiment.training.rounds
-        personalize = last and config.personalize is not None
-        self._read(handle, row, ("validation",) if self.choosing else SPLITS, personalize and not self.choosing)
+        self._read(handle, row, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
         row["metrics"] |= reached(self.history, config.thresholds)
         if not self.choosing:
             return
@@ -204,13 +203,13 @@ class Federation:
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            self._read(theirs, row, SPLITS, personalize)
+            self._read(theirs, row, SPLITS, final=True)
             row["metrics"]["selected_round"] = float(best)
 
-    def _read(self, handle: Any, row: Row, splits: Sequence[str], personalize: bool) -> None:
+    def _read(self, handle: Any, row: Row, splits: Sequence[str], final: bool) -> None:
         """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), and what is read
         of all clients' texts together."""
-        readings = dict(sorted(self.fleet.evaluate(handle, row["round"], personalize, splits).items()))
+        readings = dict(sorted(self.fleet.evaluate(handle, row["round"], final, splits).items()))
         for client, reading in readings.items():
             row["clients"].setdefault(self.names[client], {}).update(reading.figures)
         for name in sorted({name for reading in readings.values() for name in reading.figures}):

@@ -51,9 +51,9 @@ class Fleet(Protocol):
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
-    def evaluate(self, handle: Any, round_: int, personalize: bool, splits: Sequence[str]) -> dict[int, Reading]:
+    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Reading]:
         """What is read of every client that has texts to evaluate on, of its ``test`` or ``validation`` texts or
-        both."""
+        both; ``final``: also what is read but once, of the model that counts."""
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
         """What the audits show of a client after it has been evaluated: texts by file name."""
@@ -108,11 +108,8 @@ class LocalFleet:
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))
-        vocabulary, there = len(corpus.vocabulary), len(corpus.clients)
-        words = audited_words(experiment, corpus.vocabulary)
-        self.worker = Worker(
-            experiment, corpus.classes, vocabulary, clients, private, device, there, words, corpus.features
-        )
+        audited_words(experiment, corpus.vocabulary)
+        self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients))
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
@@ -125,10 +122,10 @@ class LocalFleet:
         return iter(())
 
     def evaluate(
-        self, handle: NDArray[np.float32], round_: int, personalize: bool, splits: Sequence[str]
+        self, handle: NDArray[np.float32], round_: int, final: bool, splits: Sequence[str]
     ) -> dict[int, Reading]:
         chosen = [client.id for client in self.clients if client.evaluates]
-        return self.worker.evaluate(handle, round_, chosen, personalize, splits)
+        return self.worker.evaluate(handle, round_, chosen, final, splits)
 
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)

@@ -71,8 +71,8 @@ def check_classes(key: str, metric: str, corpus: Corpus) -> None:
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:
     table_VD = _whole_table(experiment, corpus)
-    rows = table_rows(experiment, len(table_VD), corpus.features)
-    return table_VD[rows.start : rows.stop]
+    rows = table_rows(experiment, table_VD.shape[-2], corpus.features)
+    return table_VD[..., rows.start : rows.stop, :]
 
 
 def _whole_table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """The sending half of the wire: what leaves a client. Its counterpart is intake.py."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,17 @@ class Uplink:
         Raises ValueError if what they leave is not finite; that the parameters are is known."""
         if not self.layout.shapes:
             return np.zeros(0, np.uint8), {}
-        own, rows = self.experiment.own_rows, data.rows_R[: data.train_rows]
+        held: Any
+        own, held = self.experiment.own_rows, slice(0, data.train_rows)
+        if self.experiment.method.withholds and data.digits_R is not None:
+            held = np.flatnonzero(~data.digits_R[: data.train_rows])
+        rows = data.rows_R[held]
         received, delta = self.layout.views(flat), {}
         for name, before in received.items():
             after = parameters[name].cpu().numpy()
             if name == TABLE:
                 change = before.take(rows, axis=0)
-                np.subtract(after[: data.train_rows], change, out=change)
+                np.subtract(after[held], change, out=change)
                 delta[name] = change if own else np.zeros_like(before)
                 if not own:
                     delta[name][rows] = change

@@ -37,7 +37,7 @@ def key(experiment: Experiment) -> str:
     vectors are read or trained."""
     embedding = experiment.model.embedding
     vectors = "" if isinstance(embedding.init, RandomInit) else repr(embedding)
-    return f"{experiment.corpus!r} {vectors} {experiment.seed}"
+    return f"{experiment.corpus!r} {vectors} {experiment.seed} {experiment.own_vocabularies}"
 
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:

@@ -21,6 +21,7 @@ from fedtext.experiment import Experiment
 from fedtext.federation import fingerprint
 from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
+from fedtext.models.config import RandomInit
 from fedtext.parameters import check_classes
 from fedtext.text.vocabulary import SPECIAL
 from fedtext.training.choice import check_engine, engine_reason, stack_size
@@ -106,7 +107,7 @@ def planned(
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
-            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data)
+            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
             check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
@@ -162,7 +163,8 @@ def announce(job: Job) -> None:
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}")
         if corpus.coverage:
             shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
-            start = "as zeros" if experiment.model.embedding.init.missing == "zero" else "at random"
+            first = next(one for one in experiment.model.embedding.sources if not isinstance(one, RandomInit))
+            start = "as zeros" if first.missing == "zero" else "at random"
             print(f"  vectors for {shares}; the other words start {start}")
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
         share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")

@@ -20,7 +20,8 @@ def main(words: Sequence[str] | None) -> int:
     _, experiment = load(arguments.experiment, arguments.overrides)
     # The statistics are those of the texts; initial vectors, which may take minutes to train, do not change them.
     embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
-    print(render(prepare(experiment.corpus, embedding, experiment.seed, arguments.data)))
+    own = experiment.own_vocabularies
+    print(render(prepare(experiment.corpus, embedding, experiment.seed, arguments.data, own)))
     return 0
 
 

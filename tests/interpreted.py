@@ -94,7 +94,7 @@ def test_a_worker_trains_and_reads_by_them() -> None:
         experiment = tiny.experiment(training={"engine": engine, "local_epochs": 1, "batch_size": 4})
         shared, private = initial(experiment, corpus)
         flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-        worker = Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+        worker = Worker(experiment, corpus, corpus.clients, private)
         assert worker.reading.kernels == worker.training.kernels == (engine == "triton")
         (reply,) = worker.train(flat, 1, [0])
         assert not reply.error

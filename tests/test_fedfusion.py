@@ -49,7 +49,7 @@ def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator:
 
 
 def figures(worker: Worker, flat: np.ndarray) -> list[dict[str, float]]:
-    return [reading.figures for reading in worker.evaluate(flat, 2, [0, 1], personalize=False).values()]
+    return [reading.figures for reading in worker.evaluate(flat, 2, [0, 1], final=False).values()]
 
 
 @pytest.mark.parametrize("operator", ["multi", "single"])

@@ -122,7 +122,7 @@ K = 2 + len(GENRES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("model", [VECTORS, FLAT], ids=["mean", "flat"])
 def test_every_method_trains_them_and_counts_its_numbers(latest: Path, model: dict[str, Any], method: str) -> None:
-    experiment = made(model, method)
+    experiment = made(model, method, corpus={"own_vocabularies": False})
     corpus = encoded(experiment, latest)
     assert corpus.features == K
     shared, _ = initial(experiment, corpus)

@@ -224,7 +224,7 @@ def test_what_a_model_starts_from_is_what_its_client_reads() -> None:
         shared, private = initial(experiment, corpus)
         worker = LocalFleet(experiment, corpus, private).worker
         given = np.random.default_rng(0).standard_normal(shared[TABLE].shape).astype(np.float32)
-        stack = worker._stack(worker.shared.pack(shared | {TABLE: given}), [1])
+        stack = worker.stack(worker.shared.pack(shared | {TABLE: given}), [1])
         word = corpus.clients[1].rows_R[3]
         place = 3 if model == "bigru" else 2
         assert np.array_equal(stack.tensors(0)[TABLE][place], given[word if model == "bigru" else word - 1])

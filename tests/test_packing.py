@@ -36,8 +36,7 @@ def rounds(method: str, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[
     flat, intake = layout.pack(shared), Intake(experiment, layout, [len(client.train) for client in CORPUS.clients])
     everybody = CORPUS.clients
     workers = [
-        Worker(experiment, 2, len(CORPUS.vocabulary), [everybody[c] for c in members], private, corpus_clients=5)
-        for members in hosted[0]
+        Worker(experiment, CORPUS, [everybody[c] for c in members], private, corpus_clients=5) for members in hosted[0]
     ]
     for round_, now in enumerate(hosted, 1):
         exchange(workers, now)

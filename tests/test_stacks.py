@@ -67,7 +67,7 @@ def kteps(clients: int, stack: int, **optimizer: Any) -> Setup:
     experiment = tiny.experiment("kteps", training=training)
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    return corpus, flat, lambda: Worker(experiment, 2, len(corpus.vocabulary), corpus.clients, private)
+    return corpus, flat, lambda: Worker(experiment, corpus, corpus.clients, private)
 
 
 def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
@@ -78,7 +78,7 @@ def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
     def round_(number: int) -> list[object]:
         for members in stacks(range(6), 3):
             assert not any(reply.error for reply in worker.train(flat, number, members))
-        worker.evaluate(flat, number, range(6), personalize=True)
+        worker.evaluate(flat, number, range(6), final=True)
         kept = [*room.workspace.buffers.values(), *room.stacks.values(), *room.optimizers.values()]
         return [*kept, *worker.texts.values(), worker.network]
 

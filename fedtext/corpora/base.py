@@ -4,7 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,12 @@ class CorpusConfig(Strict, ABC):
         ge=1,
         description="most frequent words kept, by summed client counts of train; not where they are hashed",
     )
+    min_count: int = Field(1, ge=1, description="rarer words are <unk>; not where they are hashed")
+    own_vocabularies: bool | Literal["auto"] = Field(
+        "auto",
+        description="each client has the words of its own train texts, which nobody else is told; auto: with method "
+        "fedevocab",
+    )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
         1.0, gt=0, le=1, description="share of each client's train texts that is used, for short trials"
@@ -69,10 +75,12 @@ class CorpusConfig(Strict, ABC):
 
     @model_validator(mode="after")
     def _vocabulary_is_read(self) -> Self:
-        if not self.counts_words and self.vocabulary != type(self).model_fields["vocabulary"].default:
+        fields = type(self).model_fields
+        asked = {key for key in ("vocabulary", "min_count") if getattr(self, key) != fields[key].default}
+        if not self.counts_words and asked:
             raise ValueError(
-                "vocabulary: where words are hashed (text: hash) there is a row for each bucket, and no word is left "
-                "out: set text.hash.buckets in its place"
+                f"{min(asked)}: where words are hashed (text: hash) there is a row for each bucket, and no word is "
+                "left out: set text.hash.buckets in its place"
             )
         return self
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.text.tokens import PAD_ID, UNK_ID
 
 EMPTY = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
 
@@ -23,6 +24,20 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
         _values([client.train for client in clients]),
     )
     return ClientData(len(clients), "pooled", rows_R.astype(np.int32), len(rows_R), train, EMPTY, EMPTY)
+
+
+def everybody(tests: Sequence[TokenSet]) -> ClientData:
+    """All clients' test texts, given in the vocabulary's rows, as one client's, <unk> among its rows in any case."""
+    together_T = np.concatenate([tokens.tokens_T for tokens in tests])
+    rows_R = np.union1d(together_T, [PAD_ID, UNK_ID]).astype(np.int32)
+    lengths_N = np.concatenate([np.diff(tokens.offsets) for tokens in tests])
+    test = TokenSet(
+        np.searchsorted(rows_R, together_T).astype(np.int32),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N, dtype=np.int64)]),
+        np.concatenate([tokens.labels_N for tokens in tests]),
+        values_T=_values(tests),
+    )
+    return ClientData(-1, "everybody", rows_R, len(rows_R), EMPTY, EMPTY, test)
 
 
 def _values(splits: Sequence[TokenSet]) -> NDArray[np.float32] | None:

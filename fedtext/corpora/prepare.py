@@ -7,44 +7,52 @@ import hashlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.base import CorpusConfig, cache_folder
+from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.pool import everybody
 from fedtext.corpora.statistics import describe
-from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, RawCorpus, Split, TokenSet
+from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
+from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding, FileInit, RandomInit, Word2VecInit
+from fedtext.models.config import Embedding
 from fedtext.seeding import generator
-from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Hash, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD_ID, UNK_ID, Unlabeled, encode
+from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
+from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
-from fedtext.text.word2vec import train_vectors
-
-_AS_GIVEN = Words()  # texts come with their words parted
 
 
-def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None) -> Corpus:
+def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False) -> Corpus:
     """Reads the corpus and encodes it; the same arguments and files give the same numbers and the same digest.
 
-    ``data`` is the folder given with --data, if any. Raises UserError when files are missing or malformed, or when an
-    option would leave a client without texts.
+    ``data`` is the folder given with --data, if any. ``own``: each client has a vocabulary of its own, and the corpus's
+    is only the list of all their words, by which the simulation names them. Raises UserError when files are missing or
+    malformed, or when an option would leave a client without texts.
     """
     raw = _cleaned(config.read(data, seed), config.text)
     used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
     counts = [_counts(client, config.text, config.language) for client in used]
-    words = _vocabulary(counts, config)
+    vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
+    words = _all_of(vocabularies) if own else _vocabulary(counts, config)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
-    clients = [_encode_client(i, client, config, index, len(vocabulary)) for i, client in enumerate(used)]
+    digits_V = np.array([any(map(str.isdigit, word)) for word in words] + [False] * len(raw.features))
+
+    def encode(split: Split) -> TokenSet:
+        return _encode_split(split, config, index)
+
+    encoded = [(encode(client.train), encode(client.validation), encode(client.test)) for client in used]
+    clients = []
+    for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
+        rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
+        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, digits_V))
     classes = len(vocabulary) - 1 if config.language else raw.classes
-    vectors = _vectors(config, embedding, seed, data, index, raw)
+    table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
     first = 1 + (EOS_ID if config.language else UNK_ID)  # of the vocabulary's own words
-    table_VD = None if vectors is None else _table(words, len(raw.features), vectors, embedding, seed)
     return Corpus(
         name=raw.name,
         classes=classes,
@@ -57,15 +65,16 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
-        coverage=None if vectors is None else _coverage(words[first:], vectors, counts),
+        coverage=None if vectors is None else coverage(words[first:], vectors, counts),
         features=len(raw.features),
+        everybody=None if config.language else everybody([sets[2] for sets in encoded]),
     )
 
 
 def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
     if isinstance(config.text, Hash):
         return config.text.vocabulary()
-    return build_vocabulary(counts, config.vocabulary, (BOS, EOS) if config.language else ())
+    return build_vocabulary(counts, config.vocabulary, config.min_count, (BOS, EOS) if config.language else ())
 
 
 def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
@@ -76,7 +85,7 @@ def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
         texts = [made[given] if given in made else made.setdefault(given, text.clean(given)) for given in split.texts]
         return replace(split, texts=texts)
 
-    if text == _AS_GIVEN:
+    if text == AS_GIVEN:
         return raw
     clients = [
         RawClient(client.name, clean(client.train), clean(client.test), clean(client.validation))
@@ -142,25 +151,39 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
     return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
-def _encode_client(
-    number: int, client: RawClient, config: CorpusConfig, index: WordIndex, vocabulary: int
+def _all_of(vocabularies: list[list[str]]) -> list[str]:
+    """All words of clients' own vocabularies, in alphabetical order after <pad> and <unk>."""
+    return [PAD, UNK, *sorted({word for words in vocabularies for word in words} - {PAD, UNK})]
+
+
+def _localised(
+    number: int,
+    name: str,
+    sets: tuple[TokenSet, TokenSet, TokenSet],
+    vocabulary: int,
+    language: bool,
+    own_R: NDArray[np.int32] | None,
+    digits_V: NDArray[np.bool_],
 ) -> ClientData:
     """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
-    have the last global rows. Of a language corpus all rows in their order."""
-    sets = [_encode_split(split, config, index) for split in (client.train, client.validation, client.test)]
-    if config.language:
-        return ClientData(number, client.name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
+    have the last global rows. Of a language corpus all rows in their order. With a vocabulary of its own, ``own_R``
+    without <pad>, every other word is <unk>."""
+    if language:
+        return ClientData(number, name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
     place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
     for tokens in sets[1:]:
         place_V[tokens.tokens_T] = 3
     place_V[sets[0].tokens_T] = 1
     place_V[PAD_ID] = 0
-    rows = [np.flatnonzero(place_V == place) for place in (0, 1, 3)]
-    train, rows_R = rows[1], np.concatenate(rows).astype(np.int32)
-    local_V = np.zeros(vocabulary, np.int32)
+    first, train, rest = (np.flatnonzero(place_V == place).astype(np.int32) for place in (0, 1, 3))
+    if own_R is not None:
+        train, rest = own_R, own_R[:0]
+    rows_R = np.concatenate([first, train, rest])
+    local_V = np.full(vocabulary, 0 if own_R is None else 1, np.int32)
     local_V[rows_R] = np.arange(len(rows_R), dtype=np.int32)
-    sets = [replace(tokens, tokens_T=local_V[tokens.tokens_T]) for tokens in sets]
-    return ClientData(number, client.name, rows_R, 1 + len(train), *sets)
+    sets = tuple(replace(tokens, tokens_T=local_V[tokens.tokens_T]) for tokens in sets)  # type: ignore[assignment]
+    digits_R = digits_V[rows_R] if digits_V.any() else None
+    return ClientData(number, name, rows_R, 1 + len(train), *sets, digits_R)
 
 
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
@@ -169,7 +192,7 @@ def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> Token
     if isinstance(config.text, Hash):
         tokens_T, offsets = config.text.encode(split.texts, config.max_length)
     else:
-        tokens_T, offsets = encode(split.texts, index, config.max_length)
+        tokens_T, offsets = encode_words(split.texts, index, config.max_length)
     labels_N = np.asarray(split.labels, np.int64)
     if split.features is None:
         return TokenSet(tokens_T, offsets, labels_N)
@@ -204,48 +227,3 @@ def _digest(classes: int, vocabulary: list[str], clients: list[ClientData]) -> s
                 if array is not None:
                     add(array.tobytes())
     return hasher.hexdigest()[:32]
-
-
-def _vectors(
-    config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, index: WordIndex, raw: RawCorpus
-) -> WordVectors | None:
-    """The word vectors the embedding starts from, or None where it is drawn at random with the model."""
-    init = embedding.init
-    if isinstance(init, FileInit):
-        return read_vectors(find_file(init.path, data), embedding.dim, index)
-    if isinstance(init, Word2VecInit):
-        texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
-        if config.text != _AS_GIVEN:
-            texts = [Unlabeled(config.text.clean(text.text)) for text in texts]
-        return train_vectors(
-            texts, embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
-        )
-    return None
-
-
-def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
-    """All clients' texts of the train split, or of all splits, each different one once and in an order that does not
-    depend on who holds which, so that vectors are trained once for all partitions and seeds."""
-    splits = [client.train for client in raw.clients]
-    if part == "full":
-        splits += [split for client in raw.clients for split in (client.validation, client.test)]
-    texts = sorted({text for split in splits for text in split.texts})
-    return [Unlabeled(texts[i]) for i in generator(0, "order of texts for word vectors").permutation(len(texts))]
-
-
-def _table(
-    words: list[str], features: int, vectors: WordVectors, embedding: Embedding, seed: int
-) -> NDArray[np.float32]:
-    """The initial table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
-    assert not isinstance(embedding.init, RandomInit)
-    table_VD = table(words, vectors, seed, zero=embedding.init.missing == "zero")
-    size = np.float32(vectors.vectors_WD.std())
-    drawn = size * generator(seed, "features").standard_normal((features, embedding.dim), np.float32)
-    return np.concatenate([table_VD, drawn]) if features else table_VD
-
-
-def _coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
-    known = {word for word in words if word in vectors.row}
-    found = sum(count for client in counts for word, count in client.items() if word in known)
-    total = sum(client.total() for client in counts)
-    return Coverage(len(known) / max(1, len(words)), found / max(1, total), len(words) - len(known))

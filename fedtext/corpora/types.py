@@ -83,6 +83,24 @@ class TokenSet:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    def take(self, chosen_N: NDArray[np.int64]) -> "TokenSet":
+        """The texts of these numbers, in this order."""
+
+        def of_texts(values: NDArray | None) -> NDArray | None:
+            return None if values is None else values[chosen_N]
+
+        lengths_N = np.diff(self.offsets)[chosen_N]
+        offsets = np.concatenate([[0], np.cumsum(lengths_N)])
+        place_T = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen_N] - offsets[:-1], lengths_N)
+        return TokenSet(
+            self.tokens_T[place_T],
+            offsets,
+            self.labels_N[chosen_N],
+            of_texts(self.tasks_N),
+            None if self.values_T is None else self.values_T[place_T],
+            of_texts(self.features_NK),
+        )
+
 
 @dataclass(frozen=True)
 class ClientData:
@@ -90,7 +108,9 @@ class ClientData:
 
     ``rows_R`` maps a local row to its row in the global vocabulary. Row 0 is always <pad>; the first ``train_rows``
     rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
-    corpus both are the whole vocabulary, since a softmax reads and moves all rows.
+    corpus both are the whole vocabulary, since a softmax reads and moves all rows. With a vocabulary of its own a
+    client has the words of its train texts alone, the most frequent first, and its rows of the global one are nobody's
+    knowledge: they stand for the words.
     """
 
     id: int
@@ -100,6 +120,7 @@ class ClientData:
     train: TokenSet
     validation: TokenSet
     test: TokenSet
+    digits_R: NDArray[np.bool_] | None = None  # which rows are words with a digit in them; None: none
 
 
 @dataclass(frozen=True)
@@ -140,10 +161,11 @@ class Corpus:
     clients: list[ClientData]
     report: list[ClientReport]
     digest: str
-    table_VD: NDArray[np.float32] | None  # initial embedding, None: drawn at random with the model
+    table_VD: NDArray[np.float32] | None  # initial embedding, or one for each source; None: drawn with the model
     table_digest: str = ""
     coverage: Coverage | None = None  # of the vectors that table_VD was made from
     features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
+    everybody: ClientData | None = None  # all clients' test texts as one client's, with all their words
 
     @property
     def content(self) -> str:

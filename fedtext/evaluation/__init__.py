@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fedtext.evaluation.classes import Scored, accuracy, area
 from fedtext.evaluation.words import Predicted, added, predict, together
 from fedtext.methods.base import Inference, Method, Model
@@ -75,6 +77,17 @@ def pooled(readings: Sequence[Reading]) -> dict[str, float]:
             found |= _named(together([part for part in parts if isinstance(part, Predicted)]), name)
         elif (value := area(scored)) is not None:
             found["AUC" + name[2:]] = value
+    return found | _spread(readings)
+
+
+def _spread(readings: Sequence[Reading]) -> dict[str, float]:
+    """How unequal clients are: ``Local_p10``, which nine in ten reach at least (the nearest rank), and
+    ``Global_geometric``, the geometric mean (FedeVocab paper, section 5.1), zero if anybody has zero."""
+    found = {}
+    if local := sorted(reading.figures["Local"] for reading in readings if "Local" in reading.figures):
+        found["Local_p10"] = local[len(local) + -9 * len(local) // 10]
+    if shares := [reading.figures["Global"] for reading in readings if "Global" in reading.figures]:
+        found["Global_geometric"] = float(np.exp(np.log(shares).mean())) if min(shares) > 0 else 0.0
     return found
 
 

@@ -53,8 +53,8 @@ def ledger(experiment: Experiment, numbers: int, clients: int, rounds: int) -> l
     entries = [*_clipped(experiment, rounds, delta), *_flipped(experiment, numbers, rounds, delta)]
     if experiment.server.noise:
         entries += _central(experiment, clients, rounds)
-    init = experiment.model.embedding.init
-    if entries and isinstance(init, Word2VecInit) and init.corpus != "unlabeled":
+    sources = experiment.model.embedding.sources
+    if entries and any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources):
         # In the place of whatever else stands for the run; why a mechanism has no figure of its own stays true.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.assumptions]
         entries.append(Entry("word2vec", "run", None, 0.0, _POOLED))

@@ -4,10 +4,12 @@ from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.base import Method
 from fedtext.methods.fedatt import FedAtt
 from fedtext.methods.fedavg import FedAvg
+from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedfusion import FedFusion
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.fedper import FedPer
 from fedtext.methods.fedprox import FedProx
+from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.kteps import KTEPS
 from fedtext.methods.lg_fedavg import LGFedAvg
@@ -22,6 +24,8 @@ METHODS: dict[str, type[Method]] = {
     "fedprox": FedProx,
     "kteps": KTEPS,
     "fedper": FedPer,
+    "fedevocab": FedeVocab,
+    "fedrecon": FedRecon,
     "lg_fedavg": LGFedAvg,
     "fedfusion": FedFusion,
     "fedmmd": FedMMD,

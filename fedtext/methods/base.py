@@ -6,7 +6,8 @@ that is made fast, placed and sent is nobody's business here.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
@@ -60,6 +61,19 @@ def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
     return _HOLDERS[network]
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of a client's turn, with an optimizer of its own: so many epochs over some of its train texts, in which
+    some parameters move. ``support`` and ``query`` are two halves of the texts, drawn once for each client."""
+
+    name: str
+    epochs: int
+    moves: Callable[[str], bool] = lambda parameter: True
+    rows: Literal["all", "digits", "others"] = "all"  # of the embedding: those of words with a digit in them, or others
+    texts: Literal["all", "support", "query"] = "all"
+    lr: float = 1.0  # times training.optimizer.lr
+
+
 class Method(Strict, ABC):
     """Base of all methods. Subclasses are immutable; all state lives with the server and the clients."""
 
@@ -70,6 +84,8 @@ class Method(Strict, ABC):
     separates: ClassVar[bool] = False  # True: where texts of several clients are pooled, a batch is of one of them
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
+    own_vocabularies: ClassVar[bool] = False  # True: by default each client has a vocabulary of its own
+    withholds: ClassVar[bool] = False  # True: rows of words with a digit in them do not leave a client
     language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not asked then
 
     @abstractmethod
@@ -83,6 +99,14 @@ class Method(Strict, ABC):
     def mirrors(self, parameter: str) -> str:
         """The shared parameter as which this private one begins every turn; empty for those that are kept."""
         return ""
+
+    def phases(self, epochs: int) -> Sequence[Phase]:
+        """What a client's turn consists of; its last phase is what ``training.local_epochs`` is about."""
+        return (Phase("joint", epochs),)
+
+    def before_reading(self) -> Sequence[Phase]:
+        """What a client does with the parameters it received, for itself, before it uses them."""
+        return ()
 
     @abstractmethod
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:

@@ -47,9 +47,23 @@ class Word2VecInit(Strict):
 
 
 if TYPE_CHECKING:
-    InitField: TypeAlias = RandomInit | FileInit | Word2VecInit
+    SourceField: TypeAlias = RandomInit | FileInit | Word2VecInit
 else:
-    InitField = entry(RandomInit, FileInit, Word2VecInit)
+    SourceField = entry(RandomInit, FileInit, Word2VecInit)
+
+
+class EachInit(Strict):
+    """Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, section 5.4,
+    "different init"). For embeddings that never leave a client."""
+
+    name: Literal["each"] = "each"
+    sources: tuple[SourceField, ...] = Field(min_length=2)
+
+
+if TYPE_CHECKING:
+    InitField: TypeAlias = SourceField | EachInit
+else:
+    InitField = entry(RandomInit, FileInit, Word2VecInit, EachInit)
 
 
 class Embedding(Strict):
@@ -57,6 +71,17 @@ class Embedding(Strict):
 
     dim: int = Field(200, ge=1)
     init: InitField = RandomInit()
+    digits: float | None = Field(
+        None,
+        gt=0,
+        description="each client draws its own rows of words with a digit in them, numbers and codes, from N(0, "
+        "digits^2), as FedeVocab's published code does with 1; for embeddings that never leave a client",
+    )
+
+    @property
+    def sources(self) -> tuple[RandomInit | FileInit | Word2VecInit, ...]:
+        """What clients start from: the same for all, or several."""
+        return self.init.sources if isinstance(self.init, EachInit) else (self.init,)
 
 
 Widths = tuple[Annotated[int, Field(ge=1)], ...]

@@ -1,10 +1,11 @@
-"""The shared vocabulary: the words that are most frequent over all clients.
+"""Vocabularies: the words that are most frequent over all clients, or in one client's own texts.
 
 Each client counts the words of its own train texts; the server adds the counts up and keeps the most frequent. Words of
 validation and test texts are never counted. Texts are counted whole, so ``max_length`` does not change the vocabulary.
 
-The counts are an unprotected release: the server sees every word of every client with its frequency, and whoever holds
-the vocabulary learns that each word in it occurs in somebody's train texts. No mechanism or ledger covers this step.
+The counts of a shared one are an unprotected release: the server sees every word of every client with its frequency,
+and whoever holds the vocabulary learns that each word in it occurs in somebody's train texts. No mechanism or ledger
+covers this step.
 """
 
 from collections import Counter
@@ -26,9 +27,11 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def build_vocabulary(client_counts: Iterable[Counter[str]], size: int, signs: tuple[str, ...] = ()) -> list[str]:
-    """The ``size`` most frequent words by summed counts, after <pad> (0), <unk> (1) and the ``signs`` of a language
-    corpus, which every sentence has and nobody needs to count.
+def build_vocabulary(
+    client_counts: Iterable[Counter[str]], size: int, min_count: int = 1, signs: tuple[str, ...] = ()
+) -> list[str]:
+    """The ``size`` most frequent words by summed counts, none rarer than ``min_count``, after <pad> (0), <unk> (1) and
+    the ``signs`` of a language corpus, which every sentence has and nobody needs to count.
 
     Equally frequent words are taken in alphabetical order, so the result depends on the counts alone. Words of a text
     that look like <pad> or <unk> are not counted.
@@ -38,7 +41,8 @@ def build_vocabulary(client_counts: Iterable[Counter[str]], size: int, signs: tu
         total.update(counts)
     for word in SPECIAL:
         total.pop(word, None)
-    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    frequent = ((word, count) for word, count in total.items() if count >= min_count)
+    ranked = sorted(frequent, key=lambda item: (-item[1], item[0]))
     return [*SPECIAL, *signs, *(word for word, _ in ranked[:size])]
 
 

@@ -135,9 +135,11 @@ class Assembler:
         return torch.from_numpy(values).to(self.device)
 
 
-def shuffled(texts: int, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[Ints]:
+def shuffled(
+    texts: int, size: int, epochs: int, seed: int, round_: int, client: int, purpose: str = "batches"
+) -> Iterator[Ints]:
     """Text numbers of each batch of each epoch; the last batch of an epoch may be smaller."""
-    rng = generator(seed, "batches", round_, client)
+    rng = generator(seed, purpose, round_, client)
     for _ in range(epochs):
         order = rng.permutation(texts)
         for start in range(0, texts, size):

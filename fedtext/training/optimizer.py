@@ -3,7 +3,7 @@
 Legend: C clients of a stack, P parameters besides the table, U words of a batch, D embedding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,19 +66,25 @@ def advance(
 
 class LocalOptimizer:
     """Steps some clients of ``stack``, each as if it were alone. ``cut``: the loss sees the table through the batch's
-    words only, so that only these rows are given to it.
+    words only, so that only these rows are given to it. ``moving`` names the parameters that are trained, others are
+    given to the loss as they are; None: all. ``only``: which of the tables' rows move, as N x 1 ones and zeros.
 
     ``lr`` stands in for the configured rate (personalisation scales it, the embedding's own rate with it).
     """
 
-    def __init__(self, config: SGD | Adam, stack: Stack, lr: float, cut: bool = False) -> None:
+    only: Tensor | None = None
+
+    def __init__(
+        self, config: SGD | Adam, stack: Stack, lr: float, cut: bool = False, moving: Collection[str] | None = None
+    ) -> None:
         self.config, self.stack, self.lr = config, stack, lr
+        self.moving = [name for name in stack.layout.shapes if moving is None or name in moving]
         embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
         take, shape = stack.workspace.take, stack.flat_CP.shape
         self.grad_CP = take("gradient", *shape)
         self.memory = {kind: take(kind, *shape) for kind in kinds(config)}
         self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
-        self.frozen = embedding_lr == 0
+        self.frozen = embedding_lr == 0 or not (moving is None or stack.widths.keys() & set(moving))
         self.tables: Tables
         if self.frozen:
             self.tables = FrozenTable(stack, cut)
@@ -89,11 +95,12 @@ class LocalOptimizer:
             self.tables = chosen(stack, kinds(config), lambda *tensors: advance(config, embedding_lr, *tensors))
         self._views: dict[range, tuple[dict[str, Tensor], list[Tensor]]] = {}
         self._flat: dict[range, tuple[Any, ...]] = {}  # what `advance` is given
+        self._steps: list[Tensor] = []  # of Adam, where not all parameters move
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything, for clients that have just taken their seats."""
-        for tensor in (self.grad_CP, *self.memory.values(), *self.steps):
+        for tensor in (self.grad_CP, *self.memory.values(), *self.steps, *self._steps):
             tensor.zero_()
         self.tables.reset()
 
@@ -104,21 +111,37 @@ class LocalOptimizer:
             chosen = slice(clients.start, clients.stop) if len(clients) > 1 else clients.start
             views = self.stack.views(self.stack.flat_CP), self.stack.views(self.grad_CP)
             leaves, grads = ({name: tensor[chosen].detach() for name, tensor in named.items()} for named in views)
-            self._views[clients] = {n: leaf.requires_grad_() for n, leaf in leaves.items()}, list(grads.values())
-            parameters, grad = ([tensor[c] for c in clients] for tensor in (self.stack.flat_CP, self.grad_CP))
-            memory = {kind: [tensor[c] for c in clients] for kind, tensor in self.memory.items()}
-            self._flat[clients] = parameters, grad, memory, [self.steps[c] for c in clients]
+            for name in self.moving:
+                leaves[name].requires_grad_()
+            self._views[clients] = leaves, [grads[name] for name in self.moving]
+            self._flat[clients] = self._advanced(clients)
         leaves, table = self._views[clients][0], self.tables.begin(clients, words)
-        self._leaves = [*leaves.values(), *([] if self.frozen else [table])]
+        self._leaves = [*[leaves[name] for name in self.moving], *([] if self.frozen else [table])]
         return leaves | self.stack.columns(table)
+
+    def _advanced(self, clients: range) -> tuple[Any, ...]:
+        """What ``advance`` is given: everything that moves, in one piece where that is all there is."""
+        flats = {"": self.stack.flat_CP, "gradient": self.grad_CP, **self.memory}
+        if len(self.moving) == len(self.stack.layout.shapes):
+            pieces = {kind: [flat[c] for c in clients] for kind, flat in flats.items()}
+            steps = [self.steps[c] for c in clients]
+        else:
+            named = {kind: self.stack.views(flat) for kind, flat in flats.items()}
+            pieces = {kind: [each[name][c] for c in clients for name in self.moving] for kind, each in named.items()}
+            steps = [torch.zeros_like(self.steps[c]) for c in clients for _ in self.moving]
+            self._steps += steps
+        return pieces.pop(""), pieces.pop("gradient"), pieces, steps
 
     def step(self, clients: range, loss: Tensor) -> None:
         """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
         grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
         table_grad = None if self.frozen else grads.pop()
-        torch._foreach_copy_(self._views[clients][1], grads)
-        advance(self.config, self.lr, *self._flat[clients])
+        if grads:
+            torch._foreach_copy_(self._views[clients][1], grads)
+            advance(self.config, self.lr, *self._flat[clients])
         if table_grad is not None:
+            if self.only is not None:
+                table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
             self.tables.step(clients, table_grad)
 
     def finish(self) -> None:

@@ -2,20 +2,38 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
+from fedtext.methods.base import Phase
 from fedtext.models.config import GRULanguageModel, RecurrentClassifier, VectorClassifier
 from fedtext.models.packing import Ints
+from fedtext.seeding import generator
 from fedtext.training.bags import common, first
 from fedtext.training.batches import Texts, by_task, shuffled
 
 
-def order_of(experiment: Experiment, texts: Texts, epochs: int, round_: int, client: int) -> Iterator[Ints]:
-    """Text numbers of each batch of a client's local epochs."""
-    size, seed = experiment.training.batch(len(texts)), experiment.seed
+def order_of(
+    experiment: Experiment, texts: Texts, phase: Phase, round_: int, client: int, last: bool = True
+) -> Iterator[Ints]:
+    """Text numbers of each batch of a phase. The ``last`` phase of a turn draws as if there were no other."""
+    seed = experiment.seed
     if experiment.method.separates:
-        return by_task(texts.tasks_N, size, epochs, seed, round_, client)
-    return shuffled(len(texts), size, epochs, seed, round_, client)
+        return by_task(texts.tasks_N, experiment.training.batch(len(texts)), phase.epochs, seed, round_, client)
+    chosen_N = part(len(texts), phase, seed, client)
+    size, purpose = experiment.training.batch(len(chosen_N)), "batches" if last else f"batches/{phase.name}"
+    batches = shuffled(len(chosen_N), size, phase.epochs, seed, round_, client, purpose)
+    return (chosen_N[batch] for batch in batches)
+
+
+def part(texts: int, phase: Phase, seed: int, client: int) -> Ints:
+    """The numbers of a phase's texts. A client with a single text has it in both halves."""
+    if phase.texts == "all" or texts == 1:
+        return np.arange(texts)
+    drawn = generator(seed, "support and query", client=client).permutation(texts)
+    support = texts // 2
+    return np.sort(drawn[:support] if phase.texts == "support" else drawn[support:])
 
 
 def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:

@@ -18,7 +18,7 @@ class Room:
         self.layout, self.config, self.cut = layout, config, cut
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
-        self.optimizers: dict[tuple[int, float], LocalOptimizer] = {}
+        self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
 
     def stack(self, rows: Sequence[int]) -> Stack:
         """Seats for clients with tables of so many rows."""
@@ -30,10 +30,10 @@ class Room:
             self.optimizers.clear()
         return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace))
 
-    def optimizer(self, stack: Stack, lr: float) -> LocalOptimizer:
-        """The optimizer of those who are seated in ``stack``, with nothing remembered."""
-        key = stack.clients, lr
+    def optimizer(self, stack: Stack, lr: float, moving: frozenset[str]) -> LocalOptimizer:
+        """The optimizer of those who are seated in ``stack``, with nothing remembered. It moves these parameters."""
+        key = stack.clients, lr, moving
         if key in self.optimizers:
             self.optimizers[key].reset()
             return self.optimizers[key]
-        return self.optimizers.setdefault(key, LocalOptimizer(self.config, stack, lr, self.cut))
+        return self.optimizers.setdefault(key, LocalOptimizer(self.config, stack, lr, self.cut, moving))

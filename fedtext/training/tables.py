@@ -10,7 +10,7 @@ Legend: C clients of a stack, N rows of all clients' tables, R rows of one, U wo
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from fedtext.training.stack import Stack
 
 
 class Tables(Protocol):
-    """The embedding tables of a stack's clients while they are trained."""
+    """The embedding tables of a stack's clients while they are trained. ``rows`` are those that ``begin`` gave."""
+
+    rows: Any
 
     def reset(self) -> None:
         """Starts anew with the clients that the stack now seats."""
@@ -47,7 +49,7 @@ class FrozenTable:
     """Nothing moves, and no gradient is asked for. With ``cut`` the loss is given the batch's rows."""
 
     def __init__(self, stack: Stack, cut: bool) -> None:
-        self.stack, self.cut = stack, cut
+        self.stack, self.cut, self.rows = stack, cut, None
 
     def reset(self) -> None:
         pass
@@ -84,6 +86,7 @@ class WholeTable:
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         assert len(clients) == 1, "whole tables differ in size: their clients are trained one by one"
+        self.rows: Any = slice(*self.stack.starts[clients.start : clients.start + 2])
         return self.tables[clients.start].detach().requires_grad_()
 
     def step(self, clients: range, grad: Tensor) -> None:

@@ -1,0 +1,104 @@
+"""The table that embeddings start from, where it is not drawn with the model.
+
+Legend: V vocabulary, D embedding.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.corpora.base import CorpusConfig, cache_folder
+from fedtext.corpora.types import Coverage, RawCorpus
+from fedtext.models.config import Embedding, FileInit, RandomInit, Word2VecInit
+from fedtext.seeding import generator
+from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
+from fedtext.text.representation import Words
+from fedtext.text.tokens import Unlabeled
+from fedtext.text.vocabulary import WordIndex
+from fedtext.text.word2vec import train_vectors
+
+AS_GIVEN = Words()  # texts come with their words parted
+
+
+def initial_table(
+    config: CorpusConfig,
+    embedding: Embedding,
+    seed: int,
+    data: Path | None,
+    index: WordIndex,
+    words: list[str],
+    raw: RawCorpus,
+) -> tuple[NDArray[np.float32] | None, WordVectors | None]:
+    """The initial table, V x D, with the word vectors it is made of; of several sources one table for each, and the
+    first vectors there are. (None, None) where rows are simply drawn at random with the model."""
+    if isinstance(embedding.init, RandomInit):
+        return None, None
+    found = [_vectors(config, embedding, source, seed, data, index, raw) for source in embedding.sources]
+    tables = [
+        _table(words, len(raw.features), vectors, embedding.dim, source, seed, place)
+        for place, (vectors, source) in enumerate(zip(found, embedding.sources, strict=True))
+    ]
+    first = next((vectors for vectors in found if vectors is not None), None)
+    return (tables[0] if len(tables) == 1 else np.stack(tables)), first
+
+
+def _vectors(
+    config: CorpusConfig,
+    embedding: Embedding,
+    init: RandomInit | FileInit | Word2VecInit,
+    seed: int,
+    data: Path | None,
+    index: WordIndex,
+    raw: RawCorpus,
+) -> WordVectors | None:
+    """The word vectors of a source, or None where it is chance."""
+    if isinstance(init, FileInit):
+        return read_vectors(find_file(init.path, data), embedding.dim, index)
+    if isinstance(init, Word2VecInit):
+        texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
+        if config.text != AS_GIVEN:
+            texts = [Unlabeled(config.text.clean(text.text)) for text in texts]
+        return train_vectors(
+            texts, embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
+        )
+    return None
+
+
+def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
+    """All clients' texts of the train split, or of all splits, each different one once and in an order that does not
+    depend on who holds which, so that vectors are trained once for all partitions and seeds."""
+    splits = [client.train for client in raw.clients]
+    if part == "full":
+        splits += [split for client in raw.clients for split in (client.validation, client.test)]
+    texts = sorted({text for split in splits for text in split.texts})
+    return [Unlabeled(texts[i]) for i in generator(0, "order of texts for word vectors").permutation(len(texts))]
+
+
+def _table(
+    words: list[str],
+    features: int,
+    vectors: WordVectors | None,
+    dim: int,
+    init: RandomInit | FileInit | Word2VecInit,
+    seed: int,
+    place: int,
+) -> NDArray[np.float32]:
+    """A source's table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
+    if vectors is None or isinstance(init, RandomInit):
+        assert isinstance(init, RandomInit), "other sources have vectors"
+        shape = len(words) + features, dim
+        return np.float32(init.std) * generator(seed, f"embedding/{place}").standard_normal(shape, np.float32)
+    table_VD = table(words, vectors, seed, zero=init.missing == "zero")
+    size = np.float32(vectors.vectors_WD.std())
+    drawn = size * generator(seed, "features").standard_normal((features, dim), np.float32)
+    return np.concatenate([table_VD, drawn]) if features else table_VD
+
+
+def coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
+    known = {word for word in words if word in vectors.row}
+    found = sum(count for client in counts for word, count in client.items() if word in known)
+    total = sum(client.total() for client in counts)
+    return Coverage(len(known) / max(1, len(words)), found / max(1, total), len(words) - len(known))

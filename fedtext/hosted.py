@@ -1,0 +1,204 @@
+"""The clients that live in one place: their texts, their private state, and the memory that all are trained in in turn.
+
+A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built per round.
+Legend: V vocabulary, R rows a client holds, D embedding, N rows of all tables of a stack.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+from torch import Tensor
+
+from fedtext.corpora.rows import within
+from fedtext.corpora.types import ClientData, Corpus
+from fedtext.experiment import Experiment
+from fedtext.layout import Layout
+from fedtext.methods.base import Phase
+from fedtext.models.config import EachInit, Recurrent, is_table
+from fedtext.parameters import build_network, table_rows
+from fedtext.received import Received, load_into
+from fedtext.seeding import generator
+from fedtext.text.tokens import UNK_ID
+from fedtext.training.batches import Assembler, Texts
+from fedtext.training.choice import check_engine
+from fedtext.training.local import Outcome, Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.reading import order_of, texts_of
+from fedtext.training.room import Room
+from fedtext.training.stack import Stack
+
+OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
+
+
+class Hosted:
+    """Hosts some ``clients`` of a ``corpus``, which may come without its own and then has ``corpus_clients``.
+    ``private`` holds the private parameters every client starts with, tables with V rows, or one such table for each of
+    several sources. Clients and words come with <pad>, and with the corpus's features, whether the model has rows for
+    them or not."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        corpus: Corpus,
+        clients: Sequence[ClientData],
+        private: Mapping[str, NDArray[np.float32]],
+        device: str = "cpu",
+        corpus_clients: int | None = None,
+    ) -> None:
+        self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
+        check_engine(experiment, self.device.type == "cuda")
+        self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
+        self.beside = corpus.features if experiment.model.joins else 0
+        self.clients = {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.network = build_network(experiment, corpus.classes, corpus_clients or len(clients), corpus.features).to(
+            self.device
+        )
+        table = (len(self.rows), experiment.model.embedding.dim)
+        shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
+        self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
+        self.everyone = self._everyone(corpus) if experiment.evaluation.union else None
+        self.initial_private = private
+        self.private: dict[int, dict[str, NDArray]] = {}
+        self.texts: dict[tuple[int, str], Texts] = {}
+        cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
+        directions = model.directions if cells and isinstance(model, Recurrent) else None
+        cut = cells and not experiment.reads_table
+        self.training = Assembler(directions, cut, self.device, triton, experiment.language)
+        self.reading = replace(self.training, cut=False)
+        self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
+
+    def _everyone(self, corpus: Corpus) -> ClientData:
+        """All clients' test texts, or as many as are asked for."""
+        asked, data = self.experiment.evaluation.union, corpus.everybody
+        assert asked is not None
+        assert data is not None, "a corpus with labels has them"
+        if asked.texts != "all" and asked.texts < len(data.test):
+            drawn_N = generator(self.experiment.seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
+            data = replace(data, test=data.test.take(np.sort(drawn_N)))
+        return within(data, self.rows, self.beside)
+
+    def everybody(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
+        """All clients' test texts as a client reads them, and the U rows that their tokens number."""
+        data = self.everyone
+        assert data is not None, "evaluation.union asks for them"
+        if self.experiment.own_vocabularies:
+            known_U = np.isin(data.rows_R, self.clients[client].rows_R)
+            unknown = np.searchsorted(data.rows_R, UNK_ID - self.rows.start)
+            tokens_T = np.where(known_U[data.test.tokens_T], data.test.tokens_T, unknown).astype(np.int32)
+            data = replace(data, test=replace(data.test, tokens_T=tokens_T))
+            return texts_of(self.experiment, data, "test"), data.rows_R
+        if (data.id, "test") not in self.texts:
+            self.texts[data.id, "test"] = texts_of(self.experiment, data, "test")
+        return self.texts[data.id, "test"], data.rows_R
+
+    def texts_of(self, client: int, split: str) -> Texts:
+        if (client, split) not in self.texts:
+            self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)
+        return self.texts[client, split]
+
+    def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
+        """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
+        neither read nor change."""
+        stack = self.room.stack([len(self.clients[client].rows_R) for client in members])
+        for place, client in enumerate(members):
+            own = self.private.get(client, {})
+            for name, tensor in stack.tensors(place).items():
+                if name in own:
+                    load_into(tensor, own[name])
+                else:
+                    rows_R = self.clients[client].rows_R if is_table(name) else None
+                    load_into(tensor, self.source(flat, client, name), rows_R)
+                    self._redraw(client, name, tensor)
+        return stack
+
+    def source(self, flat: NDArray[np.float32], client: int, name: str) -> NDArray[np.float32]:
+        """What this parameter of a client's is when the client has none of its own: the server's, or the one that all
+        clients, or all with the same embedding source, start with. A table with V rows."""
+        sources = self.shared.views(flat) | dict(self.initial_private)
+        found = sources[self.method.mirrors(name) or name]
+        init = self.experiment.model.embedding.init
+        if isinstance(init, EachInit) and is_table(name):
+            return found[generator(self.experiment.seed, "embedding source", client=client).integers(len(found))]
+        return found
+
+    def _redraw(self, client: int, name: str, table_RD: Tensor) -> None:
+        """Each client's own start of the words with a digit in them, where that is asked for."""
+        spread, digits_R = self.experiment.model.embedding.digits, self.clients[client].digits_R
+        if spread is None or digits_R is None or not is_table(name):
+            return
+        draw = generator(self.experiment.seed, f"digits/{name}", client=client)
+        drawn = np.float32(spread) * draw.standard_normal((int(digits_R.sum()), table_RD.shape[1]), np.float32)
+        table_RD[torch.from_numpy(digits_R)] = torch.from_numpy(drawn).to(table_RD)
+
+    def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
+        """What these clients optimise, having received ``flat``."""
+        rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
+        return Problem(self.method, self.network, Received(self.shared.views(flat), rows_R, self.device))
+
+    def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
+        """Moves what moves in a ``phase``, with nothing remembered."""
+        moving = frozenset(name for name in self.room.layout.shapes if phase.moves(name))
+        made = self.room.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
+        made.only = self._moving_rows(phase, members)
+        return made
+
+    def _moving_rows(self, phase: Phase, members: Sequence[int]) -> Tensor | None:
+        """Which rows of a stack's tables move, as N x 1 numbers; None: all."""
+        if phase.rows == "all":
+            return None
+        each = [self.clients[client] for client in members]
+        digits = [np.zeros(len(c.rows_R), bool) if c.digits_R is None else c.digits_R for c in each]
+        chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
+        moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last ones pad words
+        return torch.from_numpy(moving_N)[:, None].to(self.device, torch.float32)
+
+    def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
+        """The batches of these clients in a phase. The ``last`` one of a turn draws its order as if it were alone."""
+        made = []
+        for client in members:
+            texts = self.texts_of(client, "train")
+            if not len(texts):
+                raise ValueError("it has no training texts")
+            made.append(Work(texts, list(order_of(self.experiment, texts, phase, round_, client, last))))
+        return made
+
+    def run(
+        self, phase: Phase, stack: Stack, flat: NDArray[np.float32], members: Sequence[int], round_: int
+    ) -> list[Outcome]:
+        """Trains these clients, who sit in ``stack``, through a phase before the last one, or before they are read."""
+        optimizer = self.optimizer(phase, stack, members)
+        return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
+
+    def remembered(self, client: int) -> dict[str, Tensor]:
+        """The optimizer's state after the client's last turn, where it persists."""
+        return {
+            name.removeprefix(OPTIMIZER): torch.from_numpy(value.copy()).to(self.device)
+            for name, value in self.private.get(client, {}).items()
+            if name.startswith(OPTIMIZER)
+        }
+
+    def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Clients' private tensors, encoded; empty before a client's first turn."""
+        return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        for client, state in states.items():
+            self.private[client] = load(state) if state else {}
+
+    def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
+        """Hosts these clients too, with the private states they bring."""
+        self.clients |= {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.restore(states)
+
+    def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Hosts these clients no longer; their private states."""
+        states = self.private_states(members)
+        for client in members:
+            del self.clients[client]
+            self.private.pop(client, None)
+        self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
+        return states

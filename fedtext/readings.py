@@ -1,0 +1,103 @@
+"""What is read of one client: of the model it uses, of that model fine-tuned, and of it on everybody's texts.
+
+Legend: V vocabulary, U rows of it that the texts of all clients use, D embedding.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedtext.evaluation import Reading, averaged, read, unchanged
+from fedtext.experiment import Personalize
+from fedtext.hosted import Hosted
+from fedtext.methods.base import Inference, Model, Phase
+from fedtext.models.config import is_table
+from fedtext.seeding import torch_scope
+from fedtext.training.local import Work, train
+from fedtext.training.reading import order_of
+from fedtext.training.stack import Stack
+
+
+def evaluated(
+    hosted: Hosted, flat: NDArray[np.float32], round_: int, client: int, final: bool, splits: Sequence[str]
+) -> Reading:
+    """What Worker.evaluate says of a client."""
+    stack, method = _ready(hosted, flat, round_, client), hosted.method
+    name, config = "Ag" if method.complete else "Ap_0", hosted.experiment.evaluation
+    reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
+    if final and config.union is not None:
+        reading.add(_everywhere(hosted, flat, client, stack))
+    if final and config.personalize is not None:
+        if method.personalizes:
+            for name, way in config.personalize.readings().items():
+                reading.add(_personalized(hosted, name, way, flat, round_, client, splits))
+        else:
+            reading.add(unchanged(reading))
+    return reading
+
+
+def _ready(hosted: Hosted, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
+    """The client's parameters as its method would have it use them."""
+    stack = hosted.stack(flat, [client])
+    with torch_scope(hosted.experiment.seed, "reading", round_, client):
+        for phase in hosted.method.before_reading():
+            hosted.run(phase, stack, flat, [client], round_)
+    return stack
+
+
+def _personalized(
+    hosted: Hosted,
+    name: str,
+    config: Personalize,
+    flat: NDArray[np.float32],
+    round_: int,
+    client: int,
+    splits: Sequence[str],
+) -> Reading:
+    stack = _ready(hosted, flat, round_, client)
+    training, texts = hosted.experiment.training, hosted.texts_of(client, "train")
+    epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
+    phase = Phase("personalize", epochs, lr=config.lr_multiplier)
+    optimizer, problem = hosted.optimizer(phase, stack, [client]), hosted.problem(flat, [client])
+    order, readings = order_of(hosted.experiment, texts, phase, round_ + 1, client), []
+    with torch_scope(hosted.experiment.seed, "personalize", round_, client):
+        for _ in range(config.steps // config.every):
+            work = Work(texts, list(itertools.islice(order, config.every)))
+            train(problem, hosted.training, optimizer, [work])
+            readings.append(_read(hosted, client, stack, config.inference, name, splits, scored=False))
+    return averaged(readings)
+
+
+def _read(
+    hosted: Hosted, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str], scored: bool
+) -> Reading:
+    """What is read of the client's texts of some splits."""
+    model, data, whole = Model(hosted.network, stack.tensors(0)), hosted.clients[client], Reading()
+    for split in splits:
+        if len(getattr(data, split)):
+            texts, key = hosted.texts_of(client, split), name if split == "test" else f"{name}_val"
+            whole.add(read(hosted.method, model, texts, hosted.reading, inference, key, scored))
+    return whole
+
+
+def _everywhere(hosted: Hosted, flat: NDArray[np.float32], client: int, stack: Stack) -> Reading:
+    """``Local`` and ``Global``: the accuracy of the model that the client uses, all its branches together, on its own
+    test texts and on everybody's (FedeVocab paper, section 5.1). Words of others that it has never seen are read as it
+    would read them: from its table as it once was, or with a vocabulary of its own as <unk>."""
+    model, data = Model(hosted.network, stack.tensors(0)), hosted.clients[client]
+    found = Reading()
+    if len(data.test):
+        local = read(hosted.method, model, hosted.texts_of(client, "test"), hosted.reading, "both", "Local", False)
+        found.add(local)
+    texts, rows_U = hosted.everybody(client)
+    parameters = dict(stack.tensors(0))
+    for name in filter(is_table, parameters):
+        table_UD = torch.from_numpy(hosted.source(flat, client, name)[rows_U]).to(hosted.device)
+        there_R = np.isin(data.rows_R, rows_U)
+        table_UD[np.searchsorted(rows_U, data.rows_R[there_R])] = parameters[name][torch.from_numpy(there_R)]
+        parameters[name] = table_UD
+    found.add(read(hosted.method, Model(hosted.network, parameters), texts, hosted.reading, "both", "Global", False))
+    return found

@@ -1,0 +1,193 @@
+"""Vocabularies and embeddings of clients' own, and how unequal clients are."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import ClientData, Corpus
+from fedtext.disclosure import reveals
+from fedtext.evaluation import Reading, pooled
+from fedtext.experiment import Experiment
+from fedtext.federation import Federation
+from fedtext.models.config import TABLE
+from fedtext.parameters import initial
+from fedtext.text.tokens import UNK, UNK_ID
+from tests import tiny
+from tests.test_fedevocab import BAG, federated, with_digits
+
+
+def demo(method: Any = "fedevocab", **changes: Any) -> Experiment:
+    changes = {"corpus": {"name": "demo", "max_length": 9}} | changes
+    return tiny.experiment(method, **changes)
+
+
+def encoded(experiment: Experiment) -> Corpus:
+    how = experiment.corpus, experiment.model.embedding, experiment.seed, None, experiment.own_vocabularies
+    return prepare(*how)
+
+
+def test_a_client_has_the_words_of_its_own_train_texts_the_most_frequent_first() -> None:
+    experiment = demo()
+    assert experiment.own_vocabularies
+    corpus, raw = encoded(experiment), experiment.corpus.read(None, 0)
+    orders = []
+    for client, given in zip(corpus.clients, raw.clients, strict=True):
+        words = [corpus.vocabulary[row] for row in client.rows_R]
+        counts = [sum(text.split().count(word) for text in given.train.texts) for word in words[2:]]
+        assert words[:2] == ["<pad>", UNK]
+        assert set(words[2:]) == {word for text in given.train.texts for word in text.split()}
+        assert counts == sorted(counts, reverse=True)
+        assert client.train_rows == len(client.rows_R)
+        known = set(words)
+        for tokens, split in ((client.train, given.train), (client.test, given.test)):
+            for i, text in enumerate(split.texts):
+                read = [words[token] for token in tokens.tokens_T[tokens.offsets[i] : tokens.offsets[i + 1]]]
+                assert read == [word if word in known else UNK for word in text.split()[:9]]
+        orders.append([word for word in words if word in corpus.vocabulary[:60]])
+    assert len({len(client.rows_R) for client in corpus.clients}) > 1
+    assert any(one != other for one, other in pairwise(orders))
+    rare = encoded(demo(corpus={"name": "demo", "max_length": 9, "min_count": 9, "vocabulary": 20}))
+    assert all(2 < len(client.rows_R) <= 22 for client in rare.clients)
+    assert any((client.train.tokens_T == UNK_ID).any() for client in rare.clients)
+
+
+def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
+    experiment = demo()
+    corpus = encoded(experiment)
+    shared, private = initial(experiment, corpus)
+    fleet = tiny.Recording(experiment, corpus, private)
+    list(Federation(experiment, shared, fleet, None).run())
+    sizes = {reply.bytes_up for reply in fleet.received}
+    assert len(sizes) == 1, "however many words a client has"
+    assert sizes.pop() < private[TABLE].nbytes
+    said = " ".join(reveals(experiment))
+    assert "tells nobody which words are in it" in said
+    assert "no embedding table leaves a client" in said
+    assert "word counts" not in said
+
+
+SOURCES = {"each": {"sources": [{"random": {"std": 1.0}}, {"random": {"std": 0.001}}]}}
+
+
+def test_clients_start_from_different_sources_and_with_numbers_of_their_own() -> None:
+    model = {"embedding": {"dim": 50, "init": SOURCES}, "hidden": 4}
+    experiment = demo(model=model)
+    corpus = encoded(experiment)
+    federation = federated(experiment, corpus)
+    worker = federation.fleet.worker  # type: ignore[attr-defined]
+
+    def table(client: ClientData) -> np.ndarray:
+        return worker.stack(federation.flat, [client.id]).tensors(0)[TABLE].numpy().copy()
+
+    spreads = [round(float(table(client).std()), 1) for client in corpus.clients]
+    assert set(spreads) == {0.0, 1.0}
+    same = [client for client, spread in zip(corpus.clients, spreads, strict=True) if spread == 1.0][:2]
+    rows, *places = np.intersect1d(same[0].rows_R, same[1].rows_R, return_indices=True)
+    starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
+    assert np.array_equal(*starts), "the same word starts alike where the source is the same"
+
+    experiment = demo(model={"embedding": {"dim": 50, "init": {"random": {"std": 0.001}}, "digits": 2.0}, "hidden": 4})
+    digits = with_digits(corpus)
+    federation = federated(experiment, replace(digits, table_VD=None))
+    worker = federation.fleet.worker  # type: ignore[attr-defined]
+    for client in digits.clients:
+        drawn = table(client)
+        assert drawn[~client.digits_R].std() < 0.01 < 1.5 < drawn[client.digits_R].std() < 2.5
+    starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
+    assert (np.abs(starts[0] - starts[1]).max(1) > 0.1).tolist() == (rows % 3 == 0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"method": "fedavg", "corpus": {"name": "demo", "own_vocabularies": True}}, "use fedevocab or local_only"),
+        ({"method": "fedavg", "model": {"embedding": {"init": SOURCES}}}, "init: each gives clients embeddings"),
+        ({"method": "fedavg", "model": {"embedding": {"digits": 1.0}}}, "digits gives clients embeddings"),
+        ({"corpus": {"name": "demo", "text": "hash"}}, "buckets of a hash are public"),
+        ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
+        ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: where words are hashed"),
+    ],
+)
+def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        tiny.experiment(**({"method": "fedevocab"} | changes))
+    assert not tiny.experiment("fedevocab", corpus={"name": "demo", "own_vocabularies": False}).own_vocabularies
+
+
+def accuracy(network: torch.nn.Module, state: Mapping[str, Tensor], texts: list[list[int]], labels: list[int]) -> float:
+    """Of a bag: ReLU of the sum of a text's distinct rows, and one layer."""
+    right = 0
+    for rows, label in zip(texts, labels, strict=True):
+        hidden = torch.relu(state[TABLE][sorted(set(rows))].sum(0) + state["encoder.bias"])
+        logits = state["head.0.weight"] @ hidden + state["head.0.bias"]
+        right += int(logits.argmax()) == label
+    return right / len(texts)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "lg_fedavg", "fedper", "local_only", "fedevocab"])
+def test_local_and_global_by_hand(method: str) -> None:
+    training = {"rounds": 2, "local_epochs": 2, "batch_size": 8, "optimizer": {"lr": 0.1}}
+    evaluation = {"personalize": None, "union": {}}
+    experiment = demo(method, model=BAG, training=training, evaluation=evaluation)
+    corpus = encoded(experiment)
+    federation = federated(experiment, corpus)
+    rows = list(federation.run())
+    assert "Global" not in rows[0]["metrics"], "read once, in the end"
+    worker, raw = federation.fleet.worker, experiment.corpus.read(None, 0)  # type: ignore[attr-defined]
+    row_of = {word: row for row, word in enumerate(corpus.vocabulary)}
+    found = []
+    for client in corpus.clients:
+        kept = worker.private.get(client.id, {})
+        sources = federation.state | worker.initial_private
+        state = {name: torch.from_numpy(np.array(kept.get(name, tensor))) for name, tensor in sources.items()}
+        if TABLE in kept:  # in the client's own rows: put them where they belong
+            whole = torch.from_numpy(np.array(sources[TABLE]))
+            whole[torch.from_numpy(client.rows_R[1:] - 1).long()] = state[TABLE]
+            state[TABLE] = whole
+        own = {corpus.vocabulary[row] for row in client.rows_R}
+
+        def read(text: str, own: set[str] = own) -> list[int]:
+            known = own if experiment.own_vocabularies else row_of
+            return [row_of[word if word in known and word in row_of else UNK] - 1 for word in text.split()[:9]]
+
+        texts = [
+            (read(text), int(label))
+            for c in raw.clients
+            for text, label in zip(c.test.texts, c.test.labels, strict=True)
+        ]
+        found.append(accuracy(worker.network, state, *map(list, zip(*texts, strict=True))))
+        figures = rows[-1]["clients"][client.name]
+        assert figures["Global"] == pytest.approx(found[-1])
+        assert figures["Local"] == figures["Ag" if "Ag" in figures else "Ap_0"]
+    metrics = rows[-1]["metrics"]
+    assert metrics["Global"] == pytest.approx(np.mean(found))
+    assert metrics["Global_geometric"] == pytest.approx(math.exp(np.mean(np.log(found))))
+    if method == "fedavg":
+        assert len(set(found)) == 1
+
+
+def test_only_some_of_everybodys_texts_and_those_of_unequal_clients() -> None:
+    def one(texts: Any) -> float:
+        evaluation = {"personalize": None, "union": {"texts": texts}}
+        experiment = demo("lg_fedavg", model=BAG, training=tiny.TRAINING | {"rounds": 1}, evaluation=evaluation)
+        return list(federated(experiment, encoded(experiment)).run())[-1]["metrics"]["Global"]
+
+    assert one(7) != one("all")
+    assert one(10**6) == one("all")
+
+    def readings(name: str, values: Sequence[float]) -> dict[str, float]:
+        return pooled([Reading({name: value}) for value in values])
+
+    assert readings("Local", [0.1 * n for n in range(1, 11)]) == {"Local_p10": pytest.approx(0.2)}
+    assert readings("Local", [0.5, 0.4, 0.9]) == {"Local_p10": 0.4}
+    assert readings("Global", [0.25, 1.0]) == {"Global_geometric": pytest.approx(0.5)}
+    assert readings("Global", [0.25, 0.0]) == {"Global_geometric": 0.0}
