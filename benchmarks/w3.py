@@ -29,36 +29,36 @@ VOCABULARY, WIDTH, BATCH, TOKENS = 10_000, 300, 20, 36
 LR, MOMENTUM = 0.01, 0.5  # FedAtt's
 
 
-def corpus(data: Path | None) -> np.ndarray:
+def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
     """Batches x B x T word ids, made up, or of a text in a folder of corpora. Raises UserError where none is in it."""
     if data:
-        return real.lines(data, VOCABULARY, BATCH, TOKENS)
-    share = np.cumsum(1 / np.arange(1, VOCABULARY + 1))
+        return real.lines(data, vocabulary, BATCH, TOKENS)
+    share = np.cumsum(1 / np.arange(1, vocabulary + 1))
     return np.searchsorted(share, np.random.default_rng(0).random((50, BATCH, TOKENS)) * share[-1])
 
 
-def model() -> LanguageModel:
+def model(vocabulary: int = VOCABULARY) -> LanguageModel:
     torch.manual_seed(0)
-    network = LanguageModel(GRULanguageModel(), VOCABULARY, nn.Embedding(VOCABULARY, WIDTH))
+    network = LanguageModel(GRULanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
     nn.init.normal_(network.embedding.weight, std=0.05)
     return network
 
 
 class Plain(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
         self.rnn = nn.GRU(WIDTH, WIDTH, batch_first=True)
-        self.head = nn.Linear(WIDTH, VOCABULARY)
+        self.head = nn.Linear(WIDTH, vocabulary)
         self.head.weight = self.embedding.weight
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         return self.head(self.rnn(self.embedding(tokens_BT))[0])
 
 
-def naive(made: np.ndarray) -> Callable[[int], None]:
-    network, data, at = Plain(), torch.from_numpy(made), 0
-    network.load_state_dict(model().state_dict(), strict=False)
+def naive(made: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], None]:
+    network, data, at = Plain(vocabulary), torch.from_numpy(made), 0
+    network.load_state_dict(model(vocabulary).state_dict(), strict=False)
     optimizer = torch.optim.SGD(network.parameters(), lr=LR, momentum=MOMENTUM)
 
     def run(steps: int) -> None:
@@ -74,17 +74,17 @@ def naive(made: np.ndarray) -> Callable[[int], None]:
     return run
 
 
-def ours(data: np.ndarray) -> Callable[[int], None]:
-    network, at = model(), 0
+def ours(data: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], None]:
+    network, at = model(vocabulary), 0
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
-    stack = Stack(layout, [VOCABULARY], Workspace(torch.device("cpu")))
+    stack = Stack(layout, [vocabulary], Workspace(torch.device("cpu")))
     for name, tensor in stack.tensors(0).items():
         tensor.copy_(drawn[name])
     optimizer = LocalOptimizer(SGD(lr=LR, momentum=MOMENTUM), stack, LR)
     tokens_NT, one = data.reshape(-1, TOKENS), range(1)
     offsets, labels_N = TOKENS * np.arange(len(tokens_NT) + 1), np.zeros(len(tokens_NT), np.int64)
-    texts = Texts(TokenSet(tokens_NT.astype(np.int32).reshape(-1), offsets, labels_N), VOCABULARY)
+    texts = Texts(TokenSet(tokens_NT.astype(np.int32).reshape(-1), offsets, labels_N), vocabulary)
     assembler = Assembler(1, cut=False, device=torch.device("cpu"), ahead=True)
 
     def run(steps: int) -> None:
@@ -99,6 +99,6 @@ def ours(data: np.ndarray) -> Callable[[int], None]:
     return run
 
 
-def variants(data: np.ndarray) -> dict[str, Callable[[int], None]]:
+def variants(data: np.ndarray, vocabulary: int = VOCABULARY) -> dict[str, Callable[[int], None]]:
     """Each trains for so many steps."""
-    return {"naive": naive(data), "ours": ours(data)}
+    return {"naive": naive(data, vocabulary), "ours": ours(data, vocabulary)}

@@ -1,0 +1,63 @@
+"""What a word of the vocabulary costs FedAtt's language model: W3 of local_loop.py with other vocabularies.
+
+``python -m benchmarks.vocabulary``: milliseconds of CPU for a step of 20 sentences of 35 words, on one core, and what of
+them goes to the three products of the softmax, which is all that grows with the vocabulary. Nothing of these products
+can be left out without changing the result: only places that hold a word are multiplied, <pad> has no row, and the
+logits of a chunk of tokens become their own gradient in the cache (fedtext/models/softmax.py).
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks import w3
+from benchmarks.measure import in_turns, paired, spread, table, write
+
+SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 33_000)
+
+
+def products(vocabulary: int) -> Callable[[int], None]:
+    """The three products of a step's softmax and nothing else: logits, and their gradient towards both factors."""
+    tokens = w3.BATCH * (w3.TOKENS - 1)
+    hidden, weight, logits = (
+        torch.randn(shape) for shape in ((tokens, w3.WIDTH), (vocabulary, w3.WIDTH), (tokens, vocabulary))
+    )
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            torch.mm(hidden, weight.T, out=logits)
+            logits @ weight
+            logits.T @ hidden
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="entries of the vocabulary")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=5, help="steps of each turn")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for size in arguments.sizes:
+        data = w3.corpus(None, size)
+        runs = w3.variants(data, size) | {"products": products(size)}
+        times = in_turns({name: (run, 1) for name, run in runs.items()}, arguments.steps, arguments.turns)
+        rows.append(
+            {
+                "words": size,
+                **{f"{name}, ms": spread(found.cpu) for name, found in times.items()},
+                "naive / ours": paired(times["naive"].cpu, times["ours"].cpu),
+            }
+        )
+        print(table(rows[-1:]), flush=True)
+    print(f"\n{table(rows)}")
+    write(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()
