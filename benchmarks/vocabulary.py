@@ -1,8 +1,8 @@
 """What a word of the vocabulary costs FedAtt's language model: W3 of local_loop.py with other vocabularies.
 
-``python -m benchmarks.vocabulary``: milliseconds of CPU for a step of 20 sentences of 35 words, on one core, and what of
-it goes to the three products of the softmax, all that grows with the vocabulary. Nothing of these products can be left
-out without changing the result: only places that hold a word are multiplied, <pad> has no row, and the logits of a
+``python -m benchmarks.vocabulary``: milliseconds of CPU for a step of 20 sentences of 35 words, on one core, and what
+of it goes to the three products of the softmax, which alone grow with the vocabulary. Nothing of these products can be
+left out without changing the result: only places that hold a word are multiplied, <pad> has no row, and the logits of a
 chunk of tokens become their own gradient in the cache (fedtext/models/softmax.py).
 """
 
