@@ -5,8 +5,11 @@ import logging
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from fedtext.corpora.demo import DemoCorpus
@@ -100,6 +103,23 @@ def test_npz_files(tmp_path: Path) -> None:
     assert vectors.vectors_WD.tolist() == [[3.0, 4.0]]
 
 
+def test_parquet_files(tmp_path: Path) -> None:
+    def written(name: str, **columns: Any) -> Path:
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name)
+        return tmp_path / name
+
+    halves = pyarrow.array([[1.0, 2.0], [3.0, 4.0]], pyarrow.list_(pyarrow.float16(), 2))
+    vectors = read_vectors(written("v.parquet", word=["a", "b"], vector=halves), 2, {"b"})
+    assert vectors.words == ["b"]
+    assert vectors.vectors_WD.tolist() == [[3.0, 4.0]]
+    with pytest.raises(UserError, match="no columns 'word'"):
+        read_vectors(written("w.parquet", name=["a"]), 2, {"a"})
+    with pytest.raises(UserError, match="no columns 'word'"):
+        read_vectors(written("u.parquet", word=["a", "b"], vector=[[1.0], [1.0, 2.0]]), 2, {"a"})
+    with pytest.raises(UserError, match="vectors of 2 numbers but"):
+        read_vectors(tmp_path / "v.parquet", 3, {"a"})
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -133,7 +153,7 @@ def test_malformed_npz_files_are_refused(tmp_path: Path, arrays: dict[str, list[
         read_vectors(tmp_path / "v.npz", 2, {"a", "b"})
 
 
-@pytest.mark.parametrize("name", ["v.npz", "v.txt.gz"])
+@pytest.mark.parametrize("name", ["v.npz", "v.txt.gz", "v.parquet"])
 def test_files_that_are_not_what_their_name_says_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("neither")
     with pytest.raises(UserError, match=name):

@@ -23,7 +23,8 @@ class RandomInit(Strict):
 
 
 class FileInit(Strict):
-    """Rows from a GloVe, word2vec or fastText (.vec) text file, or an .npz with arrays ``words`` and ``vectors``."""
+    """Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
+    .parquet file with columns ``word`` and ``vector``."""
 
     name: Literal["file"] = "file"
     path: str

@@ -73,11 +73,12 @@ def find_file(path: str, data: Path | None) -> Path:
 
 
 def read_vectors(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
-    """The vectors of the ``wanted`` words in a GloVe, word2vec or fastText (.vec) text file (also .gz), or in an .npz
-    with ``words`` and ``vectors``. Raises UserError, naming file and line, when the file is malformed or not ``dim``
-    wide."""
+    """The vectors of the ``wanted`` words in a GloVe, word2vec or fastText (.vec) text file (also .gz), in an .npz with
+    ``words`` and ``vectors``, or in a .parquet file with columns ``word`` and ``vector``. Raises UserError, naming file
+    and line, when the file is malformed or not ``dim`` wide."""
+    readers = {".npz": _read_npz, ".parquet": _read_parquet}
     try:
-        return _read_npz(path, dim, wanted) if path.suffix == ".npz" else _read_text(path, dim, wanted)
+        return readers.get(path.suffix, _read_text)(path, dim, wanted)
     except (OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"word vectors in {path} cannot be read ({error}): correct {_KEY}") from error
 
@@ -91,6 +92,26 @@ def _read_npz(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
             f"{path} holds no plain arrays 'words' (strings) and 'vectors' (words x dim) ({error}): save it with "
             "numpy.savez(path, words=..., vectors=...)"
         ) from error
+    return _checked(path, dim, words, vectors_WD, wanted)
+
+
+def _read_parquet(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path, columns=["word", "vector"])
+        words, vectors_WD = table["word"].to_pylist(), np.stack(table["vector"].to_numpy())
+    except (pyarrow.ArrowException, KeyError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} holds no columns 'word' (strings) and 'vector' (lists of {dim} numbers) ({reason}): write it anew"
+        ) from error
+    return _checked(path, dim, words, vectors_WD, wanted)
+
+
+def _checked(path: Path, dim: int, words: list[str], vectors_WD: NDArray, wanted: Container[str]) -> WordVectors:
+    """The ``wanted`` ones. Raises UserError unless each word has ``dim`` finite numbers."""
     if vectors_WD.ndim != 2 or len(words) != len(vectors_WD) or vectors_WD.dtype.kind not in "fiu":
         raise UserError(
             f"{path} has {len(words)} words but 'vectors' of shape {vectors_WD.shape} and type {vectors_WD.dtype}: "
