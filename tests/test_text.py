@@ -104,9 +104,9 @@ def test_npz_files(tmp_path: Path) -> None:
 
 
 def test_parquet_files(tmp_path: Path) -> None:
-    def written(name: str, **columns: Any) -> Path:
-        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / name)
-        return tmp_path / name
+    def written(file: str, **columns: Any) -> Path:
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / file)
+        return tmp_path / file
 
     halves = pyarrow.array([[1.0, 2.0], [3.0, 4.0]], pyarrow.list_(pyarrow.float16(), 2))
     vectors = read_vectors(written("v.parquet", word=["a", "b"], vector=halves), 2, {"b"})
