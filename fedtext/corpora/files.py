@@ -1,6 +1,6 @@
 """Tables and lines read from files or from a hub, with one sentence for what is wrong with them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> "pyarrow.Table":
+def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str] = ()) -> "pyarrow.Table":
     """These columns of a parquet or .csv file (with a header), of these Arrow types (``int64``, ``string``, ...).
 
-    Raises UserError when the file cannot be read, has no such column, or leaves a place of one empty.
+    Raises UserError when the file cannot be read, has no such column, or leaves a place of one empty that is not
+    ``nullable``.
     """
     import pyarrow
     import pyarrow.csv
@@ -36,7 +37,7 @@ def read_table(path: Path, columns: Mapping[str, str]) -> "pyarrow.Table":
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({reason}): fetch it again") from error
     for name in columns:
-        if table[name].null_count:
+        if table[name].null_count and name not in nullable:
             raise UserError(f"{path} has an empty place in column {name!r}: fetch it again")
     if not table.num_rows:
         raise UserError(f"{path} holds no rows: fetch it again")

@@ -1,15 +1,16 @@
 """What stands for a text: its words, by a vocabulary that clients agree on, or the buckets its words are hashed to."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedtext.schema import Strict, entry
 from fedtext.text.hashing import hash_texts, letters
-from fedtext.text.tokens import PAD, PAD_ID
+from fedtext.text.stopwords import without_stopwords
+from fedtext.text.tokens import PAD, PAD_ID, penn_tokens
 
 
 class Words(Strict):
@@ -17,9 +18,18 @@ class Words(Strict):
 
     name: Literal["words"] = "words"
     letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: parted at blanks")
+    treebank: bool = Field(False, description="raw English: lower case, signs part from words, numbers stay")
+    stopwords: Literal["keep", "drop"] = Field("keep", description="the, of, it, ...: whatever signs or capitals")
+
+    @model_validator(mode="after")
+    def _one_way_to_part_words(self) -> Self:
+        if self.letters and self.treebank:
+            raise ValueError("letters leaves no signs for treebank to part: leave out one of them")
+        return self
 
     def clean(self, text: str) -> str:
-        return letters(text) if self.letters else text
+        text = letters(text) if self.letters else penn_tokens(text) if self.treebank else text
+        return text if self.stopwords == "keep" else without_stopwords(text)
 
 
 class Hash(Strict):

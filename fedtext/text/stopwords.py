@@ -1,5 +1,7 @@
 """English stopwords: NLTK's list (Porter et al.)."""
 
+from functools import lru_cache
+
 from fedtext.text.hashing import letters
 
 STOPWORDS = frozenset(
@@ -17,3 +19,13 @@ STOPWORDS = frozenset(
         """
     ).split()
 )
+
+
+def without_stopwords(text: str) -> str:
+    """The other words, a blank between them; a word is looked up by its letters: ``The`` and ``isn't,`` go too."""
+    return " ".join(word for word in text.split() if not is_stopword(word))
+
+
+@lru_cache(1 << 20)  # texts have few words, many times
+def is_stopword(word: str) -> bool:
+    return letters(word) in STOPWORDS
