@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedtext.evaluation import Reading, averaged, read, unchanged
 from fedtext.experiment import Personalize
 from fedtext.hosted import Hosted
-from fedtext.methods.base import Inference, Model, Phase
+from fedtext.methods.base import Inference, Method, Model, Phase
 from fedtext.models.config import is_table
 from fedtext.seeding import torch_scope
 from fedtext.training.local import Work, train
@@ -22,14 +22,24 @@ from fedtext.training.stack import Stack
 
 
 def evaluated(
-    hosted: Hosted, flat: NDArray[np.float32], round_: int, client: int, final: bool, splits: Sequence[str]
+    hosted: Hosted,
+    flat: NDArray[np.float32],
+    round_: int,
+    client: int,
+    final: bool,
+    splits: Sequence[str],
+    common: dict[str, Reading],
 ) -> Reading:
-    """What Worker.evaluate says of a client."""
+    """What Worker.evaluate says of a client. ``common`` is what has been read for all clients of this place."""
     stack, method = _ready(hosted, flat, round_, client), hosted.method
     name, config = "Ag" if method.complete else "Ap_0", hosted.experiment.evaluation
     reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
-        reading.add(_everywhere(hosted, flat, client, stack))
+        reading.add(_locally(hosted, client, stack))
+        whole = type(method).private is Method.private  # then all clients have the same model, and it is read once
+        if not (whole and common):
+            common["Global"] = _everywhere(hosted, flat, client, stack)
+        reading.add(common["Global"])
     if final and config.personalize is not None:
         if method.personalizes:
             for name, way in config.personalize.readings().items():
@@ -83,21 +93,24 @@ def _read(
     return whole
 
 
+def _locally(hosted: Hosted, client: int, stack: Stack) -> Reading:
+    """``Local``: the accuracy of the model that the client uses, all its branches together, on its own test texts
+    (FedeVocab paper, section 4.3)."""
+    if not len(hosted.clients[client].test):
+        return Reading()
+    model, texts = Model(hosted.network, stack.tensors(0)), hosted.texts_of(client, "test")
+    return read(hosted.method, model, texts, hosted.reading, "both", "Local", scored=False)
+
+
 def _everywhere(hosted: Hosted, flat: NDArray[np.float32], client: int, stack: Stack) -> Reading:
-    """``Local`` and ``Global``: the accuracy of the model that the client uses, all its branches together, on its own
-    test texts and on everybody's (FedeVocab paper, section 5.1). Words of others that it has never seen are read as it
+    """``Global``: that of the same model on everybody's. Words of others that the client has never seen are read as it
     would read them: from its table as it once was, or with a vocabulary of its own as <unk>."""
-    model, data = Model(hosted.network, stack.tensors(0)), hosted.clients[client]
-    found = Reading()
-    if len(data.test):
-        local = read(hosted.method, model, hosted.texts_of(client, "test"), hosted.reading, "both", "Local", False)
-        found.add(local)
-    texts, rows_U = hosted.everybody(client)
+    data, (texts, rows_U) = hosted.clients[client], hosted.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):
         table_UD = torch.from_numpy(hosted.source(flat, client, name)[rows_U]).to(hosted.device)
         there_R = np.isin(data.rows_R, rows_U)
         table_UD[np.searchsorted(rows_U, data.rows_R[there_R])] = parameters[name][torch.from_numpy(there_R)]
         parameters[name] = table_UD
-    found.add(read(hosted.method, Model(hosted.network, parameters), texts, hosted.reading, "both", "Global", False))
-    return found
+    model = Model(hosted.network, parameters)
+    return read(hosted.method, model, texts, hosted.reading, "both", "Global", scored=False)

@@ -121,11 +121,12 @@ class Worker(Hosted):
         kept.
 
         Raises ClientError if a client's computation fails."""
-        readings = {}
+        readings: dict[int, Reading] = {}
+        common: dict[str, Reading] = {}
         for client in members:
             try:
                 with one_torch_thread():
-                    reading = readings[client] = evaluated(self, flat, round_, client, final, splits)
+                    reading = readings[client] = evaluated(self, flat, round_, client, final, splits, common)
                     reading.figures.update(self.audits.figures(client, round_, flat))
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error

@@ -82,7 +82,7 @@ def pooled(readings: Sequence[Reading]) -> dict[str, float]:
 
 def _spread(readings: Sequence[Reading]) -> dict[str, float]:
     """How unequal clients are: ``Local_p10``, which nine in ten reach at least (the nearest rank), and
-    ``Global_geometric``, the geometric mean (FedeVocab paper, section 5.1), zero if anybody has zero."""
+    ``Global_geometric``, the geometric mean (FedeVocab paper, section 4.3), zero if anybody has zero."""
     found = {}
     if local := sorted(reading.figures["Local"] for reading in readings if "Local" in reading.figures):
         found["Local_p10"] = local[len(local) + -9 * len(local) // 10]
