@@ -36,9 +36,8 @@ MEGABYTES = Unit("MB", 1e-6, none="not reached")
 
 
 def unit(metric: str) -> Unit:
-    """That of a metric: perplexities, rounds and bytes to a threshold; everything else is a fraction, shown in
-    percent."""
-    for beginning, found in (("rounds_to_", ROUNDS), ("bytes_to_", MEGABYTES)):
+    """That of a metric: perplexities, rounds to a threshold, bytes; everything else is a fraction, shown in percent."""
+    for beginning, found in (("rounds_to_", ROUNDS), ("bytes_", MEGABYTES)):
         if metric.startswith(beginning):
             return found
     return PERPLEXITY if smaller_is_better(metric) else PERCENT

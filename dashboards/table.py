@@ -18,8 +18,11 @@ from fedtext.ledger import figure
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
 EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
-FIGURES = ("Ag", "Ap", "AUC", "perplexity", "top3", "Ag_val", "Ap_val", "AUC_val", "perplexity_val")
-TEST_METRICS = ("Ag", "Ap", "AUC", "perplexity")
+FIGURES = (
+    *("Ag", "Ap", "Local", "Global", "Local_p10", "AUC", "perplexity", "top3"),
+    *("Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val"),
+)
+TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
 ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val")  # in MLflow, and not worth a column
 
 

@@ -35,7 +35,7 @@ def evaluated(
     name, config = "Ag" if method.complete else "Ap_0", hosted.experiment.evaluation
     reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
-        reading.add(_locally(hosted, client, stack))
+        reading.add(_read(hosted, client, stack, "both", "Local", splits, scored=False))
         whole = type(method).private is Method.private  # then all clients have the same model, and it is read once
         if not (whole and common):
             common["Global"] = _everywhere(hosted, flat, client, stack)
@@ -93,18 +93,10 @@ def _read(
     return whole
 
 
-def _locally(hosted: Hosted, client: int, stack: Stack) -> Reading:
-    """``Local``: the accuracy of the model that the client uses, all its branches together, on its own test texts
-    (FedeVocab paper, section 4.3)."""
-    if not len(hosted.clients[client].test):
-        return Reading()
-    model, texts = Model(hosted.network, stack.tensors(0)), hosted.texts_of(client, "test")
-    return read(hosted.method, model, texts, hosted.reading, "both", "Local", scored=False)
-
-
 def _everywhere(hosted: Hosted, flat: NDArray[np.float32], client: int, stack: Stack) -> Reading:
-    """``Global``: that of the same model on everybody's. Words of others that the client has never seen are read as it
-    would read them: from its table as it once was, or with a vocabulary of its own as <unk>."""
+    """``Global``: the accuracy on everybody's test texts of the model that the client uses, all its branches together;
+    on its own it is ``Local`` (FedeVocab paper, section 4.3). Words of others that the client has never seen are read
+    as it would read them: from its table as it once was, or with a vocabulary of its own as <unk>."""
     data, (texts, rows_U) = hosted.clients[client], hosted.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):

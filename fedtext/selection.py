@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from fedtext.experiment import Experiment
 
 Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]  # what a round can be chosen by
-Sorting: TypeAlias = Literal["Ag_val", "Ap_val", "AUC_val", "perplexity_val", "Ag", "Ap", "AUC", "perplexity", "loss"]
+Sorting: TypeAlias = Literal[
+    "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val",
+    "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "loss",
+]  # fmt: skip
+LATE = ("Ap", "Local", "Global")  # what is read with the last round only begins with one of these
 
 
 def smaller_is_better(metric: str) -> bool:
@@ -28,7 +32,9 @@ def figures(experiment: "Experiment") -> set[str]:
         found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}
     else:
         found = {shared, "AUC" + shared[2:], *tuned}
-    return found | ({f"{name}_val" for name in found} if experiment.corpus.validation else set())
+    everybody = {"Global", "Global_geometric", "Local_p10"} if experiment.evaluation.union else set()
+    found |= {"Local"} if everybody else set()
+    return found | everybody | ({f"{name}_val" for name in found} if experiment.corpus.validation else set())
 
 
 def best_round(history: Sequence[Row], metric: str) -> int:

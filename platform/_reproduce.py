@@ -100,7 +100,8 @@ def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
 def _given(experiment: Experiment) -> set[str]:
     """What is read of an experiment's models on test texts, and of its way there."""
     ends = {threshold(metric, value) for metric, values in experiment.evaluation.thresholds.items() for value in values}
-    return figures(experiment) | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
+    found = {metric for audit in experiment.audits for metric in audit.metrics} | {"bytes_per_client"}
+    return found | figures(experiment) | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:

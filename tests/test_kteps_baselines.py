@@ -33,6 +33,7 @@ CORPUS = tiny.TWO
     [
         (FedPer(), {"head"}, set()),
         (LGFedAvg(), {"embedding", "encoder"}, set()),
+        (LGFedAvg(shared="encoder"), {"embedding"}, set()),
         (PFLDA(), {"embedding_private", "encoder_private", "head_private", "gate_private"}, set()),
         (FedFusion(), set(), {"embedding", "encoder"}),
         (FedFusion(operator="conv"), set(), {"embedding", "encoder"}),

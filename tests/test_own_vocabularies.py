@@ -15,14 +15,17 @@ from torch import Tensor
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.disclosure import reveals
+from fedtext.errors import UserError
 from fedtext.evaluation import Reading, pooled
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
 from fedtext.models.config import TABLE
 from fedtext.parameters import initial
+from fedtext.selection import figures
 from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
 from tests.test_fedevocab import BAG, federated, with_digits
+from tune_spaces.cases import check_metric
 
 
 def demo(method: Any = "fedevocab", **changes: Any) -> Experiment:
@@ -75,6 +78,7 @@ def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
     assert "word counts" not in said
 
 
+SHORT = tiny.TRAINING | {"rounds": 1}
 SOURCES = {"each": {"sources": [{"random": {"std": 1.0}}, {"random": {"std": 0.001}}]}}
 
 
@@ -121,6 +125,17 @@ def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -
     with pytest.raises(ValidationError, match=said):
         tiny.experiment(**({"method": "fedevocab"} | changes))
     assert not tiny.experiment("fedevocab", corpus={"name": "demo", "own_vocabularies": False}).own_vocabularies
+
+
+def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
+    corpus, both = {"name": "demo", "validation": 0.2}, {"personalize": None, "union": {}}
+    for metric in ("Local_val", "Global"):
+        with pytest.raises(UserError, match=f"{metric} is not read of .*, it needs evaluation.union"):
+            check_metric(tiny.experiment("fedevocab", corpus=corpus, tune={"metric": metric}))
+        check_metric(tiny.experiment("fedevocab", corpus=corpus, evaluation=both, tune={"metric": metric}))
+    rows = list(federated(e := demo(corpus=corpus, evaluation=both, training=SHORT), encoded(e)).run())
+    assert figures(e) <= set(rows[-1]["metrics"]) | {"AUC_0", "AUC_0_val"}
+    assert rows[-1]["metrics"]["Local_val"] == rows[-1]["metrics"]["Ap_0_val"]
 
 
 def accuracy(network: torch.nn.Module, state: Mapping[str, Tensor], texts: list[list[int]], labels: list[int]) -> float:
@@ -178,7 +193,7 @@ def test_local_and_global_by_hand(method: str) -> None:
 def test_only_some_of_everybodys_texts_and_those_of_unequal_clients() -> None:
     def one(texts: Any) -> float:
         evaluation = {"personalize": None, "union": {"texts": texts}}
-        experiment = demo("lg_fedavg", model=BAG, training=tiny.TRAINING | {"rounds": 1}, evaluation=evaluation)
+        experiment = demo("lg_fedavg", model=BAG, training=SHORT, evaluation=evaluation)
         return list(federated(experiment, encoded(experiment)).run())[-1]["metrics"]["Global"]
 
     assert one(7) != one("all")

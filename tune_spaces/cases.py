@@ -13,7 +13,7 @@ from fedtext.federation import SCIENCE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from fedtext.seeding import generator
-from fedtext.selection import Sorting, figures
+from fedtext.selection import LATE, Sorting, figures
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
@@ -163,6 +163,8 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             why = f", and what {experiment.method.name} shares is no whole model"
         elif not experiment.language and metric.startswith("Ap"):
             why = ", it needs evaluation.personalize"
+        elif not experiment.language and metric.startswith(("Local", "Global")):
+            why = ", it needs evaluation.union"
         what = f"{experiment.method.name} with {experiment.model.name}"
         there = " or ".join([*sorted(figures(experiment) & set(get_args(Sorting))), "loss"])
         raise UserError(f"tune.metric: {metric} is not read of {what}{why}: sort by {there}")
@@ -180,10 +182,10 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         )
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
-    if metric.startswith("Ap") and tune.scheduler == "asha":
+    if metric.startswith(LATE) and tune.scheduler == "asha":
         raise UserError(
             f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "
-            f"tune.metric to {metric.replace('Ap', 'Ag')} or loss"
+            f"tune.metric to Ag{'_val' if metric.endswith('_val') else ''} or loss"
         )
 
 
