@@ -100,15 +100,14 @@ class TrialCallback(Callback):
         self.outcomes[case_id] = outcome
         self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
         stopped = self._stopped(case_id, outcome)
-        status, about = STATUS[outcome.status], self.about(case)
-        self.record(self.tracker.settle, case, outcome.rows, status, outcome.error, stopped, about=about)
+        self.record(self._settle, case, outcome, stopped)
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
-        self.record(self.tracker.open_trial, case, self.about(case))
+        self.record(self._open, case)
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
         self.record(self.tracker.deliver, case.id, rows)
@@ -145,6 +144,13 @@ class TrialCallback(Callback):
             return
         error = self._errors.get(case_id) or failure_of(trial)
         self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
+
+    def _open(self, case: Case) -> None:
+        self.tracker.open_trial(case, self.about(case))  # what is to be said of a case takes its time: not the driver's
+
+    def _settle(self, case: Case, outcome: Outcome, stopped: str) -> None:
+        status, about = STATUS[outcome.status], self.about(case)
+        self.tracker.settle(case, outcome.rows, status, outcome.error, stopped, about=about)
 
     def _end(self, case_id: str, outcome: Outcome) -> None:
         self.outcomes[case_id] = outcome

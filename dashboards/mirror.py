@@ -32,7 +32,8 @@ END_TAGS = ("error", "stopped")  # why a run ended; untrue once it goes on
 
 @dataclass
 class Description:
-    """What a run is created with. ``started`` in unix seconds; ``resolved`` is the experiment as YAML."""
+    """What a run is created with. ``started`` in unix seconds; ``resolved`` is the experiment as YAML, ``files`` are
+    other texts by name."""
 
     name: str
     started: float
@@ -40,6 +41,10 @@ class Description:
     params: dict[str, str] = field(default_factory=dict)
     dataset: Dataset | None = None
     resolved: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+    def texts(self) -> dict[str, str]:
+        return ({RESOLVED: self.resolved} if self.resolved else {}) | self.files
 
 
 @dataclass
@@ -69,7 +74,7 @@ class Mirror:
         self.last_round: int = state.get("last_round", 0)
         owed = state.get("owed", {})
         self.description = _description(owed.get("description"))
-        self.resolved: str | None = owed.get("resolved")
+        self.described: dict[str, str] = owed.get("described", {})
         self.end = End(**owed["end"]) if owed.get("end") else None
         self.pending: dict[int, Row] = {}
         self.retry_at = 0.0  # monotonic seconds; before, nothing is tried again for this run alone
@@ -92,13 +97,13 @@ class Mirror:
     def owes_files(self, final: bool) -> bool:
         """Whether files are to be sent now; the table is due every ``TABLE_SECONDS``, and when ``final``."""
         due = final or time.monotonic() - self._table_time >= TABLE_SECONDS
-        return bool(self.resolved or (self._unfiled and due))
+        return bool(self.described or (self._unfiled and due))
 
     def open(self, description: Description) -> None:
         """The run is to be there and running; one that exists is continued, not described again."""
         self._opened = description
         if not self.run_id:
-            self.description, self.resolved = description, description.resolved
+            self.description, self.described = description, description.texts()
         self.end = None
         self._reopen = bool(self.run_id) and self.status != "RUNNING"
 
@@ -142,11 +147,11 @@ class Mirror:
             self.status, self.end = self.end.status, None
 
     def deliver_files(self, client: MlflowClient, final: bool) -> None:
-        """The resolved experiment, the table of clients and the files of rows, as far as they are owed."""
+        """The texts of the description, the table of clients and the files of rows, as far as they are owed."""
         assert self.run_id is not None
-        if self.resolved:
-            client.log_text(self.run_id, self.resolved, RESOLVED)
-            self.resolved = None
+        for name in list(self.described):
+            client.log_text(self.run_id, self.described[name], name)
+            del self.described[name]
         if self._unfiled and self.owes_files(final):
             self._deliver_table(client)
             for name, text in self._texts.items():
@@ -160,7 +165,7 @@ class Mirror:
         """
         owed: dict[str, Any] = {
             "description": asdict(self.description) if self.description else None,
-            "resolved": self.resolved,
+            "described": self.described,
             "end": asdict(self.end) if self.end else None,
         }
         state = {
@@ -201,7 +206,7 @@ class Mirror:
 
     def _create(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
         self.description = self.description or self._opened or Description(self.folder.name, time.time())
-        self.resolved = self.description.resolved
+        self.described = self.description.texts()
         run = None
         if self.token:  # asked for before, but the answer was lost: with the connection, or with the process
             found = client.search_runs([experiment_id], f"tags.`{TOKEN}` = '{self.token}'", max_results=1)

@@ -7,6 +7,7 @@ the end, and spooled in the run folder (``spool.jsonl``) for a later Tracker if 
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,7 +22,7 @@ from dashboards.mirror import STATE_FILE, Description, End, Mirror, RunStatus
 from dashboards.provenance import experiment_tags, git_state, versions
 from dashboards.records import flatten
 from dashboards.store import Store, cause, redacted
-from dashboards.trial import About, Case, Dataset, Row, one_line, title
+from dashboards.trial import About, Case, Row, one_line, title
 from fedtext.experiment import Experiment
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
@@ -182,7 +183,8 @@ class Tracker:
         }
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
-        mirror.open(_description(name, dump, params, tags, about.dataset))
+        description = _description(name, dump, params, tags)
+        mirror.open(replace(description, dataset=about.dataset, files=dict(about.files)))
         return mirror
 
     def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
@@ -273,11 +275,9 @@ class Tracker:
         self._told = True
 
 
-def _description(
-    name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], dataset: Dataset | None = None
-) -> Description:
+def _description(name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str]) -> Description:
     text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
-    return Description(name, time.time(), tags, params, dataset, redacted(text))
+    return Description(name, time.time(), tags, params, resolved=redacted(text))
 
 
 def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:

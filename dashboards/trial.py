@@ -7,7 +7,7 @@ in a row and are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from fedtext.experiment import Experiment
@@ -55,10 +55,12 @@ class Dataset:
 
 @dataclass(frozen=True)
 class About:
-    """What the caller knows of a trial beyond its experiment: tags (what is revealed, ...) and its dataset."""
+    """What the caller knows of a trial beyond its experiment: tags (what is revealed, ...), its dataset, and files,
+    text by name, that show it."""
 
     tags: Mapping[str, str] | None = None
     dataset: Dataset | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def title(case: Case, group: bool = False) -> str:

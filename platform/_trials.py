@@ -8,6 +8,7 @@ from platform._job import Job, key  # type: ignore[import-not-found]
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
 from actors.trial import Assignment
+from dashboards import partition
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
 from dashboards.groups import groups, readings
@@ -16,6 +17,7 @@ from dashboards.table import best, print_table
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome
 from fedtext.checkpoint import history
+from fedtext.corpora.statistics import render
 from fedtext.fleet import count
 from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import Case
@@ -39,8 +41,9 @@ def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
     return {"cluster.nodes": str(len(nodes))} | {f"cluster.{n.lower()}s": f"{v:g}" for n, v in total.items()}
 
 
-def _about(case: Case, job: Job) -> About:
-    """What MLflow is to know of a trial beyond its experiment."""
+def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
+    """What MLflow is to know of a trial beyond its experiment. ``shown`` has the files of corpora that were met
+    before."""
     corpus, plan = job.corpora[key(case.experiment)], job.plans[case.id]
     tags = {f"reveals.{n}": said for n, said in enumerate(job.disclosed[case.id])}
     size, why = stack_size(case.experiment, count(case.experiment, corpus))
@@ -50,7 +53,11 @@ def _about(case: Case, job: Job) -> About:
     profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)}
     for split in ("train", "validation", "test"):
         profile[split] = sum(len(getattr(client, split)) for client in corpus.clients)
-    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile))
+    if corpus.digest not in shown:
+        shown[corpus.digest] = {"corpus.txt": render(corpus)}
+        if not case.experiment.corpus.language:
+            shown[corpus.digest][partition.FILE] = partition.picture(corpus)
+    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest])
 
 
 def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
@@ -61,14 +68,14 @@ def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
     tracker = Tracker(
         job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes), again=job.folder.again
     )
-    tune = job.experiment.tune
+    tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
             tracker,
             display,
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
-            about=lambda case: _about(case, job),
+            about=lambda case: _about(case, job, shown),
             on_end=job.folder.record,
             recorder=recorder,
         )

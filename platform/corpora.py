@@ -12,16 +12,27 @@ def main(words: Sequence[str] | None) -> int:
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write clients x classes there, as SVG")
     arguments = parser.parse_intermixed_args(words)
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
+    from fedtext.errors import UserError
     from tune_spaces.loader import load
 
     _, experiment = load(arguments.experiment, arguments.overrides)
+    if arguments.picture and experiment.corpus.language:
+        raise UserError("--picture shows the classes of texts, and a language model's have none: leave it out")
     # The statistics are those of the texts; initial vectors, which may take minutes to train, do not change them.
     embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
-    own = experiment.own_vocabularies
-    print(render(prepare(experiment.corpus, embedding, experiment.seed, arguments.data, own)))
+    corpus = prepare(experiment.corpus, embedding, experiment.seed, arguments.data, experiment.own_vocabularies)
+    print(render(corpus))
+    if arguments.picture:
+        from dashboards.partition import picture
+
+        try:
+            arguments.picture.write_text(picture(corpus), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--picture: {arguments.picture} cannot be written ({error.strerror})") from error
     return 0
 
 

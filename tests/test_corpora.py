@@ -157,9 +157,9 @@ def test_table_of_statistics_is_aligned_and_adds_up() -> None:
     table = [line for line in lines[: lines.index("")] if not line.startswith("-")]
     assert {len(line) for line in table} == {len(table[0])}
     assert [line.split() for line in table[1:]] == [
-        ["f", "5", "0", "5", "1", "3", "2", "2", "2"],
-        ["other", "1,200", "0", "1", "3", "3", "0", "1,199", "0"],
-        ["total", "1,205", "0", "6", "3", "5", "2", "1,201", "2"],
+        ["f", "5", "0", "5", "1", "3", "2", "2", "2", "1.0", "█·"],
+        ["other", "1,200", "0", "1", "3", "3", "0", "1,199", "0", "1.0", "█·"],
+        ["total", "1,205", "0", "6", "3", "5", "2", "1,201", "2", "1.0", "█·"],
     ]
 
 

@@ -41,7 +41,8 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     for metric in ("Ag", "loss", "bytes_up", "bytes_down", "round_seconds"):
         assert [point.step for point in client.get_metric_history(run.info.run_id, metric)] == [1, 2, 3]
     assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
-    assert {"clients.json", "experiment.yaml"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
+    files = {"clients.json", "experiment.yaml", "corpus.txt", "partition.svg"}
+    assert files <= {item.path for item in client.list_artifacts(run.info.run_id)}
 
     plan = tmp_path / "runs" / "first" / "plan.json"
     plan.write_text(json.dumps({"content": json.loads(plan.read_text())["content"]}))  # all that there was once

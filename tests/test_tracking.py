@@ -118,7 +118,8 @@ def test_a_new_store_has_the_tables_that_mlflow_makes(tmp_path: Path, ready: Pat
 def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, store: Store) -> None:
     case, folder = kteps(1, 0.01), tmp_path / "runs/first"
     swept = experiment(space={"method.lambda1": {"grid": [0.0, 0.01]}})
-    about = About({"reveals.0": "the words a client uses"}, Dataset("demo", "abc123", "generated", {"num_rows": 7}))
+    dataset, files = Dataset("demo", "abc123", "generated", {"num_rows": 7}), {"corpus.txt": "a table"}
+    about = About({"reveals.0": "the words a client uses"}, dataset, files)
     tracker = Tracker(store, folder, swept, sweep=True, tags={"cluster.nodes": "2"})
     tracker.open()
     tracker.open_trial(case, about)
@@ -138,6 +139,7 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
 
     path = client.download_artifacts(child.info.run_id, "experiment.yaml", str(tmp_path))
     written = yaml.safe_load(Path(path).read_text())
+    assert Path(client.download_artifacts(child.info.run_id, "corpus.txt", str(tmp_path))).read_text() == "a table"
     left = {key: value for key, value in written.items() if key not in ("space", "tune", "baselines", "seeds")}
     assert child.data.params == flatten(left)
     assert child.data.params["uplink.0.gaussian.sigma"] == "0.01"

@@ -114,7 +114,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     away = Tracker(gone, folder, experiment(), sweep=True, again="python -m platform.sweep --resume run")
     began = time.monotonic()
     away.open()
-    away.open_trial(case, About(dataset=Dataset("demo", "abc")))
+    away.open_trial(case, About(dataset=Dataset("demo", "abc"), files={"corpus.txt": "a table"}))
     for each in rows(3):
         away.deliver(case.id, [each])
     away.close_trial(case.id, "FAILED", "a cause")
@@ -135,6 +135,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     assert found.data.tags["mlflow.parentRunId"] == run_id(folder)
     assert found.inputs.dataset_inputs[0].dataset.digest == "abc"
     assert len(table_of(store, found.info.run_id)) == 6
+    assert {"experiment.yaml", "corpus.txt"} <= {f.path for f in store.client().list_artifacts(found.info.run_id)}
     later.close(best=won(case, rows(3)))
     assert store.client().get_run(run_id(folder)).data.tags["best.case"] == case.id
     assert not list(folder.glob("*/spool.jsonl"))

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from fedtext.corpora.skew import Skew
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, RawClient
 from fedtext.text.tokens import BOS, EOS_ID, UNK, UNK_ID
 
-_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test")
+_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test", "classes", "")
 _LANGUAGE = (
     *("client", "train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
     "leaked test",
@@ -44,11 +45,11 @@ def describe(
 
 def render(corpus: Corpus) -> str:
     """The reports of all clients as aligned plain text: one line per client, totals, and what was found amiss."""
-    rows = [
-        _LANGUAGE if _is_language(corpus) else _COLUMNS,
-        *(_cells(report) for report in corpus.report),
-        _total(corpus),
-    ]
+    cells = [*map(_cells, corpus.report), _total(corpus)]
+    if _is_language(corpus):
+        rows = [_LANGUAGE, *cells]
+    else:
+        rows = [_COLUMNS, *((*row, *more) for row, more in zip(cells, Skew.of(corpus).cells(), strict=True))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
@@ -123,6 +124,7 @@ def _text_notes(corpus: Corpus) -> list[str]:
         "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
         "an earlier one of the client's train split. leaked test: test texts that also stand there (corpus.drop_leaked "
         "drops them).",
+        *Skew.of(corpus).sentences(),
     ]
 
 

@@ -1,0 +1,42 @@
+"""A picture of which client has how many texts of which class."""
+
+import io
+
+from fedtext.corpora.skew import Skew, effective
+from fedtext.corpora.types import Corpus
+
+FILE = "partition.svg"
+_NAMED = 20  # clients whose names stand below them
+
+
+def picture(corpus: Corpus) -> str:
+    """Train and test, clients from left to right and classes from top to bottom, as SVG."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    skew = Skew.of(corpus)
+    high = min(3.2, max(0.5, 0.14 * corpus.classes))
+    figure = Figure(figsize=(9, 1.6 + 2 * high), layout="constrained")
+    FigureCanvasSVG(figure)
+    panels = figure.subplots(2, 1, sharex=True)
+    for panel, side, counts_KC in zip(panels, ("train", "test"), (skew.train_KC, skew.test_KC), strict=True):
+        cells = panel.imshow(counts_KC.T, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+        figure.colorbar(cells, ax=panel, pad=0.01, label=f"{side} texts", ticks=MaxNLocator(4, integer=True))
+        panel.set_ylabel("class")
+        panel.yaxis.set_major_locator(MaxNLocator(10, integer=True))
+        panel.spines[:].set_color("#bbb")
+    if len(corpus.clients) <= _NAMED:
+        panels[1].set_xticks(range(len(corpus.clients)), [c.name for c in corpus.clients], rotation=30, ha="right")
+    else:
+        panels[1].set_xlabel("client")
+        panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    sizes_K, classes_K = skew.train_KC.sum(1), effective(skew.train_KC)
+    figure.suptitle(
+        f"{corpus.name}: {len(sizes_K)} clients of {sizes_K.min():,} to {sizes_K.max():,} train texts and "
+        f"{classes_K.mean():.1f} of {corpus.classes} classes (exp of the entropy)",
+        fontsize=9,
+    )
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
