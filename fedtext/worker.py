@@ -122,6 +122,7 @@ class Worker:
             if not len(texts):
                 raise ValueError("it has no training texts")
             work.append(Work(texts, list(order_of(self.experiment, texts, config.local_epochs, round_, client))))
+        optimizer.plan([len(each.batches) for each in work])
         problem = Problem(self.method, self.network, self._received(flat, members))
         with torch_scope(seed, "training", round_, min(members)):
             outcomes = train(problem, self.training, optimizer, work)
