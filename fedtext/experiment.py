@@ -22,6 +22,7 @@ from fedtext.models.config import (
     LogisticClassifier,
     Recurrent,
     RecurrentClassifier,
+    TransformerClassifier,
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
@@ -40,7 +41,13 @@ if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic choo
 else:
     CorpusField = choice(*CORPORA.values())
     ModelField = choice(
-        RecurrentClassifier, BagClassifier, LogisticClassifier, VectorClassifier, GRULanguageModel, default="bigru"
+        RecurrentClassifier,
+        BagClassifier,
+        LogisticClassifier,
+        VectorClassifier,
+        TransformerClassifier,
+        GRULanguageModel,
+        default="bigru",
     )
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())

@@ -157,7 +157,7 @@ def announce(job: Job) -> None:
         experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
         texts = sum(len(client.train) for client in corpus.clients)
         words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
-        read = f"{words:,} {'words' if experiment.corpus.counts_words else 'buckets'}"
+        read = f"{words:,} {experiment.corpus.text.units}"
         read += f", {corpus.features} features" if corpus.features else ""
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}")
         if corpus.coverage:

