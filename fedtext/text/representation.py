@@ -61,7 +61,9 @@ class Pieces(Strict):
 
     name: Literal["pieces"] = "pieces"
     units: ClassVar[str] = "word pieces"
-    checkpoint: str = Field(description="a folder, a name on the hub, or an installed package: see model.checkpoint")
+    checkpoint: pretrained.Checkpoint = Field(
+        description="a folder, a name on the hub, or an installed package: see model.checkpoint"
+    )
 
     def clean(self, text: str) -> str:
         return text
