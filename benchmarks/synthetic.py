@@ -7,7 +7,7 @@ import numpy as np
 from fedtext import config
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
-from fedtext.models.config import RandomInit
+from fedtext.models.inits import RandomInit
 
 RESERVED = 2  # <pad> and <unk>
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
 from fedtext.methods.base import Method
-from fedtext.models.config import KERNEL_WIDTH, EachInit, GRULanguageModel, Recurrent, RecurrentClassifier
+from fedtext.models.config import (
+    KERNEL_WIDTH,
+    GRULanguageModel,
+    Recurrent,
+    RecurrentClassifier,
+    TransformerClassifier,
+)
+from fedtext.models.inits import EachInit
 from fedtext.selection import Validated, figures
 from fedtext.server_noise import flaw
 from fedtext.training.config import Steps
@@ -16,6 +23,9 @@ if TYPE_CHECKING:
     from fedtext.audits import Audit
     from fedtext.experiment import Experiment
     from fedtext.mechanisms import Mechanism
+
+
+_VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # what rows of these can start from
 
 
 def faults(e: "Experiment") -> Iterator[str]:
@@ -38,10 +48,10 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"model: {model.name} predicts the next words of sentences, and corpus {corpus.name} has labelled texts: "
             "use a classifier, or a corpus for language models"
         )
-    if not corpus.counts_words and model.embedding.init.name != "random":
+    if not corpus.counts_words and model.embedding.init.name not in _VECTORS_OF[corpus.text.name]:
         yield (
-            f"model.embedding.init: {model.embedding.init.name} vectors are of words, and corpus.text hashes these: "
-            "use random, or corpus.text=words"
+            f"model.embedding.init: {model.embedding.init.name} vectors are of words, and corpus.text makes "
+            f"{corpus.text.units} of these: use {' or '.join(_VECTORS_OF[corpus.text.name])}, or corpus.text=words"
         )
     if e.own_vocabularies:
         yield from _own_vocabularies(e)
@@ -53,16 +63,23 @@ def _texts(e: "Experiment") -> Iterator[str]:
             )
     if e.evaluation.union and e.language:
         yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
-    if e.method.withholds and not corpus.counts_words:
+    if e.method.withholds and corpus.text.name == "hash":
         yield (
             f"method {e.method.name} knows words by their digits, and corpus.text hashes them: use corpus.text=words"
         )
-    if isinstance(model, RecurrentClassifier) and corpus.max_length is None:
+    if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
+        yield (
+            f"model.pooling: cls reads the sign before a text, and corpus.text: {corpus.text.name} puts none there: "
+            "use mean, or corpus.text.pieces"
+        )
+    if corpus.text.name == "pieces" and corpus.max_length is not None and corpus.max_length < 3:
+        yield f"corpus.max_length: {corpus.max_length} leaves no room between the signs that frame a text: at least 3"
+    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.max_length is None:
         yield (
             f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
             "300)"
         )
-    if isinstance(model, RecurrentClassifier) and corpus.has_features:
+    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.has_features:
         yield (
             f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
             "or use model bag or vectors"
@@ -77,7 +94,9 @@ def _own_vocabularies(e: "Experiment") -> Iterator[str]:
             f"{e.method.name} shares one: use fedevocab or local_only"
         )
     if not corpus.counts_words or e.language:
-        what = "a language model predicts the words of a common one" if e.language else "buckets of a hash are public"
+        what = (
+            "a language model predicts the words of a common one" if e.language else f"{corpus.text.units} are public"
+        )
         yield f"{key}: {what}: set it to false"
     if corpus.has_features:
         yield f"{key}: corpus {corpus.name} has features, whose rows all clients know: set it to false"
@@ -164,8 +183,8 @@ def _engine(e: "Experiment") -> Iterator[str]:
         return
     if not isinstance(model, Recurrent):
         yield (
-            f"training.stack: clients with model {model.name} are trained one by one, since a table fills the caches "
-            "by itself; leave stack at auto or 1"
+            f"training.stack: clients with model {model.name} are trained one by one, since each fills the caches by "
+            "itself; leave stack at auto or 1"
         )
     elif e.engine == "reference":
         yield "training.stack: the engine reference trains clients one by one; use engine: cells"

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from fedtext.experiment import Experiment
 from fedtext.ledger import Entry, figure, hidden
 from fedtext.mechanisms import RandomizedResponse
-from fedtext.models.config import GRULanguageModel, Word2VecInit
+from fedtext.models.config import GRULanguageModel
+from fedtext.models.inits import Word2VecInit
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
@@ -109,7 +110,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
 def _prepared(experiment: Experiment) -> list[str]:
     """What clients have given away before the first round; first, where the vocabulary is from."""
     corpus, sources = experiment.corpus, experiment.model.embedding.sources
-    said = ["the vocabulary is public buckets of a hash: nothing about a client's words is asked for it"]
+    said = [f"the vocabulary is public {corpus.text.units}: nothing about a client's words is asked for it"]
     if experiment.own_vocabularies:
         said = ["each client builds its vocabulary from its own train texts, and tells nobody which words are in it"]
     elif corpus.counts_words:

@@ -22,6 +22,7 @@ from fedtext.models.config import (
     LogisticClassifier,
     Recurrent,
     RecurrentClassifier,
+    TransformerClassifier,
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
@@ -40,7 +41,13 @@ if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic choo
 else:
     CorpusField = choice(*CORPORA.values())
     ModelField = choice(
-        RecurrentClassifier, BagClassifier, LogisticClassifier, VectorClassifier, GRULanguageModel, default="bigru"
+        RecurrentClassifier,
+        BagClassifier,
+        LogisticClassifier,
+        VectorClassifier,
+        TransformerClassifier,
+        GRULanguageModel,
+        default="bigru",
     )
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
@@ -241,7 +248,7 @@ class Experiment(Strict):
     def own_vocabularies(self) -> bool:
         """Whether each client has a vocabulary of its own, which nobody else knows."""
         asked = self.corpus.own_vocabularies
-        return self.method.own_vocabularies if asked == "auto" else asked
+        return self.method.own_vocabularies and self.corpus.counts_words if asked == "auto" else asked
 
     def evaluates(self, round_: int) -> bool:
         """Whether accuracies are read after this round."""

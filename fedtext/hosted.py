@@ -18,7 +18,8 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.methods.base import Phase
-from fedtext.models.config import EachInit, Recurrent, is_table
+from fedtext.models.config import Recurrent, is_table
+from fedtext.models.inits import EachInit
 from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, load_into
 from fedtext.seeding import generator

@@ -8,7 +8,9 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
-from fedtext.models.config import BagClassifier, LogisticClassifier, RandomInit, is_table
+from fedtext.models import transformer
+from fedtext.models.config import BagClassifier, LogisticClassifier, TransformerClassifier, is_table
+from fedtext.models.inits import RandomInit
 from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
@@ -55,6 +57,8 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     """Raises UserError if the experiment's model is not for such a corpus."""
     model = experiment.model
     Parts(model, corpus.classes)
+    if isinstance(model, TransformerClassifier):
+        transformer.check(model, experiment.corpus.max_length)
     valued = any(client.train.values_T is not None for client in corpus.clients)
     joined = model.joins and corpus.features
     if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):

@@ -79,6 +79,7 @@ class Worker(Hosted):
             optimizer = self.optimizer(last, stack, members)
             for place, client in enumerate(members):
                 optimizer.recall(place, self.remembered(client))
+            optimizer.plan([len(each.batches) for each in work])
             outcomes = train(self.problem(flat, members), self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
         turns: dict[int, Turn] = {}

@@ -10,7 +10,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.disclosure import reveals
 from fedtext.experiment import Experiment
 from fedtext.ledger import ledger
-from fedtext.models.config import RandomInit
+from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
 from tune_spaces.cases import Case
 

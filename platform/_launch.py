@@ -21,7 +21,7 @@ from fedtext.experiment import Experiment
 from fedtext.federation import fingerprint
 from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
-from fedtext.models.config import RandomInit
+from fedtext.models.inits import RandomInit
 from fedtext.parameters import check_classes
 from fedtext.text.vocabulary import SPECIAL
 from fedtext.training.choice import check_engine, engine_reason, stack_size
@@ -158,7 +158,7 @@ def announce(job: Job) -> None:
         experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
         texts = sum(len(client.train) for client in corpus.clients)
         words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
-        read = f"{words:,} {'words' if experiment.corpus.counts_words else 'buckets'}"
+        read = f"{words:,} {experiment.corpus.text.units}"
         read += f", {corpus.features} features" if corpus.features else ""
         print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}")
         if corpus.coverage:

@@ -40,3 +40,11 @@ def store(tmp_path: Path, ready: Path) -> "Store":
     with sqlite3.connect(ready) as source, sqlite3.connect(tmp_path / "mlflow.db") as copy:
         source.backup(copy)
     return resolve(None, tmp_path)
+
+
+@pytest.fixture(scope="session", params=["bert", "distilbert"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny checkpoint."""
+    from tests.checkpoints import saved  # here, since what it needs takes seconds to import
+
+    return saved(request.param, tmp_path_factory.mktemp(request.param))

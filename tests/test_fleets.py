@@ -142,7 +142,8 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 
 
 @pytest.mark.parametrize(
-    ("method", "optimizer"), [*((method, "sgd") for method in METHODS), ("kteps", "adam"), ("fedprox", "adam")]
+    ("method", "optimizer"),
+    [*((method, "sgd") for method in METHODS), ("kteps", "adam"), ("fedprox", "adam"), ("fedavg", "adamw")],
 )
 def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {

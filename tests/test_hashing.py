@@ -134,7 +134,7 @@ def test_it_is_written_as_a_name_or_with_options() -> None:
 @pytest.mark.parametrize(
     ("corpus", "model", "complaint"),
     [
-        ({"text": "hash", "vocabulary": 7}, {"name": "bag"}, r"corpus: vocabulary: where words are hashed"),
+        ({"text": "hash", "vocabulary": 7}, {"name": "bag"}, r"corpus: vocabulary: of buckets .* each has a row"),
         (
             {"text": {"hash": {"buckets": 10**7}}},
             {"name": "bag"},

@@ -40,6 +40,7 @@ MODELS: list[dict[str, Any]] = [
     {"name": "vectors", "embedding": {"dim": 6}, "hidden": [5], "output": "sigmoid"},
     {"name": "vectors", "embedding": {"dim": 6}, "hidden": [], "pooling": "flat", "words": 3},
     LSTM | {"embedding": {"dim": 6}, "hidden": 5, "head": {"hidden": [5, 4]}},
+    {"name": "transformer", "embedding": {"dim": 6}, "layers": 1, "heads": 2, "intermediate": 8, "positions": 9},
 ]
 
 

@@ -6,6 +6,8 @@ import torch
 
 from fedtext.layout import Layout
 from fedtext.models.config import TABLE
+from fedtext.training.config import SGD, Adam, AdamW
+from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 from fedtext.training.tables import TouchedRows
 from tests import tiny
@@ -38,7 +40,67 @@ def test_rows_make_the_steps_they_missed(momentum: float) -> None:
             assert torch.allclose(ours.state(0)["momentum_buffer"], velocity, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def theirs(config: SGD | Adam, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    if isinstance(config, SGD):
+        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum)
+    if isinstance(config, AdamW):
+        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    return torch.optim.Adam(parameters, lr=config.lr)
+
+
+RULES = {"clip_norm": 0.8, "schedule": "linear"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(AdamW(lr=0.05, weight_decay=0.3), AdamW(lr=0.05, weight_decay=0.3, **RULES), AdamW(lr=0.05, weight_decay=0)),
+        *(Adam(lr=0.05, **RULES), SGD(lr=0.05, **RULES), SGD(lr=0.05, clip_norm=0.8), SGD(schedule="linear")),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
+def test_steps_are_torchs_own(config: SGD | Adam, cut: bool) -> None:
+    """With weight decay, which moves rows that no batch has, a norm and a schedule; of two clients with unequally much
+    to do, side by side where tables are cut, until the first is on its own."""
+    rng = np.random.default_rng(1)
+    stack = Stack(Layout({TABLE: (ROWS, 2), "w": (3,)}), [ROWS, ROWS], Workspace(torch.device("cpu"), torch.float64))
+    optimizer, plans = LocalOptimizer(config, stack, config.lr, cut), (7, 4)
+    optimizer.plan(plans)
+    expected = []
+    for client in range(2):
+        for tensor in stack.tensors(client).values():
+            tensor.copy_(torch.from_numpy(rng.normal(size=tensor.shape)))
+        expected.append({name: t.clone().requires_grad_() for name, t in stack.tensors(client).items()})
+    rules = [theirs(config, list(leaves.values())) for leaves in expected]
+    rates = [rule.param_groups[0]["lr"] for rule in rules]
+    for step in range(7):
+        words = [np.sort(rng.choice(ROWS - 1, 2, replace=False)) for _ in range(2)]
+        slopes = torch.from_numpy(rng.normal(size=(2, 2, 2)))
+        there = [client for client in range(2) if step < plans[client]]
+        for clients in [range(len(there))] if cut else [range(c, c + 1) for c in there]:
+            given = optimizer.begin(clients, [words[c] for c in clients])
+            loss = (given["w"] ** 3).sum()
+            for place, client in enumerate(clients):
+                table = given[TABLE][place] if len(clients) > 1 else given[TABLE]
+                loss = loss + (slopes[client] * (table if cut else table[words[client]])).sum()
+            optimizer.step(clients, loss)
+        for client in there:
+            leaves, rule = expected[client], rules[client]
+            rule.zero_grad()
+            ((leaves["w"] ** 3).sum() + (slopes[client] * leaves[TABLE][words[client]]).sum()).backward()
+            if config.clip_norm:
+                torch.nn.utils.clip_grad_norm_(leaves.values(), config.clip_norm)
+            if config.schedule == "linear":
+                rule.param_groups[0]["lr"] = rates[client] * (1 - step / plans[client])
+            rule.step()
+    optimizer.finish()
+    for client, leaves in enumerate(expected):
+        for name, tensor in stack.tensors(client).items():
+            assert torch.allclose(tensor, leaves[name], rtol=0, atol=1e-12), (client, name)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize(("engine", "stack"), [("reference", 1), ("cells", 1), ("cells", 3)])
 def test_a_frozen_table_stays_and_everything_else_learns_as_it_would(optimizer: str, engine: str, stack: int) -> None:
     """Beside a table whose steps are too small to show in float32."""

@@ -116,9 +116,9 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         ({"method": "fedavg", "corpus": {"name": "demo", "own_vocabularies": True}}, "use fedevocab or local_only"),
         ({"method": "fedavg", "model": {"embedding": {"init": SOURCES}}}, "init: each gives clients embeddings"),
         ({"method": "fedavg", "model": {"embedding": {"digits": 1.0}}}, "digits gives clients embeddings"),
-        ({"corpus": {"name": "demo", "text": "hash"}}, "buckets of a hash are public"),
+        ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
         ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
-        ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: where words are hashed"),
+        ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: of"),
     ],
 )
 def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:

@@ -52,20 +52,22 @@ class CorpusConfig(Strict, ABC):
     name: str
     brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
     language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
-    text: TextField = Field(Words(), description="what stands for a text: its words, or buckets they are hashed to")
+    text: TextField = Field(
+        Words(), description="what stands for a text: its words, buckets they are hashed to, or a checkpoint's pieces"
+    )
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
     vocabulary: int = Field(
         50_000,
         ge=1,
-        description="most frequent words kept, by summed client counts of train; not where they are hashed",
+        description="most frequent words kept, by summed client counts of train; only of words",
     )
-    min_count: int = Field(1, ge=1, description="rarer words are <unk>; not where they are hashed")
+    min_count: int = Field(1, ge=1, description="rarer words are <unk>; only of words")
     own_vocabularies: bool | Literal["auto"] = Field(
         "auto",
-        description="each client has the words of its own train texts, which nobody else is told; auto: with method "
-        "fedevocab",
+        description="each client has the words of its own train texts, which nobody else is told; auto: of words, with "
+        "method fedevocab",
     )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
@@ -79,8 +81,8 @@ class CorpusConfig(Strict, ABC):
         asked = {key for key in ("vocabulary", "min_count") if getattr(self, key) != fields[key].default}
         if not self.counts_words and asked:
             raise ValueError(
-                f"{min(asked)}: where words are hashed (text: hash) there is a row for each bucket, and no word is "
-                "left out: set text.hash.buckets in its place"
+                f"{min(asked)}: of {self.text.units} (text: {self.text.name}) each has a row, and none is left out: "
+                "leave it out (of a hash, set text.hash.buckets)"
             )
         return self
 

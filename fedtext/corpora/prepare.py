@@ -20,7 +20,7 @@ from fedtext.errors import UserError
 from fedtext.models.config import Embedding
 from fedtext.seeding import generator
 from fedtext.text.hashing import hash_texts
-from fedtext.text.representation import Hash, Words
+from fedtext.text.representation import Pieces, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
@@ -40,7 +40,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     words = _all_of(vocabularies) if own else _vocabulary(counts, config)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
-    digits_V = np.array([any(map(str.isdigit, word)) for word in words] + [False] * len(raw.features))
+    digits_V = np.array([_is_number(word) for word in words] + [False] * len(raw.features))
 
     def encode(split: Split) -> TokenSet:
         return _encode_split(split, config, index)
@@ -52,7 +52,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, digits_V))
     classes = len(vocabulary) - 1 if config.language else raw.classes
     table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
-    first = 1 + (EOS_ID if config.language else UNK_ID)  # of the vocabulary's own words
+    first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)  # of its own words
     return Corpus(
         name=raw.name,
         classes=classes,
@@ -72,12 +72,12 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
 
 
 def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
-    if isinstance(config.text, Hash):
+    if not isinstance(config.text, Words):
         return config.text.vocabulary()
     return build_vocabulary(counts, config.vocabulary, config.min_count, (BOS, EOS) if config.language else ())
 
 
-def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
+def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:
     """The texts as they are to be parted at blanks, each different one made once."""
     made: dict[str, str] = {}
 
@@ -94,14 +94,18 @@ def _cleaned(raw: RawCorpus, text: Words | Hash) -> RawCorpus:
     return replace(raw, clients=clients)
 
 
-def _counts(client: RawClient, text: Words | Hash, language: bool) -> Counter[str]:
+def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
     """How often each word stands in the client's train texts, without a sentence's signs; where words are hashed, each
-    bucket, which is for the report alone."""
+    bucket, and each of a checkpoint's pieces with its signs, which is for the report alone."""
     if isinstance(text, Words):
         counts = count_words(client.train.texts)
         if language:
             del counts[BOS], counts[EOS]
         return counts
+    if isinstance(text, Pieces):
+        vocabulary = text.vocabulary()
+        found, times = np.unique(text.encode(client.train.texts, None)[0], return_counts=True)
+        return Counter({vocabulary[row]: count for row, count in zip(found, times.tolist(), strict=True)})
     found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
     return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
 
@@ -151,6 +155,11 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
     return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
+def _is_number(word: str) -> bool:
+    """Whether there is a digit in it; a checkpoint's [unused7] is no word."""
+    return any(map(str.isdigit, word)) and not word.startswith("[unused")
+
+
 def _all_of(vocabularies: list[list[str]]) -> list[str]:
     """All words of clients' own vocabularies, in alphabetical order after <pad> and <unk>."""
     return [PAD, UNK, *sorted({word for words in vocabularies for word in words} - {PAD, UNK})]
@@ -189,16 +198,16 @@ def _localised(
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
     """Global rows of a text's words and then of its features, which follow those of ``index``; what stands for a text
     without words is not needed where there are features."""
-    if isinstance(config.text, Hash):
-        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
-    else:
+    if isinstance(config.text, Words):
         tokens_T, offsets = encode_words(split.texts, index, config.max_length)
+    else:
+        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
     labels_N = np.asarray(split.labels, np.int64)
     if split.features is None:
         return TokenSet(tokens_T, offsets, labels_N)
     there_NK = split.features.values_NK != 0
     bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
-    lengths_N = np.diff(offsets) - bare_N
+    lengths_N = np.diff(offsets) * ~bare_N
     tokens_T = tokens_T[~np.repeat(bare_N, np.diff(offsets))]
     both = np.zeros(len(split) + 1, np.int64)
     np.cumsum(lengths_N + there_NK.sum(1), out=both[1:])

@@ -119,8 +119,8 @@ def _notes(corpus: Corpus) -> Sequence[str]:
 def _text_notes(corpus: Corpus) -> list[str]:
     return [
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
-        "avg len: words per train text before clipping. vocab: distinct train words, or buckets; total: kept in the "
-        "vocabulary, with <pad> and <unk>, or all buckets with <pad>, and features.",
+        "avg len: words per train text before clipping. vocab: distinct train words, buckets or pieces; total: kept in "
+        "the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and features.",
         "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
         "an earlier one of the client's train split. leaked test: test texts that also stand there (corpus.drop_leaked "
         "drops them).",

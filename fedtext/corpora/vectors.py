@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from fedtext.corpora.base import CorpusConfig, cache_folder
 from fedtext.corpora.types import Coverage, RawCorpus
-from fedtext.models.config import Embedding, FileInit, RandomInit, Word2VecInit
+from fedtext.models.config import Embedding
+from fedtext.models.inits import CheckpointInit, FileInit, RandomInit, Source, Word2VecInit
+from fedtext.pretrained import word_vectors
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.representation import Words
@@ -48,7 +50,7 @@ def initial_table(
 def _vectors(
     config: CorpusConfig,
     embedding: Embedding,
-    init: RandomInit | FileInit | Word2VecInit,
+    init: Source,
     seed: int,
     data: Path | None,
     index: WordIndex,
@@ -57,6 +59,8 @@ def _vectors(
     """The word vectors of a source, or None where it is chance."""
     if isinstance(init, FileInit):
         return read_vectors(find_file(init.path, data), embedding.dim, index)
+    if isinstance(init, CheckpointInit):
+        return word_vectors(init.source, embedding.dim)
     if isinstance(init, Word2VecInit):
         texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
         if config.text != AS_GIVEN:
@@ -82,7 +86,7 @@ def _table(
     features: int,
     vectors: WordVectors | None,
     dim: int,
-    init: RandomInit | FileInit | Word2VecInit,
+    init: Source,
     seed: int,
     place: int,
 ) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from typing import Literal
 from fedtext.experiment import Experiment
 from fedtext.ledger import composition
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
-from fedtext.models.config import Word2VecInit
+from fedtext.models.inits import Word2VecInit
 from fedtext.server_noise import DELTA
 
 Unit = Literal["number and round", "client and round", "run"]

@@ -21,11 +21,16 @@ class FedeVocab(FedAvg):
     name: Literal["fedevocab"] = "fedevocab"  # type: ignore[assignment]
     adaptive: bool = Field(True, description="whether a turn begins with adaptation; false: the paper's ablation")
     adaptation_epochs: int = Field(1, ge=1)
+    keeps: Literal["block", "words"] = Field(
+        "block",
+        description="of a transformer: the whole embedding block, positions and its layer norm with it, as the "
+        "published code does, or the words' vectors alone",
+    )
     complete = False
     own_vocabularies = True
 
     def private(self, parameter: str) -> bool:
-        return parameter.startswith("embedding.")
+        return parameter.startswith(("embedding.", "encoder.embeddings.") if self.keeps == "block" else "embedding.")
 
     def phases(self, epochs: int) -> Sequence[Phase]:
         adaptation = Phase("adaptation", self.adaptation_epochs, self.private)

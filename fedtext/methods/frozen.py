@@ -17,7 +17,9 @@ class WithReceived(SingleBranch):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.embedding_received, self.encoder_received = parts.embedding(), parts.encoder()
-        self.encoder_received.dropout = nn.Dropout(0)  # a fixed point to compare with
+        for part in self.encoder_received.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0  # a fixed point to compare with
 
     def features(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Local and received features_BF, the latter without a gradient."""

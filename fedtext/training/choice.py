@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.models.config import Recurrent
+from fedtext.models.config import Recurrent, TransformerClassifier
 
 WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
 NARROW = 128  # hidden units up to which one client's products are too small to fill a core
@@ -43,6 +43,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     asked, model = experiment.training.stack, experiment.model
     if asked != "auto":
         return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
+    if isinstance(model, TransformerClassifier):
+        return 1, f"clients one by one: the layers of a {model.name} fill a core by themselves"
     if not isinstance(model, Recurrent):
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":

@@ -7,30 +7,50 @@ from pydantic import Discriminator, Field, PositiveInt, Tag
 from fedtext.schema import Strict, choice
 
 
-class SGD(Strict):
+class Stepped(Strict):
+    """What all optimizers have."""
+
+    embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
+    schedule: Literal["constant", "linear"] = Field(
+        "constant",
+        description="linear: from lr down to nothing over a client's steps of each round; not where Ap is read",
+    )
+    clip_norm: float | None = Field(
+        None, gt=0, description="of each batch's gradient, over all parameters; null: as it is"
+    )
+    persist: bool = False
+
+
+class SGD(Stepped):
     """Stochastic gradient descent, the papers' choice. Its state is rebuilt each round unless it persists with the
     client's private state."""
 
     name: Literal["sgd"] = "sgd"
     lr: float = Field(0.01, gt=0)
-    embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
     momentum: float = Field(0.9, ge=0, lt=1)
-    persist: bool = False
 
 
-class Adam(Strict):
+class Adam(Stepped):
     """Adam with torch's betas; its state likewise."""
 
     name: Literal["adam"] = "adam"
     lr: float = Field(0.001, gt=0)
-    embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
-    persist: bool = False
+
+
+class AdamW(Adam):
+    """Adam, and a share of each weight taken off it in each step. Of the embedding it decays the rows of the words in a
+    client's texts, in every step whether the batch has them or not; others it cannot move (FedeVocab paper, appendix
+    A.1, whose code has lr 5e-5, schedule linear, clip_norm 15)."""
+
+    name: Literal["adamw"] = "adamw"  # type: ignore[assignment]
+    lr: float = Field(5e-5, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
 
 
 if TYPE_CHECKING:
     OptimizerField: TypeAlias = SGD | Adam
 else:
-    OptimizerField = choice(SGD, Adam, default="sgd")
+    OptimizerField = choice(SGD, Adam, AdamW, default="sgd")
 
 
 class Steps(Strict):

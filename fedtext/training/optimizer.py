@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from fedtext.models.packing import Ints
-from fedtext.training.config import SGD, Adam
+from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.stack import Stack
 from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
 
@@ -34,7 +34,9 @@ def advance(
     """One step of each of these tensors, in place."""
     if isinstance(config, Adam):
         torch._foreach_add_(steps, 1)
-        torch._fused_adam_(  # what torch.optim.Adam(fused=True) comes down to, past its checks
+        decay = config.weight_decay if isinstance(config, AdamW) else 0.0
+        fused = torch._fused_adamw_ if isinstance(config, AdamW) else torch._fused_adam_
+        fused(  # what torch.optim.Adam(fused=True) comes down to, past its checks
             parameters,
             grads,
             memory["exp_avg"],
@@ -44,7 +46,7 @@ def advance(
             lr=lr,
             beta1=BETAS[0],
             beta2=BETAS[1],
-            weight_decay=0,
+            weight_decay=decay,
             eps=EPSILON,
             amsgrad=False,
             maximize=False,
@@ -88,11 +90,11 @@ class LocalOptimizer:
         self.tables: Tables
         if self.frozen:
             self.tables = FrozenTable(stack, cut)
-        elif cut and isinstance(config, SGD):
+        elif cut and isinstance(config, SGD) and config.schedule == "constant":
             self.tables = TouchedRows(stack, embedding_lr, config.momentum)
         else:
             chosen = CutTables if cut else WholeTable
-            self.tables = chosen(stack, kinds(config), lambda *tensors: advance(config, embedding_lr, *tensors))
+            self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
         self._views: dict[range, tuple[dict[str, Tensor], list[Tensor]]] = {}
         self._flat: dict[range, tuple[Any, ...]] = {}  # what `advance` is given
         self._steps: list[Tensor] = []  # of Adam, where not all parameters move
@@ -103,6 +105,13 @@ class LocalOptimizer:
         for tensor in (self.grad_CP, *self.memory.values(), *self.steps, *self._steps):
             tensor.zero_()
         self.tables.reset()
+        self.ahead: list[int] = []  # a client's steps in all, where a schedule goes by them
+        self.made = [0] * self.stack.clients
+
+    def plan(self, steps: Sequence[int]) -> None:
+        """Tells of each client how many steps it is going to make, which its schedule goes by. Without a plan the rate
+        is constant."""
+        self.ahead = list(steps) if self.config.schedule == "linear" else []
 
     def begin(self, clients: range, words: Sequence[Ints]) -> dict[str, Tensor]:
         """The parameters to take the gradient at. Of one client: its own tensors; of several: each with a leading axis.
@@ -136,13 +145,50 @@ class LocalOptimizer:
         """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
         grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
         table_grad = None if self.frozen else grads.pop()
+        if table_grad is not None and self.only is not None:
+            table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
         if grads:
             torch._foreach_copy_(self._views[clients][1], grads)
-            advance(self.config, self.lr, *self._flat[clients])
+        if self.config.clip_norm is not None:
+            table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
+        if grads:
+            self._advance(self.lr, clients, *self._flat[clients])
         if table_grad is not None:
-            if self.only is not None:
-                table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
             self.tables.step(clients, table_grad)
+        for client in clients if self.ahead else ():
+            self.made[client] += 1
+
+    def _advance(
+        self,
+        lr: float,
+        clients: range,
+        parameters: list[Tensor],
+        grads: list[Tensor],
+        memory: Mapping[str, list[Tensor]],
+        steps: list[Tensor],
+    ) -> None:
+        """One step of each of these clients, each at the rate that its schedule has come to."""
+        if not self.ahead:
+            return advance(self.config, lr, parameters, grads, memory, steps)
+        pieces = len(parameters) // len(clients)
+        for place, client in enumerate(clients):
+            left = 1 - self.made[client] / self.ahead[client]
+            own = slice(place * pieces, (place + 1) * pieces)
+            remembered = {kind: tensors[own] for kind, tensors in memory.items()}
+            advance(self.config, lr * left, parameters[own], grads[own], remembered, steps[own])
+
+    def _clipped(self, norm: float, clients: range, table_grad: Tensor | None) -> Tensor | None:
+        """Scales each client's gradient down to this norm, as torch.nn.utils.clip_grad_norm_ does; its table's, which
+        is not scaled in place, is returned."""
+        grad_CP = self.grad_CP[clients.start : clients.stop]
+        squares_C = grad_CP.square().sum(1)
+        if table_grad is not None:
+            squares_C += table_grad.reshape(len(clients), -1).square().sum(1)
+        scale_C = (norm / (squares_C.sqrt() + 1e-6)).clamp_max(1)
+        grad_CP.mul_(scale_C[:, None])
+        if table_grad is None:
+            return None
+        return (table_grad.reshape(len(clients), -1) * scale_C[:, None]).view(table_grad.shape)
 
     def finish(self) -> None:
         """Makes every row what it should be by now; to be called before anyone reads the tables."""

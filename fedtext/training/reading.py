@@ -7,7 +7,7 @@ import numpy as np
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.methods.base import Phase
-from fedtext.models.config import GRULanguageModel, RecurrentClassifier, VectorClassifier
+from fedtext.models.config import GRULanguageModel, RecurrentClassifier, TransformerClassifier, VectorClassifier
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.training.bags import common, first
@@ -41,7 +41,7 @@ def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
     model, tokens, rows = experiment.model, getattr(data, split), len(data.rows_R)
     if isinstance(model, RecurrentClassifier):
         return Texts(tokens, rows, experiment.corpus.max_length if model.pooling == "mean" else None, task=data.id)
-    if isinstance(model, GRULanguageModel):
+    if isinstance(model, GRULanguageModel | TransformerClassifier):
         return Texts(tokens, rows, task=data.id)
     if not isinstance(model, VectorClassifier):
         return Texts(tokens, rows, as_sets=True, task=data.id, counting=model.values)

