@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("paper", help="kteps, rrldp or fedatt")
+    made.add_argument("paper", help="kteps, rrldp, fedatt or fedevocab")
     made.add_argument("tables", nargs="+", metavar="TABLE", help="numbers of its tables; fig3: a figure")
     made.add_argument("--scene", default=None, help="the paper's data set (else the first of the tables)")
     made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")

@@ -77,7 +77,7 @@ def test_a_scale_shortens_rounds_and_texts_and_nothing_else() -> None:
 
 
 def test_what_is_not_there_is_said() -> None:
-    with pytest.raises(UserError, match="there is no paper ktep: choose fedatt, kteps, rrldp"):
+    with pytest.raises(UserError, match="there is no paper ktep: choose fedatt, fedevocab, kteps, rrldp"):
         papers.load("ktep")
     with pytest.raises(UserError, match="no table 1 of results: choose 2, 3, 4, 5, 6, 7, 8"):
         papers.tables(KTEPS, ["2", "1"], "FDU", ())
