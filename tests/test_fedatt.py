@@ -60,8 +60,8 @@ def test_two_clients_by_hand(norm: Any, distance: float) -> None:
     assert np.allclose(state[TABLE], [[1, 1 + 1.5 * (4 * a + 3 * (1 - a))], [2, 2], [3 + 1.5 * 3 * a, 3]])
     assert np.allclose(state["head.bias"], [10 + 1.5 * 0.3 * b, 20 + 1.5 * 0.4 * b])
     assert figures == {
-        f"attention_clients_{TABLE}": pytest.approx(1 / (a**2 + (1 - a) ** 2)),
-        "attention_clients_head.bias": pytest.approx(1 / (b**2 + (1 - b) ** 2)),
+        f"attention_clients/{TABLE}": pytest.approx(1 / (a**2 + (1 - a) ** 2)),
+        "attention_clients/head.bias": pytest.approx(1 / (b**2 + (1 - b) ** 2)),
     }
     assert {tensor.dtype for tensor in state.values()} == {np.dtype(np.float32)}
     assert STATE[TABLE].tolist() == [[1, 1], [2, 2], [3, 3]], "what the server has is not written into"
@@ -85,7 +85,7 @@ def test_attention_equals_its_formula(
         alpha_K = e_K / e_K.sum()
         expected = tensor + step * sum(alpha * delta for alpha, delta in zip(alpha_K, deltas, strict=True))
         assert np.allclose(state[name], expected, rtol=1e-5, atol=1e-5 * scale)
-        assert figures[f"attention_clients_{name}"] == pytest.approx(1 / (alpha_K**2).sum(), rel=1e-6)
+        assert figures[f"attention_clients/{name}"] == pytest.approx(1 / (alpha_K**2).sum(), rel=1e-6)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -103,7 +103,7 @@ def test_equal_distances_and_a_step_of_one_are_the_unweighted_mean(
     state, figures = FedAtt(norm=norm, step=1).aggregate(STATE, updates)
     for name, expected in mean(updates).items():
         assert np.allclose(state[name], expected, rtol=1e-3, atol=1e-3 * size)
-        assert figures[f"attention_clients_{name}"] == pytest.approx(clients, rel=1e-3)
+        assert figures[f"attention_clients/{name}"] == pytest.approx(clients, rel=1e-3)
 
 
 def test_the_control_is_the_unweighted_mean_times_its_step_and_reads_no_distance(
@@ -211,8 +211,8 @@ def test_a_run_has_each_layers_clients_in_its_rows(norm: str, changes: dict[str,
     assert np.isfinite(made.flat).all()
     most = 4 * changes.get("participation", {}).get("fraction", 1)
     for row in made.rows:
-        figures = {n: v for n, v in row["metrics"].items() if n.startswith("attention_clients_")}
-        assert set(figures) == {f"attention_clients_{name}" for name in made.layout.shapes}
+        figures = {n: v for n, v in row["metrics"].items() if n.startswith("attention_clients/")}
+        assert set(figures) == {f"attention_clients/{name}" for name in made.layout.shapes}
         assert all(1 <= value <= most + 1e-9 for value in figures.values())
         assert {type(value) for value in figures.values()} == {float}
 

@@ -128,7 +128,7 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
     shared, private = initial(experiment, corpus)
     weights, rows, states = expected = final(experiment, local(experiment, corpus), corpus)
     for _, figures, _ in rows:
-        assert len([name for name in figures if name.startswith("attention_clients_")]) > 5
+        assert len([name for name in figures if name.startswith("attention_clients/")]) > 5
     assert ("selected_round" in rows[-1][1]) == experiment.language
     fleet = RayFleet(experiment, ship(experiment, corpus), private, Plan(2, 1, 0, 1), None)
     assert final(experiment, fleet, corpus) == expected

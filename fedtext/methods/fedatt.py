@@ -25,7 +25,7 @@ class FedAtt(FedAvg, Individual):
     alpha = softmax(s), theta <- theta - step * sum_k alpha_k (theta - theta_k). Sample counts play no part.
 
     Distances are between what the server has and what arrives: noise and rounding of the uplink are in them. A round's
-    row has each layer's effective number of clients, 1 / sum_k alpha_k^2, as ``attention_clients_<tensor>``."""
+    row has each layer's effective number of clients, 1 / sum_k alpha_k^2, as ``attention_clients/<tensor>``."""
 
     name: Literal["fedatt"] = "fedatt"  # type: ignore[assignment]
     step: float = Field(
@@ -54,7 +54,7 @@ class FedAtt(FedAvg, Individual):
                 delta_RN = _as_matrix(delta)
                 score = self._distance(delta_RN) if self.attention == "softmax" else 0.0
                 layers[name].add(score, delta_RN, update.rows if name == TABLE else None)
-        figures = {f"attention_clients_{name}": layer.clients for name, layer in layers.items()}
+        figures = {f"attention_clients/{name}": layer.clients for name, layer in layers.items()}
         return {name: layers.pop(name).moved(tensor, self.step) for name, tensor in state.items()}, figures
 
     def _distance(self, delta_RN: NDArray[np.float32]) -> float:
