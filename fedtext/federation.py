@@ -240,7 +240,8 @@ class Federation:
 
     def _down(self, client: ClientInfo) -> int:
         all_rows = self.layout.shapes.get(TABLE, (0,))[0]
-        own_rows = len(table_rows(self.experiment, client.rows, client.features))
+        withheld = client.digits if self.experiment.method.withholds else 0
+        own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
         rows = own_rows if self.experiment.own_rows else all_rows
         return wire.encoded_size(self.layout.with_rows(rows).shapes)
 

@@ -22,8 +22,8 @@ from fedtext.worker import Worker
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What the server knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad> and
-    ``features`` among them, ``tokens`` those of its training texts."""
+    """What the simulation knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad>,
+    ``features`` and ``digits``, words with a digit in them, among them, ``tokens`` those of its training texts."""
 
     id: int
     name: str
@@ -31,6 +31,7 @@ class ClientInfo:
     tokens: int
     rows: int
     features: int
+    digits: int
     evaluates: bool
 
 
@@ -91,6 +92,7 @@ def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
         len(client.train.tokens_T),
         len(client.rows_R),
         int((client.rows_R >= len(corpus.vocabulary) - corpus.features).sum()),
+        0 if client.digits_R is None else int(client.digits_R.sum()),
         bool(len(client.test) or len(client.validation)),
     )
 

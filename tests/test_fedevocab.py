@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedtext import wire
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
@@ -28,7 +29,7 @@ BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 
 def with_digits(corpus: Corpus) -> Corpus:
     """Every third word has a digit in it."""
-    clients = [replace(client, digits_R=client.rows_R % 3 == 0) for client in corpus.clients]
+    clients = [replace(client, digits_R=(client.rows_R % 3 == 0) & (client.rows_R > 0)) for client in corpus.clients]
     return replace(corpus, clients=clients)
 
 
@@ -129,6 +130,20 @@ def test_fedrecon_is_read_with_rows_made_from_all_train_texts() -> None:
         worker.run(phase, stack, made.flat, [0], 9)
     assert np.allclose(stack.tensors(0)[TABLE], rebuilt[TABLE][client.rows_R[1:] - 1], atol=2e-6)
     assert np.array_equal(stack.tensors(0)["head.0.weight"], made.state["head.0.weight"])
+
+
+def test_rows_that_fedrecon_keeps_are_neither_sent_nor_asked_for() -> None:
+    made, plain_one = (tiny.Finished(method, CORPUS, model=BAG) for method in ("fedrecon", "fedavg"))
+    down, up = 0, 0
+    for client in CORPUS.clients:
+        assert client.digits_R is not None
+        for count, held in (("down", len(client.rows_R)), ("up", client.train_rows)):
+            rows = int((~client.digits_R[1:held]).sum())  # without <pad>
+            size = wire.encoded_size(made.layout.with_rows(rows).shapes)
+            down, up = down + size * (count == "down"), up + size * (count == "up")
+    metrics = made.rows[0]["metrics"]
+    assert metrics["bytes_down"] == down
+    assert up <= metrics["bytes_up"] < plain_one.rows[0]["metrics"]["bytes_up"]
 
 
 class AdaptsAlone(FedeVocab):
