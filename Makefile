@@ -23,8 +23,8 @@ sweep: $(READY)  ## sweep KTEPS on the built-in corpus and compare it with FedAv
 run: $(READY)  ## one run of the same experiment
 	$(BIN)/python -m platform.run demo.yaml
 
-test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## all tests, those that start Ray in one process and all others beside them
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(READY)  ## ruff, mypy and the import contract
 	$(BIN)/ruff check .
