@@ -224,7 +224,8 @@ class LiveProgress(Board):
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
             table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
             there = {name for each in self.standings.values() for name in each.values}
-            figures = [name for name in ("Ag", "AUC", "perplexity", "perplexity_val") if name in there] or ["Ag"]
+            known = ("Ag", "Ap_0", "AUC", "perplexity", "perplexity_val")
+            figures = [name for name in known if name in there] or ["Ag"]
             for name in ("state", "round", "loss", *figures, "bytes", "s/round", "ETA"):
                 table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
             for id_, standing in self.standings.items():
@@ -253,7 +254,7 @@ def _facts(standing: Standing) -> list[str]:
     facts = [f"round {standing.round}/{standing.rounds}"]
     if "loss" in standing.values:
         facts.append(f"loss {decimal(standing.values['loss'])}")
-    for name in ("Ag", "Ap", "AUC", "perplexity", "perplexity_val"):
+    for name in ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val"):
         if name in standing.values and (wording := written(name)):
             facts.append(f"{name} {wording(standing.values[name])}")
     if standing.bytes_up or standing.bytes_down:

@@ -84,10 +84,10 @@ def last_values(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def written(name: str) -> Callable[[float], str] | None:
-    """How people read a metric that says how good a model is: Ag, Ap, AUC, top1, ..., fractions, in percent,
+    """How people read a metric that says how good a model is: Ag, Local, AUC, top1, ..., fractions, in percent,
     perplexities with one decimal. None for all other metrics."""
     kind = name.split("_", 1)[0]
-    if kind in ("Ag", "Ap", "AUC", "top1", "top3"):
+    if kind in ("Ag", "Ap", "Local", "Global", "AUC", "top1", "top3"):
         return percent
     return (lambda value: f"{value:.1f}") if kind == "perplexity" else None
 
