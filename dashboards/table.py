@@ -23,7 +23,8 @@ FIGURES = (
     *("Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val"),
 )
 TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
-ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")  # in MLflow, and not worth a column
+# In MLflow, and not worth a column.
+ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,21 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
     assert text[7] == "03-kteps lambda1=0.1 failed: client dvd failed in round 2: its loss is not finite"
 
 
+def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
+    cases, outcomes = outcomes_of_a_sweep()
+    figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4}
+    outcomes["02-kteps"] = Outcome("finished", (row(3, **figures),))
+    assert rank(cases, outcomes, "Local", "max")[0].id == "02-kteps"
+    out = io.StringIO()
+    print_table(cases, outcomes, "Local", "max", out)
+    head, _, first = out.getvalue().splitlines()[:3]
+    shown = dict(zip(head.split(), first.split(), strict=False))
+    assert {name: shown[name] for name in ("Local", "Global", "Local_p10", "Ap_0")} == {
+        "Local": "40.0", "Global": "50.0", "Local_p10": "10.0", "Ap_0": "30.0"
+    }  # fmt: skip
+    assert "Global_geometric" not in head
+
+
 def test_what_trials_have_spent_stands_in_the_table_beside_a_swept_epsilon() -> None:
     key = "uplink.1.randomized_response.epsilon"
     cases = [replace(kteps(n, 0.0), overrides={key: n}) for n in (1, 2)]
