@@ -22,6 +22,7 @@ from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, describe, participants, stacks
 from fedtext.methods.base import Individual
+from fedtext.parameters import withheld
 from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
 
@@ -48,9 +49,10 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     refs = {client.id: ray.put(client) for client in clients}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
-    header = replace(corpus, clients=[])
-    lean = ray.put(replace(header, report=[], table_VD=None))
-    return Shipment(replace(header, everybody=None), len(corpus.clients), lean, infos, refs)
+    header = replace(corpus, clients=[], everybody=None)
+    read = corpus.everybody if experiment.evaluation.union else None
+    lean = ray.put(replace(header, report=[], table_VD=None, everybody=read))
+    return Shipment(header, len(corpus.clients), lean, infos, refs)
 
 
 class RayFleet:
@@ -65,6 +67,7 @@ class RayFleet:
         group: PlacementGroup | None,
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
+        self.withheld = withheld(experiment, shipment.header)
         self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from fedtext.methods.base import Method
 from fedtext.models.config import (
     KERNEL_WIDTH,
+    TABLE,
     GRULanguageModel,
     Recurrent,
     RecurrentClassifier,
@@ -17,6 +18,7 @@ from fedtext.models.config import (
 from fedtext.models.inits import EachInit
 from fedtext.selection import Validated, figures
 from fedtext.server_noise import flaw
+from fedtext.text.representation import Words
 from fedtext.training.config import Steps
 
 if TYPE_CHECKING:
@@ -48,9 +50,10 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"model: {model.name} predicts the next words of sentences, and corpus {corpus.name} has labelled texts: "
             "use a classifier, or a corpus for language models"
         )
-    if not corpus.counts_words and model.embedding.init.name not in _VECTORS_OF[corpus.text.name]:
+    names = [source.name for source in model.embedding.sources]
+    if not corpus.counts_words and (wrong := sorted(set(names) - set(_VECTORS_OF[corpus.text.name]))):
         yield (
-            f"model.embedding.init: {model.embedding.init.name} vectors are of words, and corpus.text makes "
+            f"model.embedding.init: {wrong[0]} vectors are of words, and corpus.text makes "
             f"{corpus.text.units} of these: use {' or '.join(_VECTORS_OF[corpus.text.name])}, or corpus.text=words"
         )
     if e.own_vocabularies:
@@ -63,10 +66,8 @@ def _texts(e: "Experiment") -> Iterator[str]:
             )
     if e.evaluation.union and e.language:
         yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
-    if e.method.withholds and corpus.text.name == "hash":
-        yield (
-            f"method {e.method.name} knows words by their digits, and corpus.text hashes them: use corpus.text=words"
-        )
+    if e.method.withholds or model.embedding.digits:
+        yield from _digits(e)
     if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
         yield (
             f"model.pooling: cls reads the sign before a text, and corpus.text: {corpus.text.name} puts none there: "
@@ -84,6 +85,14 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
             "or use model bag or vectors"
         )
+
+
+def _digits(e: "Experiment") -> Iterator[str]:
+    key = f"method {e.method.name}" if e.method.withholds else "model.embedding.digits"
+    if e.language:
+        yield f"{key} is about classifiers, and {e.model.name} predicts words: leave it out"
+    if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):
+        yield f"{key} knows words by their digits, which corpus.text takes away: use other words, or pieces"
 
 
 def _own_vocabularies(e: "Experiment") -> Iterator[str]:
@@ -104,6 +113,13 @@ def _own_vocabularies(e: "Experiment") -> Iterator[str]:
 
 def _method(e: "Experiment") -> Iterator[str]:
     method, personalize = e.method, e.evaluation.personalize
+    for phase in (*method.phases(1), *method.before_reading()):
+        table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
+        if table_alone and e.training.optimizer.embedding_lr == 0:
+            yield (
+                f"training.optimizer.embedding_lr: with 0 nothing moves in the {phase.name} of method {method.name}: "
+                "leave it out, or use another method"
+            )
     if personalize and personalize.steps % personalize.every:
         yield (
             f"evaluation.personalize.steps ({personalize.steps}) is no multiple of every ({personalize.every}): Ap is "

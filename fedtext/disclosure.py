@@ -30,6 +30,10 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append(
             "audits write words of clients and their nearest words into the results, for study: no deployment would"
         )
+    if experiment.method.withholds:
+        said.append("rows of words with a digit in them are neither sent nor asked for")
+        if experiment.corpus.counts_words:
+            said.append("yet these words were counted for the vocabulary: the server knows which of them occur at all")
     if not experiment.shares_table:
         said.append("no embedding table leaves a client")
     elif experiment.own_rows:

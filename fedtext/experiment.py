@@ -248,7 +248,9 @@ class Experiment(Strict):
     def own_vocabularies(self) -> bool:
         """Whether each client has a vocabulary of its own, which nobody else knows."""
         asked = self.corpus.own_vocabularies
-        return self.method.own_vocabularies and self.corpus.counts_words if asked == "auto" else asked
+        if asked != "auto":
+            return asked
+        return self.method.own_vocabularies and self.corpus.counts_words and not self.corpus.has_features
 
     def evaluates(self, round_: int) -> bool:
         """Whether accuracies are read after this round."""

@@ -25,6 +25,7 @@ from fedtext.ledger import FILE, Entry, ledger, noise_multiplier, spent, text
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
 from fedtext.parameters import table_rows
+from fedtext.pretrained import identity
 from fedtext.reply import Reply
 from fedtext.seeding import generator
 from fedtext.selection import best_round, reached
@@ -42,7 +43,20 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
+    parts = _where_it_lies(parts)
     return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _where_it_lies(part: Any) -> Any:
+    """An experiment's content with the identity of each checkpoint in the place of its path."""
+    if isinstance(part, dict):
+        named = {
+            key: value for key, value in part.items() if key in ("checkpoint", "source") and isinstance(value, str)
+        }
+        return {key: _where_it_lies(value) for key, value in part.items()} | {
+            key: identity(value) for key, value in named.items()
+        }
+    return [_where_it_lies(each) for each in part] if isinstance(part, list) else part
 
 
 @dataclass
@@ -101,7 +115,11 @@ class Federation:
             cohort = self._sample(round_)
             traffic = Traffic()
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
+            before = self.flat
             self.flat, figures = self._aggregate(updates, round_)
+            if self.fleet.withheld is not None:  # nothing was sent of them but a mechanism's noise
+                views, kept = self.layout.views(self.flat), self.layout.views(before)
+                views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             last = round_ == rounds

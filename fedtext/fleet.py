@@ -14,7 +14,7 @@ from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
-from fedtext.parameters import check_fit
+from fedtext.parameters import check_fit, withheld
 from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
 from fedtext.worker import Worker
@@ -37,6 +37,8 @@ class ClientInfo:
 
 class Fleet(Protocol):
     """Clients somewhere. All results are keyed by client, so it does not matter where, nor in which order they come."""
+
+    withheld: NDArray[np.int64] | None  # rows of the table that no client sends (Method.withholds)
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
@@ -92,7 +94,7 @@ def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
         len(client.train.tokens_T),
         len(client.rows_R),
         int((client.rows_R >= len(corpus.vocabulary) - corpus.features).sum()),
-        0 if client.digits_R is None else int(client.digits_R.sum()),
+        0 if corpus.digits_V is None else int(corpus.digits_V[client.rows_R].sum()),
         bool(len(client.test) or len(client.validation)),
     )
 
@@ -111,6 +113,7 @@ class LocalFleet:
         self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
         self.stack, _ = stack_size(experiment, len(clients))
         audited_words(experiment, corpus.vocabulary)
+        self.withheld = withheld(experiment, corpus)
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients))
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:

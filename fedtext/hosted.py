@@ -53,6 +53,7 @@ class Hosted:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         check_engine(experiment, self.device.type == "cuda")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
+        self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.beside = corpus.features if experiment.model.joins else 0
         self.clients = {client.id: within(client, self.rows, self.beside) for client in clients}
         self.network = build_network(experiment, corpus.classes, corpus_clients or len(clients), corpus.features).to(
@@ -86,6 +87,8 @@ class Hosted:
         """All clients' test texts as a client reads them, and the U rows that their tokens number."""
         data = self.everyone
         assert data is not None, "evaluation.union asks for them"
+        if self.method.separates:
+            return texts_of(self.experiment, replace(data, id=client), "test"), data.rows_R
         if self.experiment.own_vocabularies:
             known_U = np.isin(data.rows_R, self.clients[client].rows_R)
             unknown = np.searchsorted(data.rows_R, UNK_ID - self.rows.start)
@@ -104,36 +107,46 @@ class Hosted:
     def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
         """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
         neither read nor change."""
-        stack = self.room.stack([len(self.clients[client].rows_R) for client in members])
+        stack, sources = self.room.stack([len(self.clients[client].rows_R) for client in members]), self._sources(flat)
         for place, client in enumerate(members):
             own = self.private.get(client, {})
             for name, tensor in stack.tensors(place).items():
                 if name in own:
                     load_into(tensor, own[name])
+                elif is_table(name):
+                    load_into(tensor, self._table(sources, client, name), self.clients[client].rows_R)
+                    self._redraw(client, name, tensor, self.clients[client].rows_R)
                 else:
-                    rows_R = self.clients[client].rows_R if is_table(name) else None
-                    load_into(tensor, self.source(flat, client, name), rows_R)
-                    self._redraw(client, name, tensor)
+                    load_into(tensor, sources[self.method.mirrors(name) or name])
         return stack
 
-    def source(self, flat: NDArray[np.float32], client: int, name: str) -> NDArray[np.float32]:
-        """What this parameter of a client's is when the client has none of its own: the server's, or the one that all
-        clients, or all with the same embedding source, start with. A table with V rows."""
-        sources = self.shared.views(flat) | dict(self.initial_private)
-        found = sources[self.method.mirrors(name) or name]
-        init = self.experiment.model.embedding.init
-        if isinstance(init, EachInit) and is_table(name):
-            return found[generator(self.experiment.seed, "embedding source", client=client).integers(len(found))]
-        return found
+    def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
+        """Any rows of a table as a client starts with them."""
+        table_XD = torch.from_numpy(self._table(self._sources(flat), client, name)[rows_X])
+        self._redraw(client, name, table_XD, rows_X)
+        return table_XD.to(self.device)
 
-    def _redraw(self, client: int, name: str, table_RD: Tensor) -> None:
+    def _sources(self, flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """What parameters are when a client has none of its own: the server's, and those that all start with."""
+        return self.shared.views(flat) | dict(self.initial_private)
+
+    def _table(self, sources: Mapping[str, NDArray[np.float32]], client: int, name: str) -> NDArray[np.float32]:
+        """A table with V rows, which of several sources the client's own."""
+        found = sources[self.method.mirrors(name) or name]
+        if not isinstance(self.experiment.model.embedding.init, EachInit):
+            return found
+        return found[generator(self.experiment.seed, "embedding source", client=client).integers(len(found))]
+
+    def _redraw(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
         """Each client's own start of the words with a digit in them, where that is asked for."""
-        spread, digits_R = self.experiment.model.embedding.digits, self.clients[client].digits_R
-        if spread is None or digits_R is None or not is_table(name):
+        spread, digits_V = self.experiment.model.embedding.digits, self.digits_V
+        if spread is None or digits_V is None:
             return
         draw = generator(self.experiment.seed, f"digits/{name}", client=client)
-        drawn = np.float32(spread) * draw.standard_normal((int(digits_R.sum()), table_RD.shape[1]), np.float32)
-        table_RD[torch.from_numpy(digits_R)] = torch.from_numpy(drawn).to(table_RD)
+        drawn = np.float32(spread) * draw.standard_normal((int(digits_V.sum()), table_XD.shape[1]), np.float32)
+        place_V = np.cumsum(digits_V) - 1
+        chosen_X = digits_V[rows_X]
+        table_XD[torch.from_numpy(chosen_X)] = torch.from_numpy(drawn[place_V[rows_X[chosen_X]]]).to(table_XD)
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """What these clients optimise, having received ``flat``."""
@@ -151,8 +164,8 @@ class Hosted:
         """Which rows of a stack's tables move, as N x 1 numbers; None: all."""
         if phase.rows == "all":
             return None
-        each = [self.clients[client] for client in members]
-        digits = [np.zeros(len(c.rows_R), bool) if c.digits_R is None else c.digits_R for c in each]
+        each = [self.clients[client].rows_R for client in members]
+        digits = [np.zeros(len(rows_R), bool) if self.digits_V is None else self.digits_V[rows_R] for rows_R in each]
         chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
         moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last ones pad words
         return torch.from_numpy(moving_N)[:, None].to(self.device, torch.float32)

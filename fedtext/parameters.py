@@ -53,6 +53,14 @@ def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:
     return range(0 if model.padding else 1, vocabulary - (features if model.joins else 0))
 
 
+def withheld(experiment: Experiment, corpus: Corpus) -> NDArray[np.int64] | None:
+    """Which rows of the table no client sends; None: each may be sent."""
+    if not experiment.method.withholds or corpus.digits_V is None:
+        return None
+    rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
+    return np.flatnonzero(corpus.digits_V[rows.start : rows.stop])
+
+
 def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     """Raises UserError if the experiment's model is not for such a corpus."""
     model = experiment.model
@@ -63,6 +71,11 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     joined = model.joins and corpus.features
     if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
+    knows = (
+        "method fedrecon" if experiment.method.withholds else "model.embedding.digits" if model.embedding.digits else ""
+    )
+    if knows and corpus.digits_V is not None and not corpus.digits_V.any():
+        raise UserError(f"{knows} is about words with a digit in them, and corpus {corpus.name} has none: leave it out")
     for metric in (experiment.evaluation.select, *experiment.evaluation.thresholds):
         check_classes("evaluation", metric, corpus)
 

@@ -4,6 +4,7 @@ Needs the package transformers, which is imported only where a checkpoint, or a 
 Legend: W pieces of a tokenizer, D embedding.
 """
 
+import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
@@ -33,7 +34,8 @@ def locate(checkpoint: str) -> str:
     if Path(checkpoint).is_dir():
         return checkpoint
     module = checkpoint.replace("-", "_")
-    spec = find_spec(module) if module.isidentifier() else None  # the package itself is not run
+    named = module.isidentifier() and not module.startswith("_")
+    spec = find_spec(module) if named else None  # the package itself is not run
     for place in (spec and spec.submodule_search_locations) or ():
         for found in (*Path(place).glob("config.json"), *sorted(Path(place).glob("*/config.json"))):
             return str(found.parent)
@@ -66,8 +68,12 @@ def network(checkpoint: str, **how: Any) -> Any:
 
 @lru_cache(maxsize=4)
 def tokenizer(checkpoint: str) -> Any:
-    """The checkpoint's tokenizer. Raises UserError where it cannot be read."""
-    return _read("AutoTokenizer", checkpoint)
+    """The checkpoint's tokenizer. Raises UserError where it cannot be read, or knows nothing but signs: where no files
+    of one are, the package makes one up."""
+    found = _read("AutoTokenizer", checkpoint)
+    if not set(found.get_vocab()) - set(found.all_special_tokens):
+        raise UserError(f"checkpoint {checkpoint} has no tokenizer: save one to the same folder")
+    return found
 
 
 def pieces(checkpoint: str) -> list[str]:
@@ -77,6 +83,19 @@ def pieces(checkpoint: str) -> list[str]:
     for piece, number in ids.items():
         words[number] = piece
     return words
+
+
+def identity(checkpoint: str) -> str:
+    """Of its files: the same wherever they lie, another if any of them is. Of a name on the hub the name itself."""
+    folder = Path(locate(checkpoint))
+    if not folder.is_dir():
+        return checkpoint
+    hasher = hashlib.sha256()
+    for file in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin")):
+        hasher.update(f"{file.name}/{file.stat().st_size}/".encode())
+        with file.open("rb") as content:
+            hasher.update(hashlib.file_digest(content, "sha256").digest())
+    return hasher.hexdigest()[:16]
 
 
 def word_vectors(checkpoint: str, dim: int) -> WordVectors:
@@ -99,10 +118,10 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
     for only_here in (True,) if folder else (True, False):
         try:
             return reader.from_pretrained(source, local_files_only=only_here, **how)
-        except (OSError, ValueError) as error:  # what transformers raises for whatever is wrong with a checkpoint
+        except Exception as error:  # whatever is wrong with its files: OSError, SafetensorError, KeyError, ...
             fault = error
     where = "in that folder" if folder else "on the hub or in its cache"
-    reason = str(fault).strip().splitlines()[0]
+    reason = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
     raise UserError(
         f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder that a model and its "
         "tokenizer were saved to, or a name on the hub that is cached here or can be reached"

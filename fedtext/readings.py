@@ -36,8 +36,8 @@ def evaluated(
     reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
         reading.add(_read(hosted, client, stack, "both", "Local", splits, scored=False))
-        whole = type(method).private is Method.private  # then all clients have the same model, and it is read once
-        if not (whole and common):
+        own = type(method).private is not Method.private or method.before_reading() or method.separates
+        if own or not common:  # otherwise all clients use the same model, and it is read once
             common["Global"] = _everywhere(hosted, flat, client, stack)
         reading.add(common["Global"])
     if final and config.personalize is not None:
@@ -100,7 +100,7 @@ def _everywhere(hosted: Hosted, flat: NDArray[np.float32], client: int, stack: S
     data, (texts, rows_U) = hosted.clients[client], hosted.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):
-        table_UD = torch.from_numpy(hosted.source(flat, client, name)[rows_U]).to(hosted.device)
+        table_UD = hosted.rows_of(flat, client, name, rows_U)
         there_R = np.isin(data.rows_R, rows_U)
         table_UD[np.searchsorted(rows_U, data.rows_R[there_R])] = parameters[name][torch.from_numpy(there_R)]
         parameters[name] = table_UD

@@ -18,10 +18,11 @@ from fedtext.seeding import generator
 
 
 class Uplink:
-    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms."""
+    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms. Rows of the
+    table that are ``withheld`` are not sent, or as unchanged where all rows are."""
 
-    def __init__(self, experiment: Experiment, layout: Layout) -> None:
-        self.experiment, self.layout = experiment, layout
+    def __init__(self, experiment: Experiment, layout: Layout, withheld: NDArray[np.int64] | None = None) -> None:
+        self.experiment, self.layout, self.withheld = experiment, layout, withheld
         self.steps = steps(experiment.uplink)
         self.figures = {f"{place}/{made.name}": made.figures for place, made in enumerate(experiment.uplink)}
 
@@ -36,8 +37,8 @@ class Uplink:
             return np.zeros(0, np.uint8), {}
         held: Any
         own, held = self.experiment.own_rows, slice(0, data.train_rows)
-        if self.experiment.method.withholds and data.digits_R is not None:
-            held = np.flatnonzero(~data.digits_R[: data.train_rows])
+        if self.withheld is not None:
+            held = np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
         rows = data.rows_R[held]
         received, delta = self.layout.views(flat), {}
         for name, before in received.items():

@@ -14,6 +14,7 @@ from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Reading
 from fedtext.experiment import Experiment
 from fedtext.hosted import OPTIMIZER, Hosted
+from fedtext.parameters import withheld
 from fedtext.readings import evaluated
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
@@ -38,7 +39,7 @@ class Worker(Hosted):
         corpus_clients: int | None = None,
     ) -> None:
         super().__init__(experiment, corpus, clients, private, device, corpus_clients)
-        self.uplink = Uplink(experiment, self.shared)
+        self.uplink = Uplink(experiment, self.shared, withheld(experiment, corpus))
         words = corpus.vocabulary if experiment.audits else []
         self.audits = Auditing(experiment, self.shared, words[self.rows.start : self.rows.stop])
 

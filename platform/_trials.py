@@ -103,12 +103,13 @@ def _train(job: Job, callback: TrialCallback) -> None:
         order.remember({case: rows for case, rows in reached.items() if rows})
     for case_id, status in ended.items():
         callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
-    shipments: dict[tuple[str, bool], Shipment] = {}
+    shipments: dict[tuple[str, bool, bool], Shipment] = {}
     assignments = {}
     for case in job.cases:
         if case.id in ended:
             continue
-        depends = (key(case.experiment), case.experiment.method.pooled)
+        one = case.experiment
+        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
         if depends not in shipments:
             shipments[depends] = ship(case.experiment, job.corpora[depends[0]])
         folder = job.folder.case(case.id)

@@ -59,6 +59,9 @@ def test_padding_and_features_are_no_words(
 
 def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
     assert any("no embedding table leaves a client" in said for said in reveals(tiny.experiment("lg_fedavg")))
+    said = " ".join(reveals(tiny.experiment("fedrecon")))
+    assert "words with a digit in them are neither sent nor asked for" in said
+    assert "the server knows which of them occur at all" in said
     assert not any("wire.rows" in said for said in reveals(tiny.experiment("lg_fedavg")))
     assert any("wire.rows: own" in said for said in reveals(tiny.experiment("fedper")))
     assert any("asp_mtl: all training texts lie in one place" in said for said in reveals(tiny.experiment("asp_mtl")))

@@ -1,7 +1,6 @@
 """FedeVocab and FedRecon: turns in phases."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -27,13 +26,12 @@ LR, ROUNDS, EPOCHS = 0.3, 2, 2
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 
 
-def with_digits(corpus: Corpus) -> Corpus:
-    """Every third word has a digit in it."""
-    clients = [replace(client, digits_R=(client.rows_R % 3 == 0) & (client.rows_R > 0)) for client in corpus.clients]
-    return replace(corpus, clients=clients)
+def digits_of(corpus: Corpus, client: ClientData) -> np.ndarray:
+    assert corpus.digits_V is not None
+    return corpus.digits_V[client.rows_R]
 
 
-CORPUS = with_digits(tiny.TWO)
+CORPUS = tiny.TWO
 
 
 def federated(experiment: Experiment, corpus: Corpus) -> Federation:
@@ -136,14 +134,30 @@ def test_rows_that_fedrecon_keeps_are_neither_sent_nor_asked_for() -> None:
     made, plain_one = (tiny.Finished(method, CORPUS, model=BAG) for method in ("fedrecon", "fedavg"))
     down, up = 0, 0
     for client in CORPUS.clients:
-        assert client.digits_R is not None
         for count, held in (("down", len(client.rows_R)), ("up", client.train_rows)):
-            rows = int((~client.digits_R[1:held]).sum())  # without <pad>
+            rows = int((~digits_of(CORPUS, client)[1:held]).sum())  # without <pad>
             size = wire.encoded_size(made.layout.with_rows(rows).shapes)
             down, up = down + size * (count == "down"), up + size * (count == "up")
     metrics = made.rows[0]["metrics"]
     assert metrics["bytes_down"] == down
     assert up <= metrics["bytes_up"] < plain_one.rows[0]["metrics"]["bytes_up"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"uplink": [{"gaussian": {"sigma": 0.1}}]},
+        {"uplink": [{"quantize": {"q": 0.1}}, {"randomized_response": {"epsilon": 1.0}}]},
+        {"uplink": [{"clip": {"norm": 1.0}}], "server": {"noise": {"multiplier": 1.0}, "weights": "uniform"}},
+    ],
+    ids=["gaussian", "bits", "central"],
+)
+def test_no_noise_moves_rows_that_nobody_sends(changes: dict[str, Any]) -> None:
+    made = tiny.Finished("fedrecon", CORPUS, model=BAG, evaluation={"personalize": None}, **changes)
+    before, after = (made.layout.views(flat)[TABLE] for flat in (made.before, made.flat))
+    kept = np.arange(1, len(CORPUS.vocabulary)) % 3 == 0
+    assert np.array_equal(before[kept], after[kept])
+    assert (before[~kept] != after[~kept]).any(1).all()
 
 
 class AdaptsAlone(FedeVocab):
@@ -174,10 +188,10 @@ def test_what_stands_still_in_a_phase_keeps_its_bits(method: FedAvg, optimizer: 
     data = CORPUS.clients[0]
     trained_R = np.arange(len(data.rows_R)) < data.train_rows
     trained_R[0] = False  # <pad>
-    assert data.digits_R is not None
+    digits_R = digits_of(CORPUS, data)
     if isinstance(method, FedRecon):
-        assert not moved_R[~data.digits_R].any()
-        assert moved_R[data.digits_R & trained_R].any()
+        assert not moved_R[~digits_R].any()
+        assert moved_R[digits_R & trained_R].any()
     else:
         assert moved_R[trained_R].any()
 

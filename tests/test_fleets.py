@@ -1,6 +1,7 @@
 """The same numbers from every fleet, however clients are packed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,24 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
     assert final(pooled, fleet, FEW) == expected
     fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
+    """Embedding sources and rows of their own, and rows made anew: two actors, and one process."""
+    drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
+    sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
+    two, reading = replace(FEW, table_VD=drawn), {"personalize": None, "union": {"texts": 30}}
+    recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
+    for method, start, corpus in (("fedevocab", {"init": sources, "digits": 2.0}, two), (recon, {}, FEW)):
+        model = {"embedding": {"dim": 5} | start, "hidden": 4, "head": {"hidden": 3}}
+        made = tiny.experiment(method, model=model, evaluation=reading)
+        expected = final(made, local(made, corpus), corpus)
+        assert len({figures["Global"] for figures in expected[1][-1][0].values()}) > 1
+        fleet = RayFleet(made, ship(made, corpus), initial(made, corpus)[1], Plan(2, 1, 0, 1), None)
+        assert final(made, fleet, corpus) == expected
+        fleet.close()
 
 
 @pytest.mark.ray

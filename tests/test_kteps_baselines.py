@@ -280,22 +280,3 @@ def test_the_shared_branch_learns_alike_beside_a_branch_that_is_private_altogeth
         )
         payloads = [worker.train(with_private.before, 1, [0])[0].payload for worker in (with_private.worker, other)]
         assert np.array_equal(*payloads)
-
-
-@pytest.mark.parametrize(
-    ("method", "table"),
-    [
-        ("lg_fedavg", TABLE),
-        ("pfl_da", "embedding_private.weight"),
-        ({"name": "kteps", "architecture": "everything"}, "embedding_private.weight"),
-    ],
-)
-def test_a_private_table_has_a_clients_own_rows_and_begins_as_the_common_one(method: Any, table: str) -> None:
-    made = tiny.Finished(method)
-    common = made.layout.views(made.before).get(TABLE, made.private.get(TABLE))
-    assert np.array_equal(made.private[table], common)
-    for client in CORPUS.clients:
-        own = made.worker.private[client.id][table]
-        assert own.shape == (len(client.rows_R), 5)
-        assert not np.array_equal(own[: client.train_rows], common[client.rows_R[: client.train_rows]])
-        assert np.array_equal(own[client.train_rows :], common[client.rows_R[client.train_rows :]])

@@ -1,5 +1,6 @@
 """Checkpoints read by folder, by package and by name; their pieces, word vectors and weights."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
+from fedtext.federation import fingerprint
 from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.inits import CheckpointInit
 from fedtext.models.transformer import TransformerEncoder
 from fedtext.parameters import build_network, check_fit, initial
 from fedtext.pretrained import locate, tokenizer
@@ -136,6 +139,54 @@ def test_weights_that_a_checkpoint_lacks_are_not_made_up(checkpoint: Path, tmp_p
     network.save_pretrained(tmp_path, state_dict=weights)
     with pytest.raises(UserError, match=r"has no .*layer\.1\..*: name one whose weights are complete"):
         TransformerEncoder(from_checkpoint(tmp_path))
+
+
+def test_a_faulty_checkpoint_is_one_sentence(checkpoint: Path, tmp_path: Path) -> None:
+    def copied(name: str) -> Path:
+        shutil.copytree(checkpoint, tmp_path / name)
+        return tmp_path / name
+
+    bare, cut, empty = copied("bare"), copied("cut"), copied("empty")
+    for file in bare.iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    with pytest.raises(UserError, match="has no tokenizer: save one to the same folder"):
+        tokenizer(str(bare))
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:200])
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        TransformerEncoder(from_checkpoint(cut))
+    (empty / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=r"nothing that can be read in that folder|has no tokenizer"):
+        tokenizer(str(empty))
+    assert locate("__main__") == "__main__"
+
+
+def test_word_vectors_are_the_checkpoints_own_unless_another_is_named(checkpoint: Path) -> None:
+    given = {"checkpoint": str(checkpoint)}
+    for init, missing in (({"checkpoint": {"missing": "zero"}}, "zero"), ({"checkpoint": None}, "random")):
+        made = TransformerClassifier.model_validate(given | {"embedding": {"dim": 8, "init": init}})
+        assert made.embedding.init == CheckpointInit(source=str(checkpoint), missing=missing)
+    named = {"checkpoint": {"source": "other"}}
+    assert TransformerClassifier.model_validate(given | {"embedding": {"dim": 8, "init": named}}).embedding.init == (
+        CheckpointInit(source="other")
+    )
+
+
+def test_a_run_is_another_one_with_other_weights_wherever_they_lie(checkpoint: Path, tmp_path: Path) -> None:
+    def name(folder: Path) -> str:
+        text = {"pieces": {"checkpoint": str(folder)}}
+        model = {"name": "transformer", "checkpoint": str(folder), "embedding": {"dim": 8}}
+        return fingerprint(tiny.experiment(corpus={"name": "demo", "text": text}, model=model), "content", 3)
+
+    moved, changed = tmp_path / "moved", tmp_path / "changed"
+    shutil.copytree(checkpoint, moved)
+    shutil.copytree(checkpoint, changed)
+    network = transformers.AutoModel.from_pretrained(changed)
+    with torch.no_grad():
+        next(iter(network.parameters()))[0, 0] += 1
+    network.save_pretrained(changed)
+    assert name(moved) == name(checkpoint) != name(changed)
 
 
 def test_a_name_that_is_neither_here_nor_to_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

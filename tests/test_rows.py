@@ -1,9 +1,14 @@
 """A client in the rows of a table that lacks some of the vocabulary's entries."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.models.config import TABLE
+from tests import tiny
 
 WORDS, FEATURES = 5, 3  # entries of the vocabulary below, <pad> among the words; features follow
 NOTHING = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
@@ -55,3 +60,22 @@ def test_a_text_of_padding_alone_has_no_token_and_others_keep_their_values() -> 
     assert client.train.values_T is not None
     assert client.train.values_T.tolist() == [1, 0.5]
     assert client.train.features_NK is None
+
+
+@pytest.mark.parametrize(
+    ("method", "table"),
+    [
+        ("lg_fedavg", TABLE),
+        ("pfl_da", "embedding_private.weight"),
+        ({"name": "kteps", "architecture": "everything"}, "embedding_private.weight"),
+    ],
+)
+def test_a_private_table_has_a_clients_own_rows_and_begins_as_the_common_one(method: Any, table: str) -> None:
+    made = tiny.Finished(method)
+    common = made.layout.views(made.before).get(TABLE, made.private.get(TABLE))
+    assert np.array_equal(made.private[table], common)
+    for client in tiny.TWO.clients:
+        own = made.worker.private[client.id][table]
+        assert own.shape == (len(client.rows_R), 5)
+        assert not np.array_equal(own[: client.train_rows], common[client.rows_R[: client.train_rows]])
+        assert np.array_equal(own[client.train_rows :], common[client.rows_R[client.train_rows :]])

@@ -1,12 +1,14 @@
 """Small corpora and experiments made in the test, for whatever needs no real text."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedtext.corpora.pool import everybody
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
@@ -27,7 +29,8 @@ def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest
 
 
 def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 0) -> Corpus:
-    """Clients of different sizes whose vocabularies overlap in part; every client also has test-only rows."""
+    """Clients of different sizes whose vocabularies overlap in part; every client also has test-only rows. Every third
+    word counts as one with a digit in it."""
     rng = np.random.default_rng(seed)
     made = []
     for number in range(clients):
@@ -52,7 +55,13 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
             )
         )
     words = ["<pad>", "<unk>", *[f"w{n}" for n in range(2, vocabulary)]]
-    return Corpus("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None)
+    digits_V = (np.arange(vocabulary) % 3 == 0) & (np.arange(vocabulary) > 0)
+    tests = [replace(client.test, tokens_T=client.rows_R[client.test.tokens_T]) for client in made]
+    return Corpus(
+        *("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None),
+        everybody=everybody(tests),
+        digits_V=digits_V,
+    )
 
 
 def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed: int = 0) -> Corpus:

@@ -43,9 +43,12 @@ class WordRelations(Audit):
         if not len(probes_P) or len(rows_N) < 2:
             return None
         changed = turn.update.tensors[TABLE]
-        if turn.update.rows is not None:
-            assert np.array_equal(turn.update.rows, rows_R), "own rows are those of the train texts, in their order"
-        restored_ND = turn.received[TABLE][rows_N] + changed[rows_N if turn.update.rows is None else places_N]
+        restored_ND = turn.received[TABLE][rows_N]
+        if turn.update.rows is None:
+            restored_ND += changed[rows_N]
+        else:  # what was not sent is as it was
+            _, here, there = np.intersect1d(rows_N, turn.update.rows, return_indices=True)
+            restored_ND[here] += changed[there]
         own_ND = turn.trained[TABLE].cpu().numpy()[places_N]
         near = [neighbours(table_ND, probes_P, self.top) for table_ND in (own_ND, restored_ND)]
         return Relations(turn.data.name, rows_N, probes_P, self.top, *near)

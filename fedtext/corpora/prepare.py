@@ -49,7 +49,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     clients = []
     for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
         rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
-        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, digits_V))
+        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R))
     classes = len(vocabulary) - 1 if config.language else raw.classes
     table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
     first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)  # of its own words
@@ -68,6 +68,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         coverage=None if vectors is None else coverage(words[first:], vectors, counts),
         features=len(raw.features),
         everybody=None if config.language else everybody([sets[2] for sets in encoded]),
+        digits_V=digits_V,
     )
 
 
@@ -172,7 +173,6 @@ def _localised(
     vocabulary: int,
     language: bool,
     own_R: NDArray[np.int32] | None,
-    digits_V: NDArray[np.bool_],
 ) -> ClientData:
     """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
     have the last global rows. Of a language corpus all rows in their order. With a vocabulary of its own, ``own_R``
@@ -191,8 +191,7 @@ def _localised(
     local_V = np.full(vocabulary, 0 if own_R is None else 1, np.int32)
     local_V[rows_R] = np.arange(len(rows_R), dtype=np.int32)
     sets = tuple(replace(tokens, tokens_T=local_V[tokens.tokens_T]) for tokens in sets)  # type: ignore[assignment]
-    digits_R = digits_V[rows_R] if digits_V.any() else None
-    return ClientData(number, name, rows_R, 1 + len(train), *sets, digits_R)
+    return ClientData(number, name, rows_R, 1 + len(train), *sets)
 
 
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:

@@ -40,7 +40,6 @@ def within(client: ClientData, kept: range, features: int) -> ClientData:
     return replace(
         client,
         rows_R=client.rows_R[is_kept_R] - np.int32(kept.start),
-        digits_R=None if client.digits_R is None else client.digits_R[is_kept_R],
         train_rows=int(is_kept_R[: client.train_rows].sum()),
         train=parted(client.train),
         validation=parted(client.validation),

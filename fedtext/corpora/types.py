@@ -120,7 +120,6 @@ class ClientData:
     train: TokenSet
     validation: TokenSet
     test: TokenSet
-    digits_R: NDArray[np.bool_] | None = None  # which rows are words with a digit in them; None: none
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,7 @@ class Corpus:
     coverage: Coverage | None = None  # of the vectors that table_VD was made from
     features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
     everybody: ClientData | None = None  # all clients' test texts as one client's, with all their words
+    digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
 
     @property
     def content(self) -> str:

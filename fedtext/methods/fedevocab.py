@@ -1,12 +1,15 @@
 """FedeVocab: every client has an embedding, and a vocabulary, of its own (papers' Algorithm 1, equations 1 and 2)."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedtext.methods.base import Phase
 from fedtext.methods.fedavg import FedAvg
+
+if TYPE_CHECKING:
+    from fedtext.experiment import Experiment
 
 
 class FedeVocab(FedAvg):
@@ -21,16 +24,29 @@ class FedeVocab(FedAvg):
     name: Literal["fedevocab"] = "fedevocab"  # type: ignore[assignment]
     adaptive: bool = Field(True, description="whether a turn begins with adaptation; false: the paper's ablation")
     adaptation_epochs: int = Field(1, ge=1)
-    keeps: Literal["block", "words"] = Field(
-        "block",
-        description="of a transformer: the whole embedding block, positions and its layer norm with it, as the "
-        "published code does, or the words' vectors alone",
+    keeps: Literal["words", "block"] = Field(
+        "words",
+        description="of a transformer: the words' vectors alone, or the whole embedding block, positions and its layer "
+        "norm with it, as the published code does",
     )
     complete = False
+    language = False  # the words that are predicted would have to be common ones
     own_vocabularies = True
+
+    @model_validator(mode="after")
+    def _adapts(self) -> Self:
+        if not self.adaptive and self.adaptation_epochs != 1:
+            raise ValueError("adaptation_epochs: without adaptation (adaptive: false) there are none: leave it out")
+        return self
 
     def private(self, parameter: str) -> bool:
         return parameter.startswith(("embedding.", "encoder.embeddings.") if self.keeps == "block" else "embedding.")
+
+    def misfit(self, experiment: "Experiment") -> str:
+        """Only a transformer has an embedding block."""
+        if self.keeps == "block" and experiment.model.name != "transformer":
+            return f"method.keeps: block is about a transformer, and a {experiment.model.name} has none: leave it out"
+        return super().misfit(experiment)
 
     def phases(self, epochs: int) -> Sequence[Phase]:
         adaptation = Phase("adaptation", self.adaptation_epochs, self.private)

@@ -38,12 +38,14 @@ class FedRecon(FedAvg):
         return (self._reconstruction("all"),)
 
     def misfit(self, experiment: "Experiment") -> str:
-        """Weight decay would move the rows that are to stand still."""
+        """Weight decay would move the rows that are to stand still, and nothing is kept."""
         if getattr(experiment.training.optimizer, "weight_decay", 0):
             return (
                 "training.optimizer.weight_decay moves every row, and method fedrecon has some stand still in each "
                 "phase: set it to 0"
             )
+        if experiment.training.optimizer.persist:
+            return "training.optimizer.persist: clients of method fedrecon keep nothing between rounds: leave it out"
         return super().misfit(experiment)
 
     def _reconstruction(self, texts: Literal["all", "support"]) -> Phase:

@@ -19,4 +19,4 @@ class LGFedAvg(FedAvg):
     complete = False
 
     def private(self, parameter: str) -> bool:
-        return not parameter.startswith(("head.", "encoder.") if self.shared == "encoder" else "head.")
+        return parameter.startswith("embedding.") if self.shared == "encoder" else not parameter.startswith("head.")

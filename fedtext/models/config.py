@@ -268,10 +268,15 @@ class TransformerClassifier(Strict):
         if source is None:
             return value | {key: size for key, size in SIZES.items() if value.get(key) is None}
         embedding = value.get("embedding", {})
-        left_out = {"checkpoint": {"source": source}}
-        if isinstance(embedding, dict) and embedding.get("init", "checkpoint") in ("checkpoint", {"checkpoint": {}}):
-            return value | {"embedding": embedding | {"init": left_out}}
-        return value
+        if not isinstance(embedding, dict):
+            return value
+        init = embedding.get("init", "checkpoint")
+        if init == "checkpoint":
+            init = {init: {}}
+        if not isinstance(init, dict) or "checkpoint" not in init:
+            return value
+        filled = {"source": source, **(init["checkpoint"] or {})}
+        return value | {"embedding": embedding | {"init": {"checkpoint": filled}}}
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerClassifier":
