@@ -68,7 +68,8 @@ class Worker:
         rows = self.rows = table_rows(experiment, vocabulary, features)
         self.beside = features if experiment.model.joins else 0
         self.clients = {client.id: within(client, rows, self.beside) for client in clients}
-        self.network = build_network(experiment, classes, corpus_clients or len(clients), features).to(self.device)
+        parts = classes, corpus_clients or len(clients), features
+        self.network = build_network(experiment, *parts).to(self.device)
         table = (len(rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
@@ -82,7 +83,7 @@ class Worker:
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
         self.uplink = Uplink(experiment, self.shared)
-        self.audits = Auditing(experiment, self.shared, words[rows.start : rows.stop])
+        self.audits = Auditing(experiment, self.shared, words[rows.start : rows.stop], private, parts)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
