@@ -1,209 +1,23 @@
 """What audits of leakage find: everything where it is there to be found, chance where it is not."""
 
-from collections.abc import Mapping, Sequence
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedtext.audits.base import Turn, Words
+from fedtext import config
 from fedtext.audits.embedding_rows import above_gap, stands_out
-from fedtext.audits.gradient_inversion import FILE
-from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
-from fedtext.audits.matching import Client, distance
-from fedtext.audits.recovery import Pairing, paired
-from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.training.config import SGD
+from fedtext.worker import Worker
 from tests import tiny
+from tests.leaking import BAG, MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
+from tune_spaces.cases import cases
 
 ALL: list[Any] = [{"gradient_inversion": {"steps": 3}}, "embedding_rows", "label_leakage", "membership"]
-ONE_STEP = {"rounds": 1, "local_epochs": 1, "batch_size": 8, "optimizer": {"lr": 0.1, "momentum": 0}}
-MODEL = {"embedding": {"dim": 8}, "hidden": 8, "head": {"hidden": 8}}
-ATTACK: dict[str, Any] = {"steps": 40, "restarts": 2}
-BAG = {"name": "bag", "embedding": {"dim": 8}, "hidden": [8]}
-VOCABULARY = [
-    "<pad>",
-    "<unk>",
-    *(f"{n}" if n % 4 == 0 else "w" + "abc"[n % 4 - 1] * (n // 4 + 1) for n in range(2, 62)),
-]
-
-
-def words() -> Words:
-    return Words(VOCABULARY, {word: row for row, word in enumerate(VOCABULARY)})
-
-
-def corpus(lengths: Sequence[int], clients: int = 1, test: int = 3, classes: int = 2, seed: int = 0) -> Corpus:
-    """Clients with texts of these lengths, of words drawn at random, as are their labels."""
-    rng = np.random.default_rng(seed)
-
-    def drawn(lengths: Sequence[int]) -> TokenSet:
-        offsets = np.cumsum([0, *lengths])
-        tokens_T = rng.integers(2, len(VOCABULARY), offsets[-1]).astype(np.int32)
-        return TokenSet(tokens_T, offsets, rng.integers(0, classes, len(lengths)))
-
-    made = []
-    for number in range(clients):
-        train, held = drawn(lengths), drawn([5] * test)
-        own = np.unique(train.tokens_T)
-        rows_R = np.concatenate([[0], own, np.setdiff1d(held.tokens_T, own)]).astype(np.int32)
-        place = np.zeros(len(VOCABULARY), np.int32)
-        place[rows_R] = np.arange(len(rows_R))
-        splits = [TokenSet(place[t.tokens_T], t.offsets, t.labels_N) for t in (train, drawn([]), held)]
-        made.append(ClientData(number, f"client{number}", rows_R, len(own) + 1, *splits))
-    return Corpus("tiny", classes, VOCABULARY, made, [], f"leakage-{lengths}-{clients}-{seed}", None)
-
-
-def finished(texts: Corpus, audits: Any, method: Any = "fedavg", **changes: Any) -> tiny.Finished:
-    base = {"model": MODEL, "training": ONE_STEP, "evaluation": {"personalize": None}}
-    return tiny.Finished(method, texts, audits=audits, **(base | changes))
-
-
-def figures(texts: Corpus, audits: Any, **changes: Any) -> Mapping[str, float]:
-    return finished(texts, audits, **changes).rows[-1]["metrics"]
-
-
-def test_figures_by_hand() -> None:
-    """Two texts, of which the second one has a word twice, an unknown word, and nothing of it at its place."""
-    names = ["<pad>", "<unk>", "on", "may", "7th", "at", "5", "pm"]
-    text, other = np.array([2, 3, 4, 5, 6]), np.array([7, 7, 1, 6])
-    found = [np.array([2, 3, 5, 4, 0]), np.array([6, 7, 3, 2])]
-    pairing = Pairing([text, other], found)
-    values = pairing.figures(Words(names, {}), digits=True)
-    assert values == {
-        "precision": pytest.approx((1 + 2 / 4) / 2),  # four words of the first, all right; <pad> is none
-        "recall": pytest.approx((4 / 5 + 3 / 3) / 2),
-        "f1": pytest.approx(2 * 0.75 * 0.9 / 1.65),
-        "exact": pytest.approx((2 / 5 + 1 / 3) / 2),
-        "ptlr": pytest.approx(2 / 3),  # 7th and the second 5 of 7th, 5, 5
-        "ptlr_exact": 0,
-    }
-    assert "ptlr" not in pairing.figures(Words(names, {}), digits=False)
-    assert "ptlr" not in Pairing([np.array([2, 3])], [np.array([4, 6])]).figures(Words(names, {}), digits=True)
-    assert Pairing([np.array([1])], [np.array([2])]).figures(Words(names, {}), digits=True) == {}
-
-
-def test_texts_are_paired_by_what_they_have_in_common_within_a_label() -> None:
-    texts = [np.array([2, 3, 4]), np.array([5, 6]), np.array([7, 8])]
-    found = [np.array([5, 6]), np.array([2, 3, 9])]
-    free = paired(texts, found, np.array([0, 1, 1]), None)
-    assert [f.tolist() for f in free.found] == [[2, 3, 9], [5, 6], []]
-    bound = paired(texts, found, np.array([0, 1, 1]), np.array([0, 1]))
-    assert [f.tolist() for f in bound.found] == [[5, 6], [2, 3, 9], []]
-
-
-def test_the_weight_of_steps_by_hand() -> None:
-    """Of three steps with momentum 1/2: 1 + 1/2 + 1/4, 1 + 1/2, and 1."""
-    training = ONE_STEP | {"local_epochs": 3, "optimizer": {"lr": 0.1, "momentum": 0.5}}
-    made = tiny.experiment(training=training)
-    assert (local_steps(made, 8), local_steps(made, 9)) == (3, 6)
-    assert step_weight(made, 8) == pytest.approx(4.25)
-    assert step_weight(tiny.experiment(training=training | {"optimizer": {"name": "adam"}}), 8) == 3
-
-
-def turn_of(made: tiny.Finished) -> Turn:
-    """The first client's turn in a last round that an inversion has been kept of."""
-    ((_, (observed,)),) = [made.worker.audits.seen[0]]
-    return observed.turn
-
-
-@pytest.mark.parametrize("momentum", [0, 0.9])
-@pytest.mark.parametrize(
-    ("lengths", "size", "epochs"), [([6], 8, 1), ([4, 6, 3], 8, 1), ([4, 6, 3], 1, 1), ([6], 8, 3)]
-)
-def test_the_true_vectors_explain_what_was_received(
-    lengths: list[int], size: int, epochs: int, momentum: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of one step and of several, played through in the order in which they were made."""
-    monkeypatch.setattr("fedtext.audits.gradient_inversion.Inversion.figures", lambda self, shared: {})
-    optimizer = {"lr": 0.1, "momentum": momentum, "embedding_lr": 0}  # an attacker's dummies do not move either
-    training = ONE_STEP | {"batch_size": size, "local_epochs": epochs, "optimizer": optimizer}
-    made = finished(corpus(lengths), ["gradient_inversion"], training=training)
-    turn = turn_of(made)
-    experiment, train = turn.known.experiment, turn.data.train
-    config = experiment.training.optimizer
-    assert isinstance(config, SGD)
-    target = [torch.from_numpy(part) for part in mean_gradient(turn).values()]
-    steps = local_steps(experiment, len(train))
-    client = Client(
-        experiment.method,
-        turn.known.network,
-        turn.known.parameters(turn.received),
-        list(mean_gradient(turn)),
-        steps,
-        size,
-        config.lr,
-        config.momentum,
-        False,
-    )
-    texts, table = turn.known.read(turn.data, "train"), torch.from_numpy(turn.known.table(turn.received))
-    rows_NT = torch.from_numpy(turn.data.rows_R[texts.padded_NT].astype(np.int64))
-    lengths_N, labels_N = torch.from_numpy(texts.lengths_N), torch.from_numpy(texts.labels_N)
-    orders = [list(order) for order in permutations(range(len(lengths)))]
-    far = [
-        float(
-            distance("l2", client.gradient(table[rows_NT[o]].flatten(0, 1), lengths_N[o], labels_N[o]), target).detach()
-        )
-        for o in orders
-    ]
-    assert min(far) < 1e-6
-    if steps > 1 and len(lengths) > 1:
-        assert max(far) > 1e-4, "the order of steps is seen"
-
-
-def test_the_true_table_names_the_words_and_an_unrelated_one_does_not() -> None:
-    texts = corpus([5], seed=3)
-    made = finished(texts, [{"gradient_inversion": ATTACK}])
-    found = made.rows[-1]["metrics"]
-    for table in ("true", "public"):
-        assert found[f"inversion_{table}_f1"] > 0.9
-        assert found[f"inversion_{table}_exact"] > 0.9
-        assert found[f"inversion_{table}_ptlr"] == 1
-    assert found["inversion_unrelated_f1"] < 0.4
-    assert found["inversion_distance"] < 1e-4
-    data = texts.clients[0]
-    names = [VOCABULARY[row] for row in data.rows_R[data.train.tokens_T]]
-    text = made.rows[-1]["files"][FILE]
-    assert f"| original | {' '.join(names)} |" in text
-    assert f"| public | {' '.join(f'**{name}**' for name in names)} |" in text
-    again = figures(texts, [{"gradient_inversion": ATTACK}])
-    assert {name: again[name] for name in found if name.startswith("inv")} == {
-        name: value for name, value in found.items() if name.startswith("inv")
-    }
-
-
-def test_noise_and_clipping_stand_between_all_and_nothing() -> None:
-    """What is clipped keeps its direction, which is all that the cosine looks at."""
-
-    def recovered(uplink: Any, **how: Any) -> float:
-        return figures(corpus([5], seed=3), [{"gradient_inversion": ATTACK | how}], uplink=uplink)[
-            "inversion_public_f1"
-        ]
-
-    assert recovered([{"clip": {"norm": 0.01}}], distance="cosine") > 0.9
-    slightly, hugely = (recovered([{"gaussian": {"sigma": sigma}}]) for sigma in (1e-4, 10))
-    assert hugely < 0.4 < slightly
-
-
-@pytest.mark.parametrize("how", [{"labels": "inferred"}, {"labels": "optimised"}, {"lengths": "longest"}])
-def test_labels_and_lengths_need_not_be_known(how: Any) -> None:
-    """The corpus's texts may have 9 words."""
-    found = figures(corpus([8], seed=3), [{"gradient_inversion": {"steps": 40} | how}])
-    assert found["inversion_public_recall"] > 0.4 > found["inversion_unrelated_recall"]
-
-
-def test_an_attack_is_bounded_and_takes_the_rounds_and_clients_that_it_names() -> None:
-    attack = {"steps": 2, "texts": 2, "clients": 2, "rounds": [2]}
-    changes: dict[str, Any] = {"training": ONE_STEP | {"rounds": 3}, "participation": {"fraction": 0.6}}
-    made = finished(corpus([3, 3, 3, 3], clients=5), [{"gradient_inversion": attack}], **changes)
-    assert ["inversion_distance" in row["metrics"] for row in made.rows] == [False, True, False]
-    attacked = [name for name, read in made.rows[1]["clients"].items() if "inversion_distance" in read]
-    assert attacked == [f"client{client}" for client in made._sample(2)[:2]]
-    assert made.rows[1]["metrics"]["inversion_public_recall"] <= 0.75  # two of four texts, and words that they share
 
 
 @pytest.mark.parametrize("model", [MODEL, BAG], ids=["bigru", "bag"])
@@ -310,6 +124,38 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
 def test_what_finds_nothing_is_refused(method: str, audit: Any, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         tiny.experiment(method, audits=[audit], **changes)
+
+
+def test_baselines_are_spared_audits_that_find_nothing_there() -> None:
+    content = tiny.experiment().model_dump(mode="json") | {"audits": ALL, "tune": {"metric": "Ap"}}
+    content |= {"baselines": ["local_only", "fedper", "fedmmd", "fedavg"]}
+    made = cases(content, config.validate(content), "test")
+    names = {case.experiment.method.name: [audit.name for audit in case.experiment.audits] for case in made[:4]}
+    assert names["local_only"] == []
+    assert names["fedper"] == ["gradient_inversion", "embedding_rows"]
+    assert names["fedmmd"] == ["embedding_rows", "label_leakage", "membership"]
+    assert len(names["fedavg"]) == 4
+
+
+def test_what_is_found_does_not_depend_on_where_clients_live() -> None:
+    """In one place, and in two."""
+    texts = corpus([3, 5, 4], clients=3)
+    changes: dict[str, Any] = {"model": MODEL, "training": ONE_STEP, "evaluation": {"personalize": None}}
+    experiment = tiny.experiment(audits=[{"gradient_inversion": {"steps": 3, "clients": 2}}, *ALL[1:]], **changes)
+    shared, private = initial(experiment, texts)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    found = []
+    for places in ([[0, 1, 2]], [[2, 0], [1]]):
+        read: dict[int, Any] = {}
+        for hosted in places:
+            clients = [texts.clients[client] for client in hosted]
+            worker = Worker(experiment, 2, len(VOCABULARY), clients, private, corpus_clients=3, words=VOCABULARY)
+            for client in hosted:
+                worker.train(flat, 1, [client])
+            read |= {n: r.figures for n, r in worker.evaluate(flat, 1, hosted, personalize=False).items()}
+        found.append(read)
+    assert found[0] == found[1]
+    assert ["inversion_distance" in found[0][client] for client in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("audit", ["gradient_inversion", "label_leakage", "membership"])

@@ -50,7 +50,8 @@ class GradientInversion(Search, Audit):
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with;
     - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread: chance.
 
-    So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what leaks.
+    So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
+    without it.
     recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
 
     Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;

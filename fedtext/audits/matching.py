@@ -19,6 +19,7 @@ from fedtext.models.config import TABLE, is_table
 from fedtext.schema import Strict
 
 Distance = Literal["l2", "cosine"]
+_SMALL = 0.05  # s in units of the mean: the best of 0, 0.01, 0.05 and 0.3 on small recurrent networks
 _STARTS = 8  # draws of which a try begins with the best: from some no way leads on, past units that have died
 
 
@@ -73,17 +74,16 @@ class Client:
 
 
 def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
-    """The mean over parameters of ||f - t||^2 / ||t||^2, or of 1 - cos(f, t). Each parameter counts alike: in a sum
-    over all numbers (Zhu et al.) the head's would drown those of the layers that read the words."""
-    parts = []
-    for f, t in zip(found, target, strict=True):
-        squares = t.square().sum()
-        squares = torch.where(squares > 0, squares, 1)  # a layer that nothing came through
-        if kind == "l2":
-            parts.append((f - t).square().sum() / squares)
-        else:
-            parts.append(1 - (f * t).sum() / (f.square().sum().clamp_min(1e-24) * squares).sqrt())
-    return torch.stack(parts).mean()
+    """The mean over parameters of ||f - t||^2 / (||t||^2 + s), or of 1 - cos(f, t). Each parameter counts alike: in a
+    sum over all numbers (Zhu et al.) the head's would drown those of the layers that read the words. Less do those that
+    hardly moved, whose relative error says little: s is a share of the mean ||t||^2 of all."""
+    squares = torch.stack([t.square().sum() for t in target])
+    if kind == "l2":
+        scales = squares + _SMALL * squares.mean().clamp_min(1e-30)
+        return torch.stack([(f - t).square().sum() for f, t in zip(found, target, strict=True)]).div(scales).mean()
+    products = torch.stack([(f * t).sum() for f, t in zip(found, target, strict=True)])
+    sizes = torch.stack([f.square().sum() for f in found]) * squares
+    return (1 - products / sizes.clamp_min(1e-30).sqrt()).mean()
 
 
 def directions(target: Mapping[str, Tensor], dummies: int, dim: int) -> Tensor:
