@@ -1,6 +1,7 @@
 """Inversion of gradients: what it recovers of texts, and how that is counted."""
 
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 from fedtext.audits.base import Turn, Words
 from fedtext.audits.gradient_inversion import FILE
 from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
-from fedtext.audits.matching import Client, distance
+from fedtext.audits.matching import Client, directions, distance, within
 from fedtext.audits.recovery import Pairing, paired
+from fedtext.errors import UserError
+from fedtext.models.config import TABLE
 from fedtext.training.config import SGD
 from tests import tiny
 from tests.leaking import ONE_STEP, VOCABULARY, corpus, figures, finished
@@ -107,9 +110,10 @@ def test_the_true_vectors_explain_what_was_received(
         assert max(far) > 1e-4, "the order of steps is seen"
 
 
-def test_the_true_table_names_the_words_and_an_unrelated_one_does_not() -> None:
-    texts = corpus([5], seed=3)
-    made = finished(texts, [{"gradient_inversion": ATTACK}])
+@pytest.mark.parametrize("span", [True, False])
+def test_the_true_table_names_the_words_and_an_unrelated_one_does_not(span: bool) -> None:
+    texts, attack = corpus([4], seed=3), {"steps": 80, "restarts": 3, "span": span}
+    made = finished(texts, [{"gradient_inversion": attack}])
     found = made.rows[-1]["metrics"]
     for table in ("true", "public"):
         assert found[f"inversion_{table}_f1"] > 0.9
@@ -122,10 +126,26 @@ def test_the_true_table_names_the_words_and_an_unrelated_one_does_not() -> None:
     text = made.rows[-1]["files"][FILE]
     assert f"| original | {' '.join(names)} |" in text
     assert f"| public | {' '.join(f'**{name}**' for name in names)} |" in text
-    again = figures(texts, [{"gradient_inversion": ATTACK}])
+    again = figures(texts, [{"gradient_inversion": attack}])
     assert {name: again[name] for name in found if name.startswith("inv")} == {
         name: value for name, value in found.items() if name.startswith("inv")
     }
+
+
+def test_directions_are_those_of_the_words_and_single_them_out() -> None:
+    """Three words occur; their part of a layer's update is a combination of them, and so is no other word."""
+    rng = np.random.default_rng(0)
+    table_VD = torch.from_numpy(rng.standard_normal((40, 8), np.float32))
+    update = torch.from_numpy(rng.standard_normal((12, 3), np.float32)) @ table_VD[[3, 7, 11]]
+    basis_SD = directions({"encoder.rnn.weight_ih_l0": update}, 5, 8)
+    assert basis_SD.shape == (3, 8)
+    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+    table_VD[5] = 0
+    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+    noisy = update + torch.from_numpy(rng.standard_normal((12, 8), np.float32))
+    assert within(directions({"encoder.rnn.weight_ih_l0": noisy}, 5, 8), table_VD).all()
+    assert torch.equal(directions({"head.0.weight": update}, 5, 8), torch.eye(8))
+    assert within(torch.eye(8), table_VD).all()
 
 
 def test_noise_and_clipping_stand_between_all_and_nothing() -> None:
@@ -139,6 +159,18 @@ def test_noise_and_clipping_stand_between_all_and_nothing() -> None:
     assert recovered([{"clip": {"norm": 0.01}}], distance="cosine") > 0.9
     slightly, hugely = (recovered([{"gaussian": {"sigma": sigma}}]) for sigma in (1e-4, 10))
     assert hugely < 0.4 < slightly
+
+
+def test_the_unrelated_table_may_be_a_file(tmp_path: Path) -> None:
+    """Of the public table's own rows: then it is not unrelated at all."""
+    texts, path = corpus([4], seed=3), tmp_path / "vectors.npz"
+    made = finished(texts, [{"gradient_inversion": ATTACK}])
+    public = made.layout.views(made.before)[TABLE]
+    np.savez(path, words=VOCABULARY, vectors=public)
+    found = figures(texts, [{"gradient_inversion": ATTACK | {"unrelated": str(path)}}])
+    assert found["inversion_unrelated_f1"] == found["inversion_public_f1"] > 0.9
+    with pytest.raises(UserError, match="there is no file elsewhere"):
+        figures(texts, [{"gradient_inversion": {"unrelated": "elsewhere"}}])
 
 
 @pytest.mark.parametrize("how", [{"labels": "inferred"}, {"labels": "optimised"}, {"lengths": "longest"}])

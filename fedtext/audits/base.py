@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedtext.experiment import Experiment
 
 State = Mapping[str, NDArray[np.float32]]
-SIGNS = (PAD, UNK, BOS, EOS)
+SIGNS = (PAD, UNK, BOS, EOS, "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # those in brackets are word pieces's
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.audits.recovery import f1
@@ -25,7 +26,9 @@ class EmbeddingRows(Audit):
     """
 
     name: Literal["embedding_rows"] = "embedding_rows"
-    threshold: Literal["noise", "gap"] = "noise"  # how rows that all moved are told apart: see stands_out, above_gap
+    threshold: Literal["noise", "gap"] = Field(
+        "noise", description="of rows that all moved: longer than noise makes them; or beyond the widest gap in lengths"
+    )
     metrics = ("rows_precision", "rows_recall", "rows_f1", "rows_ptlr")
     needs_table = True
 

@@ -5,6 +5,7 @@ Legend: N texts of the client, B texts that are looked for, T places, M = B x T 
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.audits.gradients import local_steps, mean_gradient
 from fedtext.audits.label_leakage import headless, inferred_shares
 from fedtext.audits.markdown import plain
-from fedtext.audits.matching import Client, Search
+from fedtext.audits.matching import Client, Search, directions, within
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.models.config import (
     TABLE,
@@ -28,6 +29,7 @@ from fedtext.models.config import (
 )
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
+from fedtext.text.embeddings import read_vectors, table
 from fedtext.text.tokens import PAD
 from fedtext.training.config import SGD
 
@@ -48,11 +50,16 @@ class GradientInversion(Search, Audit):
 
     - ``true``: the client's own rows after its training, in the public table's place for all words that it has;
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with;
-    - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread: chance.
+    - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
+      ``unrelated`` names: chance.
+
+    With ``span`` the attacker first looks where the update of the recurrent layers' input weights points. Without
+    noise, and with fewer words than the embedding has numbers, that is the words themselves: bags are then recovered by
+    linear algebra, and only their order is left to the search. ``span: false`` is the papers' attack, but for how the
+    parameters' distances are weighed (matching.py).
 
     So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
-    without it.
-    recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
+    without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
 
     Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;
     more are matched as if they were one step on all texts at once, on the mean of their gradients: an approximation,
@@ -72,6 +79,11 @@ class GradientInversion(Search, Audit):
     )
     lengths: Literal["known", "longest"] = Field("known", description="longest: all texts have corpus.max_length words")
     unroll: int = Field(4, ge=1, description="local steps that are played through one by one")
+    unrelated: str | None = Field(
+        None,
+        description="the unrelated table: a file of vectors as wide as the embedding, as of model.embedding.init.file, "
+        "on every node; null: drawn from the seed",
+    )
     metrics = ("inversion_distance", *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES))
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
@@ -111,6 +123,11 @@ class GradientInversion(Search, Audit):
             )
         return ""
 
+    def blind(self, vocabulary: list[str]) -> str:
+        if self.unrelated and not Path(self.unrelated).expanduser().is_file():
+            return f"gradient_inversion.unrelated: there is no file {self.unrelated}: correct it, or leave it out"
+        return ""
+
 
 @dataclass
 class Inversion(Observation):
@@ -131,11 +148,11 @@ class Inversion(Observation):
         self.client, train = turn.data.name, turn.data.train
         rows_T = turn.data.rows_R[train.tokens_T].astype(np.int64)
         texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
-        vectors, guessed_B, distance = _attack(self.audit, turn)
+        vectors, guessed_B, distance, basis_SD = _attack(self.audit, turn)
         guessed = guessed_B if self.audit.labels == "known" else None
         self.values = {"inversion_distance": distance}
-        for name, table_VD in _tables(turn, self.own_RD).items():
-            pairing = paired(texts, _decoded(vectors, table_VD, self.words), train.labels_N, guessed)
+        for name, table_VD in _tables(self.audit, turn, self.own_RD, self.words).items():
+            pairing = paired(texts, _decoded(vectors, table_VD, self.words, basis_SD), train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.counts_words)
             self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
             self.pairings[name] = pairing
@@ -165,27 +182,46 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
     return " ".join(f"**{name}**" if hit else name for name, hit in zip(names, hit_T, strict=True)) or "(nothing)"
 
 
-def _tables(turn: Turn, own_RD: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+def _tables(
+    audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
+) -> dict[str, NDArray[np.float32]]:
     """What vectors are read by, V rows each."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
     true_VD = public_VD.copy()
     true_VD[turn.data.rows_R] = own_RD
-    rng = generator(experiment.seed, "audits/unrelated")
-    unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
+    if audit.unrelated:
+        vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
+        unrelated_VD = table(words.names, vectors, experiment.seed)
+    else:
+        rng = generator(experiment.seed, "audits/unrelated")
+        unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
     return dict(zip(ATTACKERS, (true_VD, public_VD, unrelated_VD), strict=True))
 
 
-def _decoded(vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words) -> list[Ints]:
-    """The row of the nearest vector that is not <pad>'s, for each place of each text."""
+def _decoded(
+    vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words, basis_SD: Tensor
+) -> list[Ints]:
+    """For each place of each text the row of the nearest vector that is not <pad>'s. If some words alone lie in the
+    directions that were searched, it is one of these; and each of them is somewhere, first of all where it is nearest,
+    as long as there are places."""
     rows = np.array([row for row, name in enumerate(words.names) if name != PAD], np.int64)
-    candidates_VD, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
-    nearest = [torch.cdist(part_MD, candidates_VD).argmin(1) for part_MD in found_MD.split(_CHUNK)]
+    table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
+    is_there_N = within(basis_SD, table_ND)
+    rows, table_ND = rows[is_there_N.numpy()], table_ND[is_there_N]
+    chosen_M = torch.cat([torch.cdist(part_MD, table_ND).argmin(1) for part_MD in found_MD.split(_CHUNK)])
+    if not is_there_N.all():
+        far_MK = torch.cdist(found_MD, table_ND)
+        for _ in range(min(far_MK.shape)):
+            place, word = divmod(int(far_MK.argmin()), len(rows))
+            chosen_M[place] = word
+            far_MK[place], far_MK[:, word] = torch.inf, torch.inf
     ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
-    return np.split(rows[torch.cat(nearest).numpy()], ends)
+    return np.split(rows[chosen_M.numpy()], ends)
 
 
-def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float]:
-    """(vectors_TD of each text that was looked for, their labels, the distance that was reached)."""
+def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float, Tensor]:
+    """(vectors_TD of each text that was looked for, their labels, the distance that was reached, the directions in
+    which they were looked for)."""
     known, data = turn.known, turn.data
     experiment, count = known.experiment, turn.update.samples
     texts = known.read(data, "train")
@@ -210,14 +246,16 @@ def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float
     table_VD = known.table(turn.received)
     rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
     spread = float(table_VD.mean()), float(table_VD.std())
+    dim = table_VD.shape[1]
+    basis_SD = directions(target, int(lengths_B.sum()), dim) if audit.span else torch.eye(dim)
     found_MD, labels_B, distance = audit.reconstruct(
-        client, target, lengths_B, _labels(audit, turn, size), spread, rng, table_VD.shape[1]
+        client, target, lengths_B, _labels(audit, turn, size), spread, rng, basis_SD
     )
-    found_BTD = found_MD.detach().view(size, -1, table_VD.shape[1]).numpy()
+    found_BTD = found_MD.detach().view(size, -1, dim).numpy()
     # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
     real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
-    return vectors, labels_B.numpy(), distance
+    return vectors, labels_B.numpy(), distance, basis_SD
 
 
 def _labels(audit: GradientInversion, turn: Turn, size: int) -> Tensor | int:
