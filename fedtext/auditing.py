@@ -1,18 +1,22 @@
 """The audits of one place where clients live, between a client's turn and the evaluation of its round."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Observation, Turn, Words
+from fedtext.audits.base import Known, Observation, Turn, Words
+from fedtext.cohort import sampled
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
 from fedtext.layout import Layout
+from fedtext.parameters import build_network
+from fedtext.training.reading import texts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +24,21 @@ if TYPE_CHECKING:
 
 class Auditing:
     """Shows every audit of ``experiment`` what clients hold and what the server reads of it. ``words`` is the
-    vocabulary. Nothing is kept beyond a round, so that nothing is lost with a process, nor moves with a client."""
+    vocabulary, ``private`` what private parameters start as, ``network`` the number of classes, of clients and of
+    features, which make the network. Nothing is kept beyond a round, so that nothing is lost with a process, nor moves
+    with a client."""
 
-    def __init__(self, experiment: Experiment, layout: Layout, words: Sequence[str]) -> None:
-        self.experiment, self.layout = experiment, layout
+    def __init__(
+        self,
+        experiment: Experiment,
+        layout: Layout,
+        words: Sequence[str],
+        private: Mapping[str, NDArray[np.float32]],
+        network: tuple[int, int, int],
+    ) -> None:
+        self.experiment, self.layout, (_, self.clients, _) = experiment, layout, network
+        build = partial(build_network, experiment, *network)
+        self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment))
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.intake = Intake(experiment, layout, [1])  # weights are for sums, and none is made here
         self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and what was observed
@@ -40,7 +55,8 @@ class Auditing:
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
         update = self.intake.update(payload, data.id, flat)
-        turn = Turn(data, self.layout.views(flat), parameters, update)
+        place = sampled(self.experiment, range(self.clients), round_).index(data.id)
+        turn = Turn(data, self.layout.views(flat), parameters, update, round_, place, self.known)
         found = [audit.observe(turn, self.words) for audit in self.experiment.audits]
         self.seen[data.id] = round_, [observation for observation in found if observation]
 
@@ -62,7 +78,7 @@ class Auditing:
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
     """The vocabulary, where audits need it. Raises UserError if one of them could find nothing in it."""
     for audit in experiment.audits:
-        if fault := audit.misfit(vocabulary):
+        if fault := audit.blind(vocabulary):
             raise UserError(f"audits: {fault}")
     return vocabulary if experiment.audits else []
 

@@ -170,13 +170,16 @@ def _mechanisms(e: "Experiment") -> Iterator[str]:
             "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it every "
             "round: leave out embedding_lr, or the noise in uplink and server"
         )
-    audits = [audit.name for audit in e.audits]
-    if len(set(audits)) < len(audits):
+    names = [audit.name for audit in e.audits]
+    if len(set(names)) < len(names):
         yield "audits: one of them stands there twice, and their figures would have the same names"
     parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
     for part in parts:
         if part.needs_table and not e.shares_table:
             yield f"{part.name} is about the embedding, and method {e.method.name} shares none: leave it out"
+    for audit in e.audits:
+        if fault := audit.misfit(e):
+            yield f"audits: {fault}"
     if e.wire.rows == "own" and e.language:
         yield (
             "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "

@@ -28,7 +28,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
         said.append(
-            "audits write words of clients and their nearest words into the results, for study: no deployment would"
+            "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
+            "deployment would"
         )
     if experiment.method.withholds:
         said.append("rows of words with a digit in them are neither sent nor asked for")

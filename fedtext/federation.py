@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedtext import wire
 from fedtext.aggregation import Update
 from fedtext.checkpoint import Checkpoints, Row
+from fedtext.cohort import sampled
 from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS, pooled
 from fedtext.experiment import Experiment
@@ -27,7 +28,6 @@ from fedtext.models.config import TABLE
 from fedtext.parameters import table_rows
 from fedtext.pretrained import identity
 from fedtext.reply import Reply
-from fedtext.seeding import generator
 from fedtext.selection import best_round, reached
 from fedtext.server import Moments, step
 from fedtext.server_noise import add_noise, expected
@@ -139,19 +139,8 @@ class Federation:
             yield row
 
     def _sample(self, round_: int) -> list[int]:
-        """Who trains this round, ascending: a seeded share of the clients, less those that happen to be away. Of a
-        Poisson sample that may be nobody."""
-        config, seed = self.experiment.participation, self.experiment.seed
-        ids = [client.id for client in self.trainees]
-        size = max(1, round(config.fraction * len(ids)))
-        if config.sampling == "poisson":
-            chances = generator(seed, "cohort", round_).random(len(ids))
-            ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
-        elif size < len(ids):
-            ids = sorted(generator(seed, "cohort", round_).choice(ids, size, replace=False).tolist())
-        if config.dropout:
-            ids = [i for i in ids if generator(seed, "dropout", round_, i).random() >= config.dropout]
-        return ids
+        """Who trains this round."""
+        return sampled(self.experiment, [client.id for client in self.trainees], round_)
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
         """Decodes and restores each reply's payload, noting what it weighed and said."""

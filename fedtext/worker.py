@@ -41,7 +41,8 @@ class Worker(Hosted):
         super().__init__(experiment, corpus, clients, private, device, corpus_clients)
         self.uplink = Uplink(experiment, self.shared, withheld(experiment, corpus))
         words = corpus.vocabulary if experiment.audits else []
-        self.audits = Auditing(experiment, self.shared, words[self.rows.start : self.rows.stop])
+        parts = corpus.classes, corpus_clients or len(clients), corpus.features
+        self.audits = Auditing(experiment, self.shared, words[self.rows.start : self.rows.stop], private, parts)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never

@@ -122,7 +122,9 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
     for reply in fleet.received:
         content, data = load(reply.payload.tobytes()), fleet.worker.clients[reply.client]
         assert set(content) == plain | {BASIS, "#samples"} | ({"#rows"} if rows == "own" else set())
-        count = data.train_rows if rows == "own" else federation.layout.shapes[TABLE][0]
+        kept = [] if fleet.withheld is None else fleet.withheld
+        sent = int((~np.isin(data.rows_R[: data.train_rows], kept)).sum())
+        count = sent if rows == "own" else federation.layout.shapes[TABLE][0]
         assert content[TABLE].shape == (count, 3)
         assert content[BASIS].shape == (DIM, 3)
         update = intake.update(reply.payload, reply.client, federation.flat)

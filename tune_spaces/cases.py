@@ -115,8 +115,8 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
             content = {key: value for key, value in content.items() if key not in absent}
             if "server" in content:
                 content["server"] = {k: v for k, v in content["server"].items() if k not in ("optimizer", "noise")}
-        elif not experiment.model_copy(update={"method": method}).shares_table:
-            content = _without_the_table(content, experiment)
+        else:
+            content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
         if type(method).private is not Method.private and "evaluation" in content:  # there is no whole model to select
             content["evaluation"] = {k: v for k, v in content["evaluation"].items() if k != "select"}
         told = method.model_dump(exclude={"name"}, exclude_defaults=True)
@@ -139,12 +139,16 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
     return found
 
 
-def _without_the_table(content: config.Content, experiment: Experiment) -> config.Content:
-    """The experiment's content for a baseline that shares no embedding, without what is about that."""
+def _fitting(content: config.Content, experiment: Experiment, baseline: Experiment) -> config.Content:
+    """The experiment's content for a baseline, without what is about an embedding if that shares none, and without
+    audits that have nothing to look at in it."""
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
+    unfit = {audit.name for audit in experiment.audits if audit.misfit(baseline)}
+    if not baseline.shares_table:
+        unfit |= {part.name for parts in sections.values() for part in parts if part.needs_table}
     for key, parts in sections.items():
-        if any(part.needs_table for part in parts):
-            kept = [written for written, part in zip(content[key], parts, strict=True) if not part.needs_table]
+        if any(part.name in unfit for part in parts):
+            kept = [written for written, part in zip(content[key], parts, strict=True) if part.name not in unfit]
             content = content | {key: kept}
     return content
 

@@ -1,25 +1,35 @@
 """What an audit is: it looks at what a client's turn gives away, and changes nothing.
 
-It draws no random numbers and touches nothing that is trained or sent: a run with it computes what it does without.
+It touches nothing that is trained or sent, and what it draws comes from generators of its own: a run with it computes
+what it does without.
+
+Legend: R rows of a client's table, D embedding.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedtext.corpora.types import ClientData
+from fedtext.models.config import TABLE, is_table
 from fedtext.schema import Strict
+from fedtext.text.tokens import BOS, EOS, PAD, UNK
+from fedtext.text.vocabulary import bears_digit
+from fedtext.training.batches import Texts
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fedtext.aggregation import Update
+    from fedtext.experiment import Experiment
 
 State = Mapping[str, NDArray[np.float32]]
+SIGNS = (PAD, UNK, BOS, EOS, "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # those in brackets are word pieces's
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,55 @@ class Words:
 
     names: list[str]  # by row
     rows: Mapping[str, int]
+
+    @cached_property
+    def digits(self) -> NDArray[np.bool_]:
+        """digits_V: which words bear a digit."""
+        return np.array([bears_digit(name) for name in self.names], np.bool_)
+
+    @cached_property
+    def named(self) -> NDArray[np.bool_]:
+        """named_V: which entries are words of texts, and no signs of the corpus's own."""
+        return np.array([name not in SIGNS for name in self.names], np.bool_)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an attacker knows without having received anything: the experiment with its network, and what the
+    parameters that stay with clients start as. ``read`` makes one split of a client's what its model reads."""
+
+    experiment: "Experiment"
+    classes: int
+    initial: State  # the private parameters, tables with V rows, or one such table for each source
+    build: Callable[[], nn.Module]
+    read: Callable[[ClientData, str], Texts]
+
+    @cached_property
+    def network(self) -> nn.Module:
+        """On the CPU, without dropout; its parameters have to be given with every call."""
+        return self.build().eval()
+
+    def parameters(self, shared: State, rows_R: NDArray[np.int32] | None = None) -> dict[str, Tensor]:
+        """Copies of all that the network needs: ``shared``, and of the rest what clients started with. Tables have
+        these rows, or are left out."""
+        method, sources, found = self.experiment.method, {**self._common, **shared}, {}
+        for name, _ in self.network.named_parameters():
+            source = sources[method.mirrors(name) or name]
+            if not is_table(name):
+                found[name] = torch.tensor(source)
+            elif rows_R is not None:
+                found[name] = torch.tensor(source[rows_R])
+        return found
+
+    def table(self, received: State) -> NDArray[np.float32]:
+        """The word vectors that an attacker has, V rows: those that were sent, or if none are, those that every client
+        began with."""
+        return received[TABLE] if TABLE in received else self._common[TABLE]
+
+    @cached_property
+    def _common(self) -> State:
+        """What clients started with, as far as the attacker can know: of several embedding sources the first."""
+        return {name: one[0] if is_table(name) and one.ndim == 3 else one for name, one in self.initial.items()}
 
 
 @dataclass(frozen=True)
@@ -38,6 +97,9 @@ class Turn:
     received: State  # the shared parameters that were sent to it, the table with all rows
     trained: Mapping[str, "Tensor"]  # all its parameters before any mechanism, tables in its own rows
     update: "Update"  # what the server reads in the payload, its mechanisms undone
+    round: int
+    place: int  # among those who were to train this round, ascending by id
+    known: Known
 
 
 class Observation(ABC):
@@ -63,6 +125,10 @@ class Audit(Strict, ABC):
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         """What is to be kept of a turn; None if it has nothing to tell."""
 
-    def misfit(self, vocabulary: list[str]) -> str:
-        """Why it could find nothing at any client; empty if it could."""
+    def misfit(self, experiment: "Experiment") -> str:
+        """Which part of an experiment it cannot go with, why, and what to do; empty if it can with all."""
+        return ""
+
+    def blind(self, vocabulary: list[str]) -> str:
+        """Why it could find nothing at any client, of such a vocabulary; empty if it could."""
         return ""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.markdown import plain
 from fedtext.models.config import TABLE
 from fedtext.text.vocabulary import SPECIAL
 from fedtext.threads import one_blas_thread
@@ -53,7 +54,7 @@ class WordRelations(Audit):
         near = [neighbours(table_ND, probes_P, self.top) for table_ND in (own_ND, restored_ND)]
         return Relations(turn.data.name, rows_N, probes_P, self.top, *near)
 
-    def misfit(self, vocabulary: list[str]) -> str:
+    def blind(self, vocabulary: list[str]) -> str:
         if set(self.words) & set(vocabulary):
             return ""
         return f"word_relations.words: none of {', '.join(self.words)} is in the corpus's vocabulary: name other words"
@@ -74,9 +75,9 @@ class Relations(Observation):
         return {"I_ser": kept(self.own_PK, self.restored_PK), "I_ag": kept(self.own_PK, self._aggregated(shared))}
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
-        names = [_plain(words.names[row]) for row in self.rows_N]
+        names = [plain(words.names[row]) for row in self.rows_N]
         lines = [
-            f"# The {self.top} nearest words at {_plain(self.client)}",
+            f"# The {self.top} nearest words at {plain(self.client)}",
             "",
             "Nearest first, by cosine among the client's own words. Bold: also in the client's own list.",
             "",
@@ -111,8 +112,3 @@ def kept(before_PK: NDArray[np.int64], after_PK: NDArray[np.int64]) -> float:
     """The share of the neighbours that are neighbours still, over all probe words."""
     still = [len(np.intersect1d(before, after)) for before, after in zip(before_PK, after_PK, strict=True)]
     return sum(still) / before_PK.size
-
-
-def _plain(word: str) -> str:
-    """A word as Markdown shows it literally."""
-    return "".join("\\" + c if c in "\\`*_[]<>|" else c for c in word)

@@ -23,7 +23,7 @@ from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
 from fedtext.text.tokens import encode as encode_words
-from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
+from fedtext.text.vocabulary import WordIndex, bears_digit, build_vocabulary, count_words
 
 
 def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False) -> Corpus:
@@ -40,7 +40,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     words = _all_of(vocabularies) if own else _vocabulary(counts, config)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
-    digits_V = np.array([_is_number(word) for word in words] + [False] * len(raw.features))
+    digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
 
     def encode(split: Split) -> TokenSet:
         return _encode_split(split, config, index)
@@ -154,11 +154,6 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
         )
     held, left = np.flatnonzero(held_N), np.flatnonzero(~held_N)
     return replace(client, train=client.train.take(left), validation=client.train.take(held))
-
-
-def _is_number(word: str) -> bool:
-    """Whether there is a digit in it; a checkpoint's [unused7] is no word."""
-    return any(map(str.isdigit, word)) and not word.startswith("[unused")
 
 
 def _all_of(vocabularies: list[list[str]]) -> list[str]:

@@ -46,6 +46,12 @@ def build_vocabulary(
     return [*SPECIAL, *signs, *(word for word, _ in ranked[:size])]
 
 
+def bears_digit(word: str) -> bool:
+    """Whether there is a digit in a word: dates, numbers, telephones, the sensitive tokens of the FedeVocab paper. A
+    checkpoint's [unused7] is no word."""
+    return any(map(str.isdigit, word)) and not word.startswith("[unused")
+
+
 class WordIndex(dict[str, int]):
     """Word to global row; every other word, and a text's own "<pad>", is <unk>."""
 

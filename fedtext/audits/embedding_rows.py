@@ -1,0 +1,90 @@
+"""Which words a client's texts have, read from the embedding rows that it sent or moved. There is nothing to optimise.
+
+Legend: N rows that were sent, V vocabulary, D embedding.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.recovery import f1
+from fedtext.models.config import TABLE
+
+
+class EmbeddingRows(Audit):
+    """Where own rows travel, all of them are words of the train texts. Where all rows do, those are whose update is not
+    zero; and if noise has moved every row, those that stand out of it by their lengths: see ``threshold``.
+
+    Precision, recall and F1 are of the set of words in the client's train texts; ``rows_ptlr`` is the recall of words
+    that bear a digit. No figures of them are there if there are no such words.
+    """
+
+    name: Literal["embedding_rows"] = "embedding_rows"
+    threshold: Literal["noise", "gap"] = Field(
+        "noise", description="of rows that all moved: longer than noise makes them; or beyond the widest gap in lengths"
+    )
+    metrics = ("rows_precision", "rows_recall", "rows_f1", "rows_ptlr")
+    needs_table = True
+
+    def observe(self, turn: Turn, words: Words) -> Observation | None:
+        data, update = turn.data, turn.update
+        named = _set(data.rows_R[np.unique(data.train.tokens_T)], words)
+        if update.rows is not None:
+            found = _set(update.rows, words)
+        else:
+            squares_V = np.square(update.tensors[TABLE], dtype=np.float64).sum(1)
+            moved_V = squares_V > 0
+            if moved_V.all():
+                moved_V = stands_out(squares_V) if self.threshold == "noise" else above_gap(squares_V)
+            found = _set(np.flatnonzero(moved_V).astype(np.int32), words)
+        digits = words.digits if turn.known.experiment.corpus.text.name != "hash" else np.zeros_like(words.digits)
+        return Rows(found, named, digits[named]) if len(named) else None
+
+
+@dataclass(frozen=True)
+class Rows(Observation):
+    """Rows of words, ascending."""
+
+    found: NDArray[np.int32]
+    named: NDArray[np.int32]  # that the train texts have
+    digits: NDArray[np.bool_]  # which of these bear one
+
+    def figures(self, shared: State) -> dict[str, float]:
+        hit = np.isin(self.named, self.found)
+        precision = hit.sum() / len(self.found) if len(self.found) else 0.0
+        recall = float(hit.mean())
+        values = {"rows_precision": float(precision), "rows_recall": recall, "rows_f1": f1(float(precision), recall)}
+        return values | ({"rows_ptlr": float(hit[self.digits].mean())} if self.digits.any() else {})
+
+    def report(self, shared: State, words: Words) -> dict[str, str]:
+        return {}
+
+
+def stands_out(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows longer than noise makes one row in V, if fewer than half of all are words of the client: the cube root of a
+    squared length of noise is all but normal (Wilson and Hilferty 1931); the median of all rows and their median
+    deviation tell which normal it is."""
+    roots_V = np.cbrt(squares_V)
+    middle = np.median(roots_V)
+    spread = 1.4826 * np.median(np.abs(roots_V - middle))
+    return roots_V > middle + NormalDist().inv_cdf(1 - 1 / (len(roots_V) + 1)) * spread
+
+
+def above_gap(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows beyond the widest gap between the lengths that follow one another."""
+    lengths_V = np.sort(np.sqrt(squares_V))
+    if len(lengths_V) < 2:
+        return np.ones(len(lengths_V), np.bool_)
+    place = int(np.diff(lengths_V).argmax())
+    return np.sqrt(squares_V) >= lengths_V[place + 1] - math.ulp(lengths_V[place + 1])
+
+
+def _set(rows: NDArray[np.int32], words: Words) -> NDArray[np.int32]:
+    """Those that are words of texts, ascending."""
+    return np.unique(rows[words.named[rows]])

@@ -1,0 +1,269 @@
+"""Texts recovered from an update by gradient matching (Zhu et al. 2019; FedeVocab, section 4.2 and appendix A.3).
+
+Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
+"""
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.gradients import local_steps, mean_gradient
+from fedtext.audits.label_leakage import headless, inferred_shares
+from fedtext.audits.markdown import plain
+from fedtext.audits.matching import Client, Search, directions, within
+from fedtext.audits.recovery import FIGURES, Pairing, paired
+from fedtext.models.config import (
+    TABLE,
+    BagClassifier,
+    GRULanguageModel,
+    LogisticClassifier,
+    VectorClassifier,
+)
+from fedtext.models.packing import Ints
+from fedtext.seeding import generator
+from fedtext.text.embeddings import read_vectors, table
+from fedtext.text.tokens import PAD
+from fedtext.training.config import SGD
+
+if TYPE_CHECKING:
+    from fedtext.experiment import Experiment
+
+FILE = "gradient_inversion.md"
+ATTACKERS = ("true", "public", "unrelated")
+_SHOWN = 8  # texts in the report
+_CHUNK = 256  # dummies that are compared with the table at a time
+
+
+class GradientInversion(Search, Audit):
+    """The attacker knows model, method, what was sent to the client and what the server reads in its payload, the
+    optimizer, the batch size and how many texts the client has; of their labels and lengths what ``labels`` and
+    ``lengths`` say. It looks for word vectors, one for each place of each text, with which the client would have sent
+    the same update. Each vector is then read as the nearest word (L2) of a table:
+
+    - ``true``: the client's own rows after its training, in the public table's place for all words that it has;
+    - ``public``: the table that was sent to the client; where none is, the one that all clients began with;
+    - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
+      ``unrelated`` names: chance.
+
+    With ``span`` the attacker first looks where the update of the recurrent layers' input weights points. Without
+    noise, and with fewer words than the embedding has numbers, that is the words themselves: bags are then recovered by
+    linear algebra, and only their order is left to the search. ``span: false`` is the papers' attack, but for how the
+    parameters' distances are weighed (matching.py).
+
+    So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
+    without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
+
+    Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;
+    more are matched as if they were one step on all texts at once, on the mean of their gradients: an approximation,
+    the better the less the model moved. So they are where a client has more texts than are looked for. Dropout is not
+    played, private parameters are taken to be what every client starts with, and rows of a table as what they are
+    before training. Adam's steps leave little but signs, which are matched as far as that goes.
+    """
+
+    name: Literal["gradient_inversion"] = "gradient_inversion"
+    clients: int = Field(1, ge=1, description="how many of a round's clients are attacked, those with the lowest ids")
+    texts: int = Field(
+        4, ge=1, description="how many texts are looked for; of a client with more, the others stay unfound"
+    )
+    rounds: Literal["last"] | tuple[PositiveInt, ...] = Field("last", description="which; each must be evaluated")
+    labels: Literal["known", "inferred", "optimised"] = Field(
+        "known", description="inferred: from the output layer (label_leakage); optimised: with the dummies"
+    )
+    lengths: Literal["known", "longest"] = Field("known", description="longest: all texts have corpus.max_length words")
+    unroll: int = Field(4, ge=1, description="local steps that are played through one by one")
+    unrelated: str | None = Field(
+        None,
+        description="the unrelated table: a file of vectors as wide as the embedding, as of model.embedding.init.file, "
+        "on every node; null: drawn from the seed",
+    )
+    metrics = ("inversion_distance", *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES))
+
+    def observe(self, turn: Turn, words: Words) -> Observation | None:
+        last = turn.known.experiment.training.rounds
+        if turn.place >= self.clients or turn.round not in ((last,) if self.rounds == "last" else self.rounds):
+            return None
+        own_RD = turn.trained[TABLE].cpu().numpy().copy()
+        return Inversion(self, replace(turn, trained={}), own_RD, words)  # these are another client's soon
+
+    def misfit(self, experiment: "Experiment") -> str:
+        model, method = experiment.model, experiment.method
+        if isinstance(model, BagClassifier | LogisticClassifier | VectorClassifier | GRULanguageModel):
+            return (
+                f"gradient_inversion looks for the vectors of a text that is classified word by word, which model "
+                f"{model.name} does not do: use embedding_rows"
+            )
+        if not method.shares:
+            return f"gradient_inversion reads updates, and method {method.name} sends none: leave it out"
+        if self.labels == "inferred" and (fault := headless("gradient_inversion.labels: inferred", experiment)):
+            return fault
+        if method.name == "fedmmd":
+            return (
+                "gradient_inversion: fedmmd compares with features that are frozen, and dummies have no slope through "
+                "these, so that it would look safer than it is: leave it out"
+            )
+        if self.labels == "optimised" and method.name == "pfl_da":
+            return "gradient_inversion.labels: the loss of pfl_da takes no probabilities for labels: use known"
+        if self.lengths == "longest" and experiment.corpus.max_length is None:
+            return "gradient_inversion.lengths: longest asks for corpus.max_length: set it, or use known"
+        rounds = [] if self.rounds == "last" else self.rounds
+        if missed := [str(round_) for round_ in rounds if not 1 <= round_ <= experiment.training.rounds]:
+            return f"gradient_inversion.rounds: there is no round {', '.join(missed)} in {experiment.training.rounds}"
+        if missed := [str(round_) for round_ in rounds if not experiment.evaluates(round_)]:
+            return (
+                f"gradient_inversion.rounds: round {', '.join(missed)} is not evaluated: set evaluation.every so that "
+                "it is"
+            )
+        return ""
+
+    def blind(self, vocabulary: list[str]) -> str:
+        if self.unrelated and not Path(self.unrelated).expanduser().is_file():
+            return f"gradient_inversion.unrelated: there is no file {self.unrelated}: correct it, or leave it out"
+        return ""
+
+
+@dataclass
+class Inversion(Observation):
+    """A turn that is to be attacked, and after ``figures`` what came of it."""
+
+    audit: GradientInversion
+    turn: Turn | None
+    own_RD: NDArray[np.float32]
+    words: Words = field(repr=False)
+    client: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    pairings: dict[str, Pairing] = field(default_factory=dict)  # by the attacker's table
+
+    def figures(self, shared: State) -> dict[str, float]:
+        if (turn := self.turn) is None:
+            return self.values
+        self.turn = None  # it holds what was sent to the client, which is large
+        self.client, train = turn.data.name, turn.data.train
+        rows_T = turn.data.rows_R[train.tokens_T].astype(np.int64)
+        texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
+        vectors, guessed_B, distance, basis_SD = _attack(self.audit, turn)
+        guessed = guessed_B if self.audit.labels == "known" else None
+        self.values = {"inversion_distance": distance}
+        for name, table_VD in _tables(self.audit, turn, self.own_RD, self.words).items():
+            pairing = paired(texts, _decoded(vectors, table_VD, self.words, basis_SD), train.labels_N, guessed)
+            figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
+            self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
+            self.pairings[name] = pairing
+        return self.values
+
+    def report(self, shared: State, words: Words) -> dict[str, str]:
+        lines = [
+            f"# Texts of {plain(self.client)}, recovered from its update",
+            "",
+            "Bold: a word of the original. Read with the client's own vectors (true), with those that an attacker has "
+            "(public), and with those of nobody (unrelated).",
+        ]
+        nothing = np.zeros(0, np.int64)
+        for number, text_T in enumerate(next(iter(self.pairings.values())).texts[:_SHOWN]):
+            lines += ["", f"| text {number + 1} | |", "| --- | --- |"]
+            lines.append(f"| original | {_line(text_T, nothing, words)} |")
+            lines += [
+                f"| {name} | {_line(pair.found[number], text_T, words)} |" for name, pair in self.pairings.items()
+            ]
+        return {FILE: "\n".join(lines) + "\n"}
+
+
+def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
+    """The words of these rows, those among ``bold`` in bold."""
+    names = [plain(words.names[row]) for row in rows_T]
+    hit_T = np.isin(rows_T, bold)
+    return " ".join(f"**{name}**" if hit else name for name, hit in zip(names, hit_T, strict=True)) or "(nothing)"
+
+
+def _tables(
+    audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
+) -> dict[str, NDArray[np.float32]]:
+    """What vectors are read by, V rows each."""
+    public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
+    true_VD = public_VD.copy()
+    true_VD[turn.data.rows_R] = own_RD
+    if audit.unrelated:
+        vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
+        unrelated_VD = table(words.names, vectors, experiment.seed)
+    else:
+        rng = generator(experiment.seed, "audits/unrelated")
+        unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
+    return dict(zip(ATTACKERS, (true_VD, public_VD, unrelated_VD), strict=True))
+
+
+def _decoded(
+    vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words, basis_SD: Tensor
+) -> list[Ints]:
+    """For each place of each text the row of the nearest vector that is not <pad>'s. If some words alone lie in the
+    directions that were searched, it is one of these; and each of them is somewhere, first of all where it is nearest,
+    as long as there are places."""
+    rows = np.array([row for row, name in enumerate(words.names) if name != PAD], np.int64)
+    table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
+    is_there_N = within(basis_SD, table_ND)
+    rows, table_ND = rows[is_there_N.numpy()], table_ND[is_there_N]
+    chosen_M = torch.cat([torch.cdist(part_MD, table_ND).argmin(1) for part_MD in found_MD.split(_CHUNK)])
+    if not is_there_N.all():
+        far_MK = torch.cdist(found_MD, table_ND)
+        for _ in range(min(far_MK.shape)):
+            place, word = divmod(int(far_MK.argmin()), len(rows))
+            chosen_M[place] = word
+            far_MK[place], far_MK[:, word] = torch.inf, torch.inf
+    ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
+    return np.split(rows[chosen_M.numpy()], ends)
+
+
+def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float, Tensor]:
+    """(vectors_TD of each text that was looked for, their labels, the distance that was reached, the directions in
+    which they were looked for)."""
+    known, data = turn.known, turn.data
+    experiment, count = known.experiment, turn.update.samples
+    texts = known.read(data, "train")
+    size = min(count, audit.texts)
+    lengths_B = torch.from_numpy(texts.lengths_N[:size])
+    if audit.lengths == "longest":
+        lengths_B = torch.full((size,), experiment.corpus.max_length or 0)
+    target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
+    steps, optimizer = local_steps(experiment, count), experiment.training.optimizer
+    whole = steps <= audit.unroll and size == count
+    client = Client(
+        experiment.method,
+        known.network,
+        known.parameters(turn.received),
+        list(target),
+        steps if whole else 1,
+        experiment.training.batch(count) if whole else size,
+        optimizer.lr,
+        optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
+        not isinstance(optimizer, SGD),
+    )
+    table_VD = known.table(turn.received)
+    rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
+    spread = float(table_VD.mean()), float(table_VD.std())
+    dim = table_VD.shape[1]
+    basis_SD = directions(target, int(lengths_B.sum()), dim) if audit.span else torch.eye(dim)
+    found_MD, labels_B, distance = audit.reconstruct(
+        client, target, lengths_B, _labels(audit, turn, size), spread, rng, basis_SD
+    )
+    found_BTD = found_MD.detach().view(size, -1, dim).numpy()
+    # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
+    real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
+    vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
+    return vectors, labels_B.numpy(), distance, basis_SD
+
+
+def _labels(audit: GradientInversion, turn: Turn, size: int) -> Tensor | int:
+    """Of the texts that are looked for; or how many classes there are, if they are to be found."""
+    if audit.labels == "known":
+        return torch.from_numpy(np.asarray(turn.data.train.labels_N[:size], np.int64))
+    if audit.labels == "optimised":
+        return turn.known.classes
+    shares_C = inferred_shares(turn)
+    ends_C = np.round(np.cumsum(shares_C) * size).astype(np.int64)
+    return torch.from_numpy(np.repeat(np.arange(len(shares_C)), np.diff(ends_C, prepend=0)))

@@ -1,0 +1,103 @@
+"""Which classes a client's texts have, read from what its output layer's bias did (iDLG: Zhao et al. 2020).
+
+Legend: N texts of the client, C classes, R random texts.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.gradients import mean_gradient
+from fedtext.methods.base import Model
+from fedtext.models.batch import Batch
+from fedtext.seeding import generator
+
+if TYPE_CHECKING:
+    from fedtext.experiment import Experiment
+
+_TEXTS, _LONGEST = 64, 32
+
+
+class LabelLeakage(Audit):
+    """Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
+    of one text it is negative at its label alone, and of several their share of class c is the mean p_c less the
+    gradient. The p_c of texts that nobody has seen are taken to be what the received model says of random words.
+
+    ``label_top``: whether the class that looks most frequent is (one of) the most frequent: of one text, whether its
+    label is found. ``label_l1``: sum_c |inferred share - share|, from 0 to 2; ``label_l1_uniform``: what it is for
+    whoever guesses that all classes are equally frequent.
+    """
+
+    name: Literal["label_leakage"] = "label_leakage"
+    metrics = ("label_top", "label_l1", "label_l1_uniform")
+
+    def observe(self, turn: Turn, words: Words) -> Observation | None:
+        labels_N = turn.data.train.labels_N
+        shares_C = np.bincount(labels_N, minlength=turn.known.classes) / len(labels_N)
+        return Labels(inferred_shares(turn), shares_C)
+
+    def misfit(self, experiment: "Experiment") -> str:
+        return headless("label_leakage", experiment)
+
+
+@dataclass(frozen=True)
+class Labels(Observation):
+    """A client's classes."""
+
+    inferred_C: NDArray[np.float64]
+    shares_C: NDArray[np.float64]
+
+    def figures(self, shared: State) -> dict[str, float]:
+        top = self.shares_C[self.inferred_C.argmax()] == self.shares_C.max()
+        found, uniform = (float(np.abs(c - self.shares_C).sum()) for c in (self.inferred_C, 1 / len(self.shares_C)))
+        return {"label_top": float(top), "label_l1": found, "label_l1_uniform": uniform}
+
+    def report(self, shared: State, words: Words) -> dict[str, str]:
+        return {}
+
+
+def headless(audit: str, experiment: "Experiment") -> str:
+    """Why labels cannot be read from the output layer of an experiment's updates; empty if they can."""
+    method = experiment.method
+    if experiment.language:
+        return f"{audit} is about classes of texts, and model {experiment.model.name} has none: leave it out"
+    if not method.shares or method.private("head.bias"):
+        return f"{audit} reads the output layer's update, and method {method.name} sends none: leave it out"
+    return ""
+
+
+def inferred_shares(turn: Turn) -> NDArray[np.float64]:
+    """The share of each class among the client's texts, as the received update has it: not negative, summing to 1."""
+    gradient_C = mean_gradient(turn)[_output_bias(turn)].astype(np.float64)
+    if len(gradient_C) == 1:  # one sigmoid unit, whose logits are 0 and its own
+        gradient_C = np.array([-gradient_C[0], gradient_C[0]])
+    if turn.update.samples == 1:
+        return np.eye(len(gradient_C))[gradient_C.argmin()]
+    shares_C = np.clip(_expected(turn) - gradient_C, 0, None)
+    return shares_C / shares_C.sum() if shares_C.sum() else np.full(len(shares_C), 1 / len(shares_C))
+
+
+def _output_bias(turn: Turn) -> str:
+    """The last bias of the (shared) head, of logistic regression that of the sum."""
+    biases = [name for name in turn.received if name.startswith("head") and name.endswith("bias")]
+    return max(biases, key=lambda name: int(name.split(".")[1])) if biases else "encoder.bias"
+
+
+def _expected(turn: Turn) -> NDArray[np.float64]:
+    """What the received model expects of texts of random words: the mean probability of each class."""
+    known, words = turn.known, len(turn.known.table(turn.received))
+    rng = generator(known.experiment.seed, "audits/label_leakage", turn.round, turn.data.id)
+    length = min(known.experiment.corpus.max_length or _LONGEST, _LONGEST, words)
+    # distinct, for models that take a text for a set
+    tokens_RT = np.stack([np.sort(rng.choice(words, length, replace=False)) for _ in range(_TEXTS)])
+    rows_U, places = np.unique(tokens_RT, return_inverse=True)
+    parameters = known.parameters(turn.received, rows_U.astype(np.int32))
+    lengths_R, labels_R = torch.full((_TEXTS,), length), torch.zeros(_TEXTS, dtype=torch.int64)
+    batch = Batch(torch.from_numpy(places.reshape(tokens_RT.shape)), lengths_R, labels_R)
+    with torch.no_grad():
+        model = Model(known.network, parameters)
+        return known.experiment.method.probabilities(model, batch, "shared").double().mean(0).numpy()

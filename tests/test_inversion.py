@@ -1,0 +1,190 @@
+"""Inversion of gradients: what it recovers of texts, and how that is counted."""
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedtext.audits.base import Turn, Words
+from fedtext.audits.gradient_inversion import FILE
+from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
+from fedtext.audits.matching import Client, directions, distance, within
+from fedtext.audits.recovery import Pairing, paired
+from fedtext.errors import UserError
+from fedtext.models.config import TABLE
+from fedtext.training.config import SGD
+from tests import tiny
+from tests.leaking import ONE_STEP, VOCABULARY, corpus, figures, finished
+
+ATTACK: dict[str, Any] = {"steps": 40, "restarts": 2}
+
+
+def test_figures_by_hand() -> None:
+    """Two texts, of which the second one has a word twice, an unknown word, and nothing of it at its place."""
+    names = ["<pad>", "<unk>", "on", "may", "7th", "at", "5", "pm"]
+    text, other = np.array([2, 3, 4, 5, 6]), np.array([7, 7, 1, 6])
+    found = [np.array([2, 3, 5, 4, 0]), np.array([6, 7, 3, 2])]
+    pairing = Pairing([text, other], found)
+    values = pairing.figures(Words(names, {}), digits=True)
+    assert values == {
+        "precision": pytest.approx((1 + 2 / 4) / 2),  # four words of the first, all right; <pad> is none
+        "recall": pytest.approx((4 / 5 + 3 / 3) / 2),
+        "f1": pytest.approx(2 * 0.75 * 0.9 / 1.65),
+        "exact": pytest.approx((2 / 5 + 1 / 3) / 2),
+        "ptlr": pytest.approx(2 / 3),  # 7th and the second 5 of 7th, 5, 5
+        "ptlr_exact": 0,
+    }
+    assert "ptlr" not in pairing.figures(Words(names, {}), digits=False)
+    assert "ptlr" not in Pairing([np.array([2, 3])], [np.array([4, 6])]).figures(Words(names, {}), digits=True)
+    assert Pairing([np.array([1])], [np.array([2])]).figures(Words(names, {}), digits=True) == {}
+
+
+def test_texts_are_paired_by_what_they_have_in_common_within_a_label() -> None:
+    texts = [np.array([2, 3, 4]), np.array([5, 6]), np.array([7, 8])]
+    found = [np.array([5, 6]), np.array([2, 3, 9])]
+    free = paired(texts, found, np.array([0, 1, 1]), None)
+    assert [f.tolist() for f in free.found] == [[2, 3, 9], [5, 6], []]
+    bound = paired(texts, found, np.array([0, 1, 1]), np.array([0, 1]))
+    assert [f.tolist() for f in bound.found] == [[5, 6], [2, 3, 9], []]
+
+
+def test_the_weight_of_steps_by_hand() -> None:
+    """Of three steps with momentum 1/2: 1 + 1/2 + 1/4, 1 + 1/2, and 1."""
+    training = ONE_STEP | {"local_epochs": 3, "optimizer": {"lr": 0.1, "momentum": 0.5}}
+    made = tiny.experiment(training=training)
+    assert (local_steps(made, 8), local_steps(made, 9)) == (3, 6)
+    assert step_weight(made, 8) == pytest.approx(4.25)
+    assert step_weight(tiny.experiment(training=training | {"optimizer": {"name": "adam"}}), 8) == 3
+
+
+def turn_of(made: tiny.Finished) -> Turn:
+    """The first client's turn in a last round that an inversion has been kept of."""
+    ((_, (observed,)),) = [made.worker.audits.seen[0]]
+    return observed.turn
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+@pytest.mark.parametrize(
+    ("lengths", "size", "epochs"), [([6], 8, 1), ([4, 6, 3], 8, 1), ([4, 6, 3], 1, 1), ([6], 8, 3)]
+)
+def test_the_true_vectors_explain_what_was_received(
+    lengths: list[int], size: int, epochs: int, momentum: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one step and of several, played through in the order in which they were made."""
+    monkeypatch.setattr("fedtext.audits.gradient_inversion.Inversion.figures", lambda self, shared: {})
+    optimizer = {"lr": 0.1, "momentum": momentum, "embedding_lr": 0}  # an attacker's dummies do not move either
+    training = ONE_STEP | {"batch_size": size, "local_epochs": epochs, "optimizer": optimizer}
+    made = finished(corpus(lengths), ["gradient_inversion"], training=training)
+    turn = turn_of(made)
+    experiment, train = turn.known.experiment, turn.data.train
+    config = experiment.training.optimizer
+    assert isinstance(config, SGD)
+    target = [torch.from_numpy(part) for part in mean_gradient(turn).values()]
+    steps = local_steps(experiment, len(train))
+    client = Client(
+        experiment.method,
+        turn.known.network,
+        turn.known.parameters(turn.received),
+        list(mean_gradient(turn)),
+        steps,
+        size,
+        config.lr,
+        config.momentum,
+        False,
+    )
+    texts, table = turn.known.read(turn.data, "train"), torch.from_numpy(turn.known.table(turn.received))
+    rows_NT = torch.from_numpy(turn.data.rows_R[texts.padded_NT].astype(np.int64))
+    lengths_N, labels_N = torch.from_numpy(texts.lengths_N), torch.from_numpy(texts.labels_N)
+    orders = [list(order) for order in permutations(range(len(lengths)))]
+    far = [
+        float(
+            distance("l2", client.gradient(table[rows_NT[o]].flatten(0, 1), lengths_N[o], labels_N[o]), target).detach()
+        )
+        for o in orders
+    ]
+    assert min(far) < 1e-6
+    if steps > 1 and len(lengths) > 1:
+        assert max(far) > 1e-4, "the order of steps is seen"
+
+
+@pytest.mark.parametrize("span", [True, False])
+def test_the_true_table_names_the_words_and_an_unrelated_one_does_not(span: bool) -> None:
+    texts, attack = corpus([4], seed=3), {"steps": 80, "restarts": 3, "span": span}
+    made = finished(texts, [{"gradient_inversion": attack}])
+    found = made.rows[-1]["metrics"]
+    for table in ("true", "public"):
+        assert found[f"inversion_{table}_f1"] > 0.9
+        assert found[f"inversion_{table}_exact"] > 0.9
+        assert found[f"inversion_{table}_ptlr"] == 1
+    assert found["inversion_unrelated_f1"] < 0.4
+    assert found["inversion_distance"] < 1e-4
+    data = texts.clients[0]
+    names = [VOCABULARY[row] for row in data.rows_R[data.train.tokens_T]]
+    text = made.rows[-1]["files"][FILE]
+    assert f"| original | {' '.join(names)} |" in text
+    assert f"| public | {' '.join(f'**{name}**' for name in names)} |" in text
+    again = figures(texts, [{"gradient_inversion": attack}])
+    assert {name: again[name] for name in found if name.startswith("inv")} == {
+        name: value for name, value in found.items() if name.startswith("inv")
+    }
+
+
+def test_directions_are_those_of_the_words_and_single_them_out() -> None:
+    """Three words occur; their part of a layer's update is a combination of them, and so is no other word."""
+    rng = np.random.default_rng(0)
+    table_VD = torch.from_numpy(rng.standard_normal((40, 8), np.float32))
+    update = torch.from_numpy(rng.standard_normal((12, 3), np.float32)) @ table_VD[[3, 7, 11]]
+    basis_SD = directions({"encoder.rnn.weight_ih_l0": update}, 5, 8)
+    assert basis_SD.shape == (3, 8)
+    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+    table_VD[5] = 0
+    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+    noisy = update + torch.from_numpy(rng.standard_normal((12, 8), np.float32))
+    assert within(directions({"encoder.rnn.weight_ih_l0": noisy}, 5, 8), table_VD).all()
+    assert torch.equal(directions({"head.0.weight": update}, 5, 8), torch.eye(8))
+    assert within(torch.eye(8), table_VD).all()
+
+
+def test_noise_and_clipping_stand_between_all_and_nothing() -> None:
+    """What is clipped keeps its direction, which is all that the cosine looks at."""
+
+    def recovered(uplink: Any, **how: Any) -> float:
+        return figures(corpus([5], seed=3), [{"gradient_inversion": ATTACK | how}], uplink=uplink)[
+            "inversion_public_f1"
+        ]
+
+    assert recovered([{"clip": {"norm": 0.01}}], distance="cosine") > 0.9
+    slightly, hugely = (recovered([{"gaussian": {"sigma": sigma}}]) for sigma in (1e-4, 10))
+    assert hugely < 0.4 < slightly
+
+
+def test_the_unrelated_table_may_be_a_file(tmp_path: Path) -> None:
+    """Of the public table's own rows: then it is not unrelated at all."""
+    texts, path = corpus([4], seed=3), tmp_path / "vectors.npz"
+    made = finished(texts, [{"gradient_inversion": ATTACK}])
+    public = made.layout.views(made.before)[TABLE]
+    np.savez(path, words=VOCABULARY, vectors=public)
+    found = figures(texts, [{"gradient_inversion": ATTACK | {"unrelated": str(path)}}])
+    assert found["inversion_unrelated_f1"] == found["inversion_public_f1"] > 0.9
+    with pytest.raises(UserError, match="there is no file elsewhere"):
+        figures(texts, [{"gradient_inversion": {"unrelated": "elsewhere"}}])
+
+
+@pytest.mark.parametrize("how", [{"labels": "inferred"}, {"labels": "optimised"}, {"lengths": "longest"}])
+def test_labels_and_lengths_need_not_be_known(how: Any) -> None:
+    """The corpus's texts may have 9 words."""
+    found = figures(corpus([8], seed=3), [{"gradient_inversion": {"steps": 40} | how}])
+    assert found["inversion_public_recall"] > 0.4 > found["inversion_unrelated_recall"]
+
+
+def test_an_attack_is_bounded_and_takes_the_rounds_and_clients_that_it_names() -> None:
+    attack = {"steps": 2, "texts": 2, "clients": 2, "rounds": [2]}
+    changes: dict[str, Any] = {"training": ONE_STEP | {"rounds": 3}, "participation": {"fraction": 0.6}}
+    made = finished(corpus([3, 3, 3, 3], clients=5), [{"gradient_inversion": attack}], **changes)
+    assert ["inversion_distance" in row["metrics"] for row in made.rows] == [False, True, False]
+    attacked = [name for name, read in made.rows[1]["clients"].items() if "inversion_distance" in read]
+    assert attacked == [f"client{client}" for client in made._sample(2)[:2]]
+    assert made.rows[1]["metrics"]["inversion_public_recall"] <= 0.75  # two of four texts, and words that they share

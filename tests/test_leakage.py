@@ -1,0 +1,172 @@
+"""What audits of leakage find: everything where it is there to be found, chance where it is not."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedtext import config
+from fedtext.audits.embedding_rows import above_gap, stands_out
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
+from fedtext.parameters import initial
+from fedtext.worker import Worker
+from tests import tiny
+from tests.leaking import BAG, MODEL, ONE_STEP, corpus, figures, finished
+from tune_spaces.cases import cases
+
+ALL: list[Any] = [{"gradient_inversion": {"steps": 3}}, "embedding_rows", "label_leakage", "membership"]
+
+
+@pytest.mark.parametrize("model", [MODEL, BAG], ids=["bigru", "bag"])
+@pytest.mark.parametrize("uplink", [[], [{"clip": {"norm": 0.01}}]], ids=["none", "clip"])
+@pytest.mark.parametrize("rows", ["own", "all"])
+def test_rows_name_all_words_and_no_other_without_noise(rows: str, uplink: Any, model: Any) -> None:
+    """Whose first layer is linear in the words tells them exactly, without anything to optimise."""
+    found = figures(corpus([6, 9], clients=2), ["embedding_rows"], wire={"rows": rows}, uplink=uplink, model=model)
+    names = ("precision", "recall", "f1", "ptlr")
+    assert {name: found[f"rows_{name}"] for name in names} == dict.fromkeys(names, 1)
+
+
+def test_rows_under_noise() -> None:
+    """From all of them, over those that stand out of it, to chance."""
+    found = {}
+    for sigma in (1e-7, 3e-4, 10):
+        uplink, model = [{"gaussian": {"sigma": sigma}}], MODEL | {"embedding": {"dim": 64}}
+        found[sigma] = figures(corpus([9], clients=3), ["embedding_rows"], uplink=uplink, model=model)["rows_f1"]
+    assert found[1e-7] > 0.9 > found[3e-4] > found[10]
+    assert found[10] < 0.3
+
+
+def test_what_stands_out_of_noise_by_its_length() -> None:
+    rng = np.random.default_rng(0)
+    squares_V = np.square(rng.standard_normal((2000, 20))).sum(1)
+    squares_V[:50] += 200
+    moved_V = stands_out(squares_V)
+    assert moved_V[:50].all()
+    assert moved_V[50:].sum() <= 5
+    assert np.flatnonzero(above_gap(np.array([2.25, 1.0, 9.0, 1.21, 8.0]))).tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("output", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("optimizer", [{"lr": 0.1, "momentum": 0}, {"name": "adam", "lr": 0.01}], ids=["sgd", "adam"])
+def test_the_label_of_one_text_is_never_hidden(optimizer: Any, output: str) -> None:
+    texts, model = corpus([6], clients=6), MODEL | {"output": output}
+    assert {client.train.labels_N[0] for client in texts.clients} == {0, 1}
+    for method in ("fedavg", "kteps"):
+        training = ONE_STEP | {"optimizer": optimizer}
+        found = figures(texts, ["label_leakage"], method=method, model=model, training=training)
+        assert (found["label_top"], found["label_l1"], found["label_l1_uniform"]) == (1, 0, 1), method
+
+
+@pytest.mark.parametrize("model", [MODEL, BAG, {"name": "logistic"}], ids=["bigru", "bag", "logistic"])
+def test_the_shares_of_several_texts_classes(model: Any) -> None:
+    classes = 2 if model.get("name") == "logistic" else 4
+    texts = corpus([6] * 8, clients=6, classes=classes, seed=1)
+    found = figures(texts, ["label_leakage"], model=model)
+    assert found["label_l1"] < 0.1 < 0.25 < found["label_l1_uniform"]
+    assert found["label_top"] == 1
+
+
+def test_members_are_told_after_overfitting_and_not_before() -> None:
+    """Labels are drawn at random, so that there is nothing to learn but the texts themselves."""
+    texts = corpus([8] * 40, test=40)
+    training: dict[str, Any] = ONE_STEP | {"optimizer": {"lr": 1e-9, "momentum": 0}}
+    before = figures(texts, ["membership"], model=BAG, training=training)
+    assert before["member_auc"] == pytest.approx(0.5, abs=0.15)
+    assert abs(before["member_advantage"]) < 0.3
+    training |= {"rounds": 2, "local_epochs": 40, "optimizer": {"lr": 0.1}}
+    after = figures(texts, [{"membership": {"texts": 30}}], model=BAG, training=training)
+    assert after["member_auc"] > 0.9 > 0.4 < after["member_advantage"]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedper", "kteps", "pfl_da", "fedprox"])
+def test_nothing_that_is_trained_sent_or_drawn_is_changed(method: str) -> None:
+    audits = [audit for audit in ALL if method != "fedper" or audit not in ("label_leakage", "membership")]
+    changes: dict[str, Any] = {"training": ONE_STEP | {"rounds": 2, "batch_size": 2}, "model": MODEL | {"dropout": 0.3}}
+    texts = corpus([3, 5, 4], clients=3)
+    state = torch.get_rng_state()
+    with_, without = (finished(texts, chosen, method=method, **changes) for chosen in (audits, []))
+    assert torch.equal(state, torch.get_rng_state())
+    assert with_.flat.tobytes() == without.flat.tobytes()
+    for row, other in zip(with_.rows, without.rows, strict=True):
+        assert set(other["metrics"]) <= set(row["metrics"])
+        same = [name for name in other["metrics"] if not name.endswith("seconds")]
+        assert [row["metrics"][name] for name in same] == [other["metrics"][name] for name in same]
+    declared = {name for audit in with_.experiment.audits for name in audit.metrics}
+    assert set(with_.rows[-1]["metrics"]) - set(without.rows[-1]["metrics"]) <= declared
+
+
+REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("local_only", "gradient_inversion", {}, "method local_only sends none: leave it out"),
+    ("fedavg", "gradient_inversion", {"model": BAG}, "model bag does not do: use embedding_rows"),
+    ("fedmmd", "gradient_inversion", {}, "features that are frozen"),
+    (
+        "fedper",
+        {"gradient_inversion": {"labels": "inferred"}},
+        {},
+        "reads the output layer's update, and method fedper",
+    ),
+    ("pfl_da", {"gradient_inversion": {"labels": "optimised"}}, {}, "takes no probabilities for labels: use known"),
+    ("fedavg", {"gradient_inversion": {"rounds": [1, 9]}}, {}, "there is no round 9 in 2"),
+    ("fedavg", {"gradient_inversion": {"rounds": [1]}}, {"evaluation": {"every": 2}}, "round 1 is not evaluated"),
+    ("fedavg", {"gradient_inversion": {"texts": 0}}, {}, "greater than or equal to 1"),
+    ("local_only", "embedding_rows", {}, "embedding_rows is about the embedding, and method local_only shares none"),
+    ("fedper", "label_leakage", {}, "method fedper sends none: leave it out"),
+    ("fedper", "membership", {}, "method fedper shares none whole: leave it out"),
+    ("local_only", "membership", {}, "method local_only shares none whole: leave it out"),
+]
+
+
+@pytest.mark.parametrize(("method", "audit", "changes", "sentence"), REFUSED)
+def test_what_finds_nothing_is_refused(method: str, audit: Any, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        tiny.experiment(method, audits=[audit], **changes)
+
+
+def test_baselines_are_spared_audits_that_find_nothing_there() -> None:
+    content = tiny.experiment().model_dump(mode="json") | {"audits": ALL, "tune": {"metric": "Ap"}}
+    content |= {"baselines": ["local_only", "fedper", "fedmmd", "fedavg"]}
+    made = cases(content, config.validate(content), "test")
+    names = {case.experiment.method.name: [audit.name for audit in case.experiment.audits] for case in made[:4]}
+    assert names["local_only"] == []
+    assert names["fedper"] == ["gradient_inversion", "embedding_rows"]
+    assert names["fedmmd"] == ["embedding_rows", "label_leakage", "membership"]
+    assert len(names["fedavg"]) == 4
+
+
+def test_what_is_found_does_not_depend_on_where_clients_live() -> None:
+    """In one place, and in two."""
+    texts = corpus([3, 5, 4], clients=3)
+    changes: dict[str, Any] = {"model": MODEL, "training": ONE_STEP, "evaluation": {"personalize": None}}
+    experiment = tiny.experiment(audits=[{"gradient_inversion": {"steps": 3, "clients": 2}}, *ALL[1:]], **changes)
+    shared, private = initial(experiment, texts)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    found = []
+    for places in ([[0, 1, 2]], [[2, 0], [1]]):
+        read: dict[int, Any] = {}
+        for hosted in places:
+            clients = [texts.clients[client] for client in hosted]
+            worker = Worker(experiment, texts, clients, private, corpus_clients=3)
+            for client in hosted:
+                worker.train(flat, 1, [client])
+            read |= {n: r.figures for n, r in worker.evaluate(flat, 1, hosted, final=False).items()}
+        found.append(read)
+    assert found[0] == found[1]
+    assert ["inversion_distance" in found[0][client] for client in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("audit", ["gradient_inversion", "label_leakage", "membership"])
+def test_of_a_language_model_there_are_no_classes(audit: str) -> None:
+    with pytest.raises(ValueError, match="gru_lm"):
+        tiny.language_model(audits=[audit])
+
+
+def test_the_rows_of_a_language_model() -> None:
+    """Without tied weights only rows of the words that were read move."""
+    texts, experiment = tiny.language_corpus(), tiny.language_model(tied=False, audits=["embedding_rows"])
+    shared, private = initial(experiment, texts)
+    *_, row = Federation(experiment, shared, LocalFleet(experiment, texts, private), None).run()
+    assert (row["metrics"]["rows_precision"], row["metrics"]["rows_recall"]) == (1, 1)
