@@ -15,10 +15,13 @@ from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope
 
 
-def build_network(experiment: Experiment, classes: int, clients: int, features: int = 0) -> torch.nn.Module:
-    """The method's network for so many clients, and so many features of a text, drawn from the experiment's seed; its
-    embedding tables have one placeholder row."""
-    parts = Parts(experiment.model, classes, clients, features)
+def build_network(
+    experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool = False
+) -> torch.nn.Module:
+    """The method's network for so many clients, and so many features of a text; its embedding tables have one
+    placeholder row. With ``weights`` its parameters are those that ``initial`` is about: drawn from the experiment's
+    seed, or a checkpoint's."""
+    parts = Parts(experiment.model, classes, clients, features, weights)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
 
@@ -38,7 +41,8 @@ def initial(
     that mirror a shared one are left out. ``clients`` is the number of the corpus's, if it comes without them."""
     clients = len(corpus.clients) if clients is None else clients
     assert clients, "a network may depend on their number"
-    method, network = experiment.method, build_network(experiment, corpus.classes, clients, corpus.features)
+    method = experiment.method
+    network = build_network(experiment, corpus.classes, clients, corpus.features, weights=True)
     drawn = dict(network.named_parameters())
     table = _table(experiment, corpus)
     tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}

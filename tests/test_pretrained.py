@@ -14,7 +14,8 @@ from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
-from fedtext.federation import fingerprint
+from fedtext.federation import Federation, fingerprint
+from fedtext.fleet import LocalFleet
 from fedtext.models.config import TABLE, TransformerClassifier
 from fedtext.models.inits import CheckpointInit
 from fedtext.models.transformer import TransformerEncoder
@@ -173,6 +174,18 @@ def test_word_vectors_are_the_checkpoints_own_unless_another_is_named(checkpoint
     )
 
 
+def test_where_clients_live_a_checkpoint_needs_no_weights(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    model = {"name": "transformer", "checkpoint": str(tmp_path / "copy"), "embedding": {"dim": 8, "init": "random"}}
+    experiment, corpus = tiny.experiment(model=model), tiny.corpus()
+    shared, private = initial(experiment, corpus)
+    (tmp_path / "copy" / "model.safetensors").unlink()
+    rows = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
+    assert np.isfinite(rows[-1]["metrics"]["loss"])
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        initial(experiment, corpus)
+
+
 def test_a_run_is_another_one_with_other_weights_wherever_they_lie(checkpoint: Path, tmp_path: Path) -> None:
     def name(folder: Path) -> str:
         text = {"pieces": {"checkpoint": str(folder)}}
@@ -231,7 +244,7 @@ def test_a_real_checkpoint() -> None:
     batch = Assembler(None, False, torch.device("cpu")).single(
         Texts(TokenSet(tokens_T, offsets, np.zeros(3, np.int64)), len(table)), np.arange(3)
     )[0]
-    network = build_network(made, 2, 1).eval()
+    network = build_network(made, 2, 1, weights=True).eval()
     features_BD = network.encoder(torch.nn.Embedding.from_pretrained(torch.from_numpy(table)), batch)
     unit_BD = torch.nn.functional.normalize(features_BD, dim=1)
     assert unit_BD[0] @ unit_BD[1] > 0.6 > 0.3 > unit_BD[0] @ unit_BD[2]

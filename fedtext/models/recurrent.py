@@ -101,11 +101,14 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 
 class Parts:
     """The components a method builds its network from. ``features`` is F, the width of the encoder's output, and
-    ``clients`` their number; ``corpus_features`` counts those that a text has beside its words. Raises UserError if the
-    model is for another number of classes."""
+    ``clients`` their number; ``corpus_features`` counts those that a text has beside its words. Without ``weights``
+    those of a checkpoint are left unread: the network is given others with every call. Raises UserError if the model is
+    for another number of classes."""
 
-    def __init__(self, config: AnyModel, classes: int, clients: int = 1, corpus_features: int = 0) -> None:
-        self.config, self.classes, self.clients = config, classes, clients
+    def __init__(
+        self, config: AnyModel, classes: int, clients: int = 1, corpus_features: int = 0, weights: bool = True
+    ) -> None:
+        self.config, self.classes, self.clients, self.weights = config, classes, clients, weights
         self.sigmoid = config.output == "sigmoid"
         if self.sigmoid and classes != 2:
             raise UserError(f"model.output: one sigmoid unit tells 2 classes apart, and the corpus has {classes}")
@@ -141,7 +144,7 @@ class Parts:
             case VectorClassifier(dropout=dropout):
                 return FlatEncoder(_flat(self.config), dropout)
             case TransformerClassifier():
-                return TransformerEncoder(self.config)
+                return TransformerEncoder(self.config, self.weights)
         assert isinstance(self.config, RecurrentClassifier), "a language model has no encoder"
         return Encoder(self.config)
 

@@ -79,12 +79,13 @@ def check(config: TransformerClassifier, max_length: int | None) -> None:
 
 class TransformerEncoder(nn.Module):
     """Features_BD of B texts, from position and type embeddings, encoder layers and pooling over real tokens: no
-    padding is ever attended to. Raises UserError like ``settings``, and where a checkpoint lacks weights."""
+    padding is ever attended to. Without ``weights`` it is of the checkpoint's form alone. Raises UserError like
+    ``settings``, and where a checkpoint lacks weights."""
 
-    def __init__(self, config: TransformerClassifier) -> None:
+    def __init__(self, config: TransformerClassifier, weights: bool = True) -> None:
         super().__init__()
         made = settings(config)
-        if config.checkpoint is None:
+        if config.checkpoint is None or not weights:
             network = pretrained.library().AutoModel.from_config(made, attn_implementation=config.attention)
         else:
             network = pretrained.network(config.checkpoint, config=made, attn_implementation=config.attention)
