@@ -131,8 +131,9 @@ def test_a_clip_before_the_noise_gives_the_ledger_an_epsilon() -> None:
 
 def test_a_sweeps_control_is_told_from_what_it_controls() -> None:
     made = cases_of(*load("fedatt.yaml"), "fedatt.yaml")
-    assert [case.label for case in made[:3]] == ["fedavg", "fedatt attention=uniform", "step=1 fraction=0.1"]
-    control, swept = made[1].experiment, [case.experiment for case in made[2:]]
+    labels = [case.label for case in made]
+    assert labels[:5] == ["fedavg", "fedatt attention=uniform", "pooled", "local_only", "step=1 fraction=0.1"]
+    control, swept = made[1].experiment, [case.experiment for case in made[4:]]
     assert control.model_copy(update={"method": FedAtt(step=1.2)}) in swept
 
 
