@@ -16,7 +16,7 @@ from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.config import Embedding, GRULanguageModel
+from fedtext.models.config import GRULanguageModel, WordEmbedding
 from fedtext.models.language import LanguageModel, Score
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -30,7 +30,7 @@ LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], 
 def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> LanguageModel:
     torch.manual_seed(0)
     dim = 6 if tied else 5
-    config = GRULanguageModel(embedding=Embedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
+    config = GRULanguageModel(embedding=WordEmbedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
     network = LanguageModel(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
     with torch.no_grad():
         network.embedding.weight.uniform_(-0.5, 0.5)
@@ -181,7 +181,7 @@ def test_dropout_strikes_what_the_softmax_reads_in_training_only() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValidationError, match="must be equal"):
-        GRULanguageModel(embedding=Embedding(dim=5), hidden=6)
+        GRULanguageModel(embedding=WordEmbedding(dim=5), hidden=6)
     with pytest.raises(AssertionError, match="at least two tokens"):
         batch([3, 1], own=True)
 
