@@ -12,7 +12,18 @@ from rich.text import Text
 
 from dashboards.groups import Group, Spread, groups, readings
 from dashboards.records import flatten
-from dashboards.trial import Case, Outcome, Row, data_size, decimal, last_values, one_line, title, written
+from dashboards.trial import (
+    Case,
+    Outcome,
+    Row,
+    data_size,
+    decimal,
+    last_values,
+    one_line,
+    percent,
+    title,
+    written,
+)
 from fedtext.ledger import figure
 
 Mode = Literal["max", "min"]
@@ -22,6 +33,7 @@ FIGURES = (
     *("Ag", "Ap", "Local", "Global", "Local_p10", "AUC", "perplexity", "top3"),
     *("Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val"),
 )
+LEAKS = ("inversion_public_f1", "inversion_public_ptlr", "rows_f1", "label_l1", "member_auc")  # of audits' figures
 TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
 # In MLflow, and not worth a column.
 ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")
@@ -134,6 +146,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         for name in sorted(values):
             if name not in ELSEWHERE and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
+        cells |= {name: spread(values[name], percent) for name in LEAKS if name in values}
         cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([row for outcome in ended for row in outcome.rows])

@@ -115,15 +115,15 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
 
 def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
     cases, outcomes = outcomes_of_a_sweep()
-    figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4}
+    figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4, "rows_f1": 0.9}
     outcomes["02-kteps"] = Outcome("finished", (row(3, **figures),))
     assert rank(cases, outcomes, "Local", "max")[0].id == "02-kteps"
     out = io.StringIO()
     print_table(cases, outcomes, "Local", "max", out)
     head, _, first = out.getvalue().splitlines()[:3]
     shown = dict(zip(head.split(), first.split(), strict=False))
-    assert {name: shown[name] for name in ("Local", "Global", "Local_p10", "Ap_0")} == {
-        "Local": "40.0", "Global": "50.0", "Local_p10": "10.0", "Ap_0": "30.0"
+    assert {name: shown[name] for name in ("Local", "Global", "Local_p10", "Ap_0", "rows_f1")} == {
+        "Local": "40.0", "Global": "50.0", "Local_p10": "10.0", "Ap_0": "30.0", "rows_f1": "90.0"
     }  # fmt: skip
     assert "Global_geometric" not in head
 
