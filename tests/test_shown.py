@@ -128,6 +128,21 @@ def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
     assert "Global_geometric" not in head
 
 
+def test_what_leaks_stands_beside_what_is_learned() -> None:
+    cases, outcomes = outcomes_of_a_sweep()
+    leaks = {"inversion_public_ptlr": 0.875, "label_top": 1.0, "inversion_distance": 0.01, "label_l1": 0.3}
+    outcomes["02-kteps"] = Outcome("finished", (row(3, Local=0.4, **leaks),))
+    out = io.StringIO()
+    print_table(cases, outcomes, "Local", "max", out)
+    head, _, first = out.getvalue().splitlines()[:3]
+    shown = dict(zip(head.split(), first.replace("(baseline)", "").split(), strict=False))
+    assert {name: shown[name] for name in ("Local", "inversion_public_ptlr", "label_top")} == {
+        "Local": "40.0", "inversion_public_ptlr": "87.5", "label_top": "100.0"
+    }  # fmt: skip
+    assert "inversion_distance" not in head
+    assert "label_l1" not in head
+
+
 def test_what_trials_have_spent_stands_in_the_table_beside_a_swept_epsilon() -> None:
     key = "uplink.1.randomized_response.epsilon"
     cases = [replace(kteps(n, 0.0), overrides={key: n}) for n in (1, 2)]
