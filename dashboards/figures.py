@@ -30,14 +30,16 @@ class Unit:
 
 
 PERCENT = Unit("%", 100.0, less=False, relative=False)
+LEAKED = Unit("%", 100.0, relative=False)
 PERPLEXITY = Unit("perplexity", none="not finite")
 ROUNDS = Unit("rounds", none="not reached")
 MEGABYTES = Unit("MB", 1e-6, none="not reached")
 
 
 def unit(metric: str) -> Unit:
-    """That of a metric: perplexities, rounds to a threshold, bytes; everything else is a fraction, shown in percent."""
-    for beginning, found in (("rounds_to_", ROUNDS), ("bytes_", MEGABYTES)):
+    """That of a metric: perplexities, rounds to a threshold, bytes; everything else is a fraction, shown in percent. Of
+    what an attacker recovers less is better."""
+    for beginning, found in (("rounds_to_", ROUNDS), ("bytes_", MEGABYTES), ("inversion_", LEAKED), ("rows_", LEAKED)):
         if metric.startswith(beginning):
             return found
     return PERPLEXITY if smaller_is_better(metric) else PERCENT
@@ -158,10 +160,12 @@ def order(made: Reproduction, column: str) -> list[str]:
     close = f"More than chance here, and within the noise of two of the paper's figures ({noise})"
     chance = "No more than chance here, or of a single seed"
     kinds: dict[str, list[str]] = {beyond: [], close: [], chance: []}
+    level = 0
     for better, worse in permutations(both, 2):
         ours, sign = difference(better, worse), -1 if better.unit.less else 1
         assert better.paper is not None and worse.paper is not None and ours  # noqa: PT018
         theirs = better.paper - worse.paper
+        level += sign * theirs > 0 == ours.mean
         if sign * theirs > 0 > sign * ours.mean:
             apart = math.hypot(made.noise_of(better), made.noise_of(worse))
             kind = chance if not ours.clear else beyond if abs(theirs) > apart else close
@@ -169,7 +173,8 @@ def order(made: Reproduction, column: str) -> list[str]:
             kinds[kind].append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {ours.mean:+.1f}{spread})")
     turned, pairs = sum(map(len, kinds.values())), len(both) * (len(both) - 1) // 2
     if not turned:
-        return [f"{column}: all {len(both)} rows stand in the paper's order."]
+        tied = f", but for {level} of {pairs} pairs that are equal here" if level else ""
+        return [f"{column}: all {len(both)} rows stand in the paper's order{tied}."]
     said = f"{turned} of {pairs} pairs of rows stand in the other order than in the paper (± standard error)"
     return [f"{column}: {said}.", *(f"- {kind}: {_listed(found)}." for kind, found in kinds.items() if found)]
 

@@ -12,18 +12,7 @@ from rich.text import Text
 
 from dashboards.groups import Group, Spread, groups, readings
 from dashboards.records import flatten
-from dashboards.trial import (
-    Case,
-    Outcome,
-    Row,
-    data_size,
-    decimal,
-    last_values,
-    one_line,
-    percent,
-    title,
-    written,
-)
+from dashboards.trial import Case, Outcome, Row, data_size, decimal, last_values, one_line, percent, title, written
 from fedtext.ledger import figure
 
 Mode = Literal["max", "min"]
@@ -33,8 +22,9 @@ FIGURES = (
     *("Ag", "Ap", "Local", "Global", "Local_p10", "AUC", "perplexity", "top3"),
     *("Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val"),
 )
-LEAKS = ("inversion_public_f1", "inversion_public_ptlr", "rows_f1", "label_l1", "member_auc")  # of audits' figures
 TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
+# Of what audits found.
+LEAKS = ("inversion_public_recall", "inversion_public_ptlr", "rows_recall", "label_top", "member_auc")
 # In MLflow, and not worth a column.
 ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")
 
@@ -144,9 +134,8 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         for name in sorted(values):
-            if name not in ELSEWHERE and (wording := written(name)):
+            if name not in ELSEWHERE and (wording := percent if name in LEAKS else written(name)):
                 cells[name] = spread(values[name], wording)
-        cells |= {name: spread(values[name], percent) for name in LEAKS if name in values}
         cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([row for outcome in ended for row in outcome.rows])
@@ -173,7 +162,7 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
-    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *FIGURES}
+    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *FIGURES, *LEAKS}
     return {
         key: short if last.count(short) == 1 and short not in taken else key
         for key, short in zip(keys, last, strict=True)
@@ -197,7 +186,7 @@ def _costs(rows: Sequence[Row]) -> dict[str, str]:
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
     first = ["#", "trial", "method", *_swept(cases).values(), "seeds"]
     last = ["loss", "bytes/client/round", "s/round", "rounds", "status"]
-    figures = [name for name in FIGURES if name in columns]
+    figures = [name for name in (*FIGURES, *LEAKS) if name in columns]
     others = [name for name in columns if name not in {*first, *last, *figures}]
     return [*first, *figures, *others, *last]
 

@@ -33,7 +33,8 @@ def reproduce(words: argparse.Namespace) -> int:
     for number, rows in made.items():
         _readable(number, tables[number], rows, scale)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
-    name = f"reproduce-{words.paper}-{scene}" + ("" if scale.share == 1 else f"-{scale.share:g}")
+    of = papers.stem(words.paper, scene)
+    name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
     content = scale.applied(config.override(paper.scenes[scene], changes | {"name": name}))
     experiment = config.validate(content, f"{words.paper}, scene {scene}")
     out = _folder(words.out or home() / "docs" / "reproductions")
@@ -72,7 +73,7 @@ def reproduce(words: argparse.Namespace) -> int:
         ]
         result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
         what = number if number.startswith("fig") else f"table{number}"
-        files = _write(result, out / f"{words.paper}-{scene}-{what}{_mark(scale, words)}")
+        files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
         tracker.log_files(files, "reproductions")
         print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0

@@ -149,6 +149,26 @@ def test_escapes_are_the_signs_they_stand_for() -> None:
     assert repaired("number #1; a plot;") == "number #1; a plot;"
 
 
+def test_the_shortest_texts_with_numbers_are_what_attacks_are_tried_on(tmp_path: Path) -> None:
+    made = ["1 2 c", "10 20 30 four", "1 2 3", "4 5 6", "a 1 2 3 4", "1 2 3 7-6 v8", "1, 2, 3,"]
+    made += ["7 " * 30 + "!", ("7 " * 29) + "!"]  # 31 words, 30 words
+    columns = {"split": ["train"] * 9 + ["test"] * 4, "label": [0, 1, 2, 3] * 3 + [0], "text": made + ["no number"] * 4}
+    write(tmp_path, FILES["agnews"], **columns)
+
+    def read(auxiliary: Any) -> list[str]:
+        raw = AGNewsCorpus(clients=1, auxiliary=auxiliary).read(tmp_path, 0)
+        assert len(texts(raw, "test")) == 4
+        return texts(raw, "train")
+
+    assert read(None) == made
+    assert read(1) == ["1 2 3"], "the earlier of two that are equally short"
+    assert read(4) == read({"texts": 4}) == ["1 2 3", "4 5 6", "a 1 2 3 4", "1 2 3 7-6 v8"]
+    assert read(6)[-1] == made[8]
+    assert read({"texts": 2, "words": 3, "numbers": 2}) == ["1 2 c", "1 2 3"]
+    with pytest.raises(UserError, match=r"corpus\.auxiliary: 6 train texts have at least 3 numbers .* asks for 7"):
+        read(7)
+
+
 # The hub
 
 
@@ -214,6 +234,15 @@ def test_the_real_ones(name: str, train: int, test: int, classes: int) -> None:
         assert max(found) - min(found) <= 1
         labels = np.concatenate([getattr(client, side).labels for client in raw.clients])
         assert set(labels.tolist()) == set(range(classes))
+
+
+def test_of_the_real_news_so_many_have_numbers() -> None:
+    data = real_data(FILES["agnews"])
+    for numbers, there in ((3, 25), (2, 145), (1, 964)):
+        asked = AGNewsCorpus(clients=1, auxiliary={"texts": there, "numbers": numbers})  # type: ignore[arg-type]
+        assert len(texts(asked.read(data, 0), "train")) == there
+        with pytest.raises(UserError, match=f"{there} train texts have at least {numbers}"):
+            AGNewsCorpus(auxiliary={"texts": there + 1, "numbers": numbers}).read(data, 0)  # type: ignore[arg-type]
 
 
 def test_the_real_news_without_titles() -> None:

@@ -115,17 +115,32 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
 
 def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
     cases, outcomes = outcomes_of_a_sweep()
-    figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4, "rows_f1": 0.9}
+    figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4, "rows_recall": 0.9}
     outcomes["02-kteps"] = Outcome("finished", (row(3, **figures),))
     assert rank(cases, outcomes, "Local", "max")[0].id == "02-kteps"
     out = io.StringIO()
     print_table(cases, outcomes, "Local", "max", out)
     head, _, first = out.getvalue().splitlines()[:3]
     shown = dict(zip(head.split(), first.split(), strict=False))
-    assert {name: shown[name] for name in ("Local", "Global", "Local_p10", "Ap_0", "rows_f1")} == {
-        "Local": "40.0", "Global": "50.0", "Local_p10": "10.0", "Ap_0": "30.0", "rows_f1": "90.0"
+    assert {name: shown[name] for name in ("Local", "Global", "Local_p10", "Ap_0", "rows_recall")} == {
+        "Local": "40.0", "Global": "50.0", "Local_p10": "10.0", "Ap_0": "30.0", "rows_recall": "90.0"
     }  # fmt: skip
     assert "Global_geometric" not in head
+
+
+def test_what_leaks_stands_beside_what_is_learned() -> None:
+    cases, outcomes = outcomes_of_a_sweep()
+    leaks = {"inversion_public_ptlr": 0.875, "label_top": 1.0, "inversion_distance": 0.01, "label_l1": 0.3}
+    outcomes["02-kteps"] = Outcome("finished", (row(3, Local=0.4, **leaks),))
+    out = io.StringIO()
+    print_table(cases, outcomes, "Local", "max", out)
+    head, _, first = out.getvalue().splitlines()[:3]
+    shown = dict(zip(head.split(), first.replace("(baseline)", "").split(), strict=False))
+    assert {name: shown[name] for name in ("Local", "inversion_public_ptlr", "label_top")} == {
+        "Local": "40.0", "inversion_public_ptlr": "87.5", "label_top": "100.0"
+    }  # fmt: skip
+    assert "inversion_distance" not in head
+    assert "label_l1" not in head
 
 
 def test_what_trials_have_spent_stands_in_the_table_beside_a_swept_epsilon() -> None:

@@ -4,15 +4,16 @@ Table 1)."""
 import html
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedtext.corpora.files import read_table
 from fedtext.corpora.labelled import COLUMNS, LabelledCorpus, Sides, file_sides, find_table, hub_sides, parted
-from fedtext.corpora.types import RawCorpus
+from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
+from fedtext.schema import Strict
 from fedtext.text.representation import TextField, Words
 
 FILES = ("ag_news.parquet", "ag_news_subset.parquet")
@@ -20,6 +21,36 @@ HUB = "fancyzhx/ag_news"
 # Escapes have lost their &, and have a blank before them: Haiti #39;s, $ and quotation marks alike.
 _APOSTROPHE = re.compile(r" #39;(?=(?:s|t|d|m|ll|re|ve)\b|\W|$)")
 _ESCAPE = re.compile(r"(?:&|(?<!\w))(#\d{2,5}|quot|amp|lt|gt|hellip|nbsp);")
+
+
+class Auxiliary(Strict):
+    """The texts that attacks are tried on (FedeVocab paper, appendix A.3): short ones with several numbers, which stand
+    for what is private. The paper says three; that they are the shortest, and no sample, and that they have at most 30
+    words, is its published code's. Words are parted by blanks, and a number is one of digits alone: 49, not 7-6.
+
+    The 18,905 train texts of ag_news_subset.parquet have 25 with three numbers, 145 with two and 964 with one.
+    """
+
+    texts: int = Field(ge=1, description="so many, the shortest by characters, of equally short ones the first")
+    numbers: int = Field(3, ge=0, description="that a text has at least")
+    words: int = Field(30, ge=1, description="that a text has at most")
+
+    def of(self, train: Split) -> Split:
+        """Those texts, in the order of the corpus. Raises UserError if there are fewer."""
+        parted_N = [text.split() for text in train.texts]
+        fit = [
+            i
+            for i, words in enumerate(parted_N)
+            if len(words) <= self.words and sum(word.isdecimal() for word in words) >= self.numbers
+        ]
+        if len(fit) < self.texts:
+            raise UserError(
+                f"corpus.auxiliary: {len(fit)} train texts have at least {self.numbers} numbers and at most "
+                f"{self.words} words, and texts asks for {self.texts}: lower it or corpus.auxiliary.numbers, or give "
+                f"the whole corpus as {FILES[0]}"
+            )
+        chosen = sorted(fit, key=lambda i: len(train.texts[i]))[: self.texts]
+        return train.take(np.array(sorted(chosen), np.int64))
 
 
 class AGNewsCorpus(LabelledCorpus):
@@ -42,6 +73,15 @@ class AGNewsCorpus(LabelledCorpus):
         "any",
         description="texts as they come, or only those with a title, or descriptions alone, where the file has them",
     )
+    auxiliary: Auxiliary | None = Field(
+        None, description="train on short texts with numbers, so many, which attacks are tried on; null: on all texts"
+    )
+
+    @field_validator("auxiliary", mode="before")
+    @classmethod
+    def _so_many(cls, value: Any) -> Any:
+        """``auxiliary: 128`` is ``auxiliary: {texts: 128}``."""
+        return {"texts": value} if isinstance(value, int) else value
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         path = find_table("ag_news", FILES, data)
@@ -54,7 +94,8 @@ class AGNewsCorpus(LabelledCorpus):
             sides = hub_sides("agnews", HUB, self.labels, FILES[0], data, ("train", "test"), clean=repaired)
         else:
             sides = file_sides(path, self.labels, repaired) if self.titles == "any" else self._chosen(path)
-        return self.dealt(sides["train"], sides["test"], seed)
+        train = sides["train"] if self.auxiliary is None else self.auxiliary.of(sides["train"])
+        return self.dealt(train, sides["test"], seed)
 
     def _chosen(self, path: Path) -> Sides:
         """Those of the texts that have a title, or what there is without one."""

@@ -90,6 +90,11 @@ def called(number: str) -> str:
     return f"figure {number.removeprefix('fig')}" if number.startswith("fig") else f"table {number}"
 
 
+def stem(name: str, scene: str) -> str:
+    """What runs and files of a paper's scene are called: ``fedevocab-AG-News``."""
+    return f"{name}-{scene.replace(' ', '-')}"
+
+
 def compared(paper: Paper, table: Table) -> list[tuple[str, str]]:
     """The pairs of rows of the systems that are to be compared, which differ in nothing else."""
     return [
@@ -198,6 +203,7 @@ def cases(
 
 
 def _digest(experiment: Experiment) -> str:
-    """Names what is computed, whatever the seed."""
-    parts = experiment.model_dump(mode="json", include=SCIENCE - {"seed"})
+    """Names what is computed and looked for, whatever the seed."""
+    looked = {"audits"} if experiment.audits else set()
+    parts = experiment.model_dump(mode="json", include=SCIENCE - {"seed"} | looked)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
