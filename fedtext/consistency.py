@@ -58,7 +58,7 @@ def _texts(e: "Experiment") -> Iterator[str]:
         )
     if e.own_vocabularies:
         yield from _own_vocabularies(e)
-    for key, asked in (("init: each", isinstance(model.embedding.init, EachInit)), ("digits", model.embedding.digits)):
+    for key, asked in (("init: each", isinstance(model.embedding.init, EachInit)), ("own", model.embedding.own)):
         if asked and e.shares_table:
             yield (
                 f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
@@ -66,7 +66,7 @@ def _texts(e: "Experiment") -> Iterator[str]:
             )
     if e.evaluation.union and e.language:
         yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
-    if e.method.withholds or model.embedding.digits:
+    if e.method.withholds or (model.embedding.own and model.embedding.own.words == "digits"):
         yield from _digits(e)
     if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
         yield (
@@ -88,7 +88,7 @@ def _texts(e: "Experiment") -> Iterator[str]:
 
 
 def _digits(e: "Experiment") -> Iterator[str]:
-    key = f"method {e.method.name}" if e.method.withholds else "model.embedding.digits"
+    key = f"method {e.method.name}" if e.method.withholds else "model.embedding.own: digits"
     if e.language:
         yield f"{key} is about classifiers, and {e.model.name} predicts words: leave it out"
     if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):

@@ -138,14 +138,16 @@ class Hosted:
         return found[generator(self.experiment.seed, "embedding source", client=client).integers(len(found))]
 
     def _redraw(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        """Each client's own start of the words with a digit in them, where that is asked for."""
-        spread, digits_V = self.experiment.model.embedding.digits, self.digits_V
-        if spread is None or digits_V is None:
+        """The rows that each client draws for itself, where that is asked for."""
+        own = self.experiment.model.embedding.own
+        if own is None:
             return
-        draw = generator(self.experiment.seed, f"digits/{name}", client=client)
-        drawn = np.float32(spread) * draw.standard_normal((int(digits_V.sum()), table_XD.shape[1]), np.float32)
-        place_V = np.cumsum(digits_V) - 1
-        chosen_X = digits_V[rows_X]
+        chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
+        assert chosen_V is not None, "a corpus with words knows those with digits"
+        draw = generator(self.experiment.seed, f"own start/{name}", client=client)
+        drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
+        place_V = np.cumsum(chosen_V) - 1
+        chosen_X = chosen_V[rows_X]
         table_XD[torch.from_numpy(chosen_X)] = torch.from_numpy(drawn[place_V[rows_X[chosen_X]]]).to(table_XD)
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:

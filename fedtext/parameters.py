@@ -75,9 +75,9 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     joined = model.joins and corpus.features
     if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
-    knows = (
-        "method fedrecon" if experiment.method.withholds else "model.embedding.digits" if model.embedding.digits else ""
-    )
+    own = model.embedding.own
+    knows = "method fedrecon" if experiment.method.withholds else ""
+    knows = knows or ("model.embedding.own: digits" if own and own.words == "digits" else "")
     if knows and corpus.digits_V is not None and not corpus.digits_V.any():
         raise UserError(f"{knows} is about words with a digit in them, and corpus {corpus.name} has none: leave it out")
     for metric in (experiment.evaluation.select, *experiment.evaluation.thresholds):

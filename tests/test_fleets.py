@@ -119,7 +119,10 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
     sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
     two, reading = replace(FEW, table_VD=drawn), {"personalize": None, "union": {"texts": 30}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
-    for method, start, corpus in (("fedevocab", {"init": sources, "digits": 2.0}, two), (recon, {}, FEW)):
+    for method, start, corpus in (
+        ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two),
+        (recon, {}, FEW),
+    ):
         model = {"embedding": {"dim": 5} | start, "hidden": 4, "head": {"hidden": 3}}
         made = tiny.experiment(method, model=model, evaluation=reading)
         expected = final(made, local(made, corpus), corpus)

@@ -17,7 +17,7 @@ from fedtext.errors import UserError
 from fedtext.models.config import TABLE
 from fedtext.training.config import SGD
 from tests import tiny
-from tests.leaking import ONE_STEP, VOCABULARY, corpus, figures, finished
+from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 
 ATTACK: dict[str, Any] = {"steps": 40, "restarts": 2}
 
@@ -130,6 +130,17 @@ def test_the_true_table_names_the_words_and_an_unrelated_one_does_not(span: bool
     assert {name: again[name] for name in found if name.startswith("inv")} == {
         name: value for name, value in found.items() if name.startswith("inv")
     }
+
+
+def test_a_private_table_hides_nothing_unless_nobody_knows_where_it_began() -> None:
+    """FedeVocab with the start that all share, and with one that each client draws for itself."""
+    texts, attack = corpus([4], seed=3), {"steps": 80, "restarts": 3}
+    for own, hidden in ((None, False), ({"words": "all"}, True)):
+        model = MODEL | {"embedding": {"dim": 8, "own": own}}
+        found = figures(texts, [{"gradient_inversion": attack}], method="fedevocab", model=model)
+        assert found["inversion_true_f1"] > 0.9
+        assert (found["inversion_public_f1"] < 0.4) == hidden
+        assert (found["inversion_public_f1"] > 0.9) == (not hidden)
 
 
 def test_directions_are_those_of_the_words_and_single_them_out() -> None:

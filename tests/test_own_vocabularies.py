@@ -105,7 +105,8 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
     starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
     assert np.array_equal(*starts), "the same word starts alike where the source is the same"
 
-    experiment = demo(model={"embedding": {"dim": 50, "init": {"random": {"std": 0.001}}, "digits": 2.0}, "hidden": 4})
+    embedding = {"dim": 50, "init": {"random": {"std": 0.001}}, "own": {"std": 2.0}}
+    experiment = demo(model={"embedding": embedding, "hidden": 4})
     digits = with_digits(corpus)
     federation = federated(experiment, replace(digits, table_VD=None))
     worker = federation.fleet.worker  # type: ignore[attr-defined]
@@ -115,6 +116,12 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         assert drawn[~digits_R].std() < 0.01 < 1.5 < drawn[digits_R].std() < 2.5
     starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
     assert (np.abs(starts[0] - starts[1]).max(1) > 0.1).tolist() == ((rows % 3 == 0) & (rows > 0)).tolist()
+    embedding = {"dim": 50, "own": {"words": "all", "std": 2.0}}
+    federation = federated(demo(model={"embedding": embedding, "hidden": 4}), replace(corpus, table_VD=None))
+    worker = federation.fleet.worker  # type: ignore[attr-defined]
+    starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
+    assert (np.abs(starts[0] - starts[1]).max(1) > 0.1).all()
+    assert 1.8 < table(same[0]).std() < 2.2
 
 
 @pytest.mark.parametrize(
@@ -122,7 +129,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
     [
         ({"method": "fedavg", "corpus": {"name": "demo", "own_vocabularies": True}}, "use fedevocab or local_only"),
         ({"method": "fedavg", "model": {"embedding": {"init": SOURCES}}}, "init: each gives clients embeddings"),
-        ({"method": "fedavg", "model": {"embedding": {"digits": 1.0}}}, "digits gives clients embeddings"),
+        ({"method": "fedavg", "model": {"embedding": {"own": {}}}}, "own gives clients embeddings"),
         ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
         ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
         ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: of"),

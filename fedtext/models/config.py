@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fedtext.models.inits import EachInit, InitField, RandomInit, Source
+from fedtext.models.inits import EachInit, InitField, OwnStart, RandomInit, Source
 from fedtext.pretrained import Checkpoint
 from fedtext.schema import Strict
 
@@ -22,11 +22,8 @@ class Embedding(Strict):
 
     dim: int = Field(200, ge=1)
     init: InitField = RandomInit()
-    digits: float | None = Field(
-        None,
-        gt=0,
-        description="each client draws its own rows of words with a digit in them, numbers and codes, from N(0, "
-        "digits^2), as FedeVocab's published code does with 1; for embeddings that never leave a client",
+    own: OwnStart | None = Field(
+        None, description="rows that clients draw for themselves; for embeddings that stay there"
     )
 
     @property

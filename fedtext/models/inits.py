@@ -70,3 +70,11 @@ if TYPE_CHECKING:
     InitField: TypeAlias = Source | EachInit
 else:
     InitField = entry(RandomInit, FileInit, Word2VecInit, CheckpointInit, EachInit)
+
+
+class OwnStart(Strict):
+    """Rows that each client draws for itself from N(0, std^2), so that nobody else knows where they began: those of
+    words with a digit in them, numbers and codes, as in FedeVocab's published code, or of all words."""
+
+    words: Literal["digits", "all"] = "digits"
+    std: float = Field(1.0, gt=0)
