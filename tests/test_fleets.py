@@ -117,13 +117,13 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
     """Embedding sources and rows of their own, and rows made anew: two actors, and one process."""
     drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
     sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
-    two, reading = replace(FEW, table_VD=drawn), {"personalize": None, "union": {"texts": 30}}
+    two, reading = replace(FEW, table_VD=drawn), {"personalize": None, "union": {"texts": 39}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
     for method, start, corpus in (
         ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two),
         (recon, {}, FEW),
     ):
-        model = {"embedding": {"dim": 5} | start, "hidden": 4, "head": {"hidden": 3}}
+        model = {"name": "bag", "embedding": {"dim": 5} | start, "hidden": ()}
         made = tiny.experiment(method, model=model, evaluation=reading)
         expected = final(made, local(made, corpus), corpus)
         assert len({figures["Global"] for figures in expected[1][-1][0].values()}) > 1
