@@ -49,9 +49,9 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     refs = {client.id: ray.put(client) for client in clients}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
-    header = replace(corpus, clients=[], everybody=None)
-    read = corpus.everybody if experiment.evaluation.union else None
-    lean = ray.put(replace(header, report=[], table_VD=None, everybody=read))
+    header = replace(corpus, clients=[], tests=())
+    read = corpus.tests if experiment.evaluation.union else ()
+    lean = ray.put(replace(header, report=[], table_VD=None, tests=read))
     return Shipment(header, len(corpus.clients), lean, infos, refs)
 
 

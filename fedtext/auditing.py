@@ -41,6 +41,7 @@ class Auditing:
         self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment))
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.intake = Intake(experiment, layout, [1])  # weights are for sums, and none is made here
+        self.cohort: tuple[int, list[int]] = 0, []  # of a round
         self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and what was observed
 
     def observe(
@@ -55,7 +56,9 @@ class Auditing:
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
         update = self.intake.update(payload, data.id, flat)
-        place = sampled(self.experiment, range(self.clients), round_).index(data.id)
+        if self.cohort[0] != round_:
+            self.cohort = round_, sampled(self.experiment, range(self.clients), round_)
+        place = self.cohort[1].index(data.id)
         turn = Turn(data, self.layout.views(flat), parameters, update, round_, place, self.known)
         found = [audit.observe(turn, self.words) for audit in self.experiment.audits]
         self.seen[data.id] = round_, [observation for observation in found if observation]

@@ -43,20 +43,20 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     numbers, whatever cluster they run on."""
     parts = experiment.model_dump(mode="json", include=SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
-    parts = _where_it_lies(parts)
+    parts = _identified(parts)
     return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _where_it_lies(part: Any) -> Any:
+def _identified(part: Any) -> Any:
     """An experiment's content with the identity of each checkpoint in the place of its path."""
     if isinstance(part, dict):
         named = {
             key: value for key, value in part.items() if key in ("checkpoint", "source") and isinstance(value, str)
         }
-        return {key: _where_it_lies(value) for key, value in part.items()} | {
+        return {key: _identified(value) for key, value in part.items()} | {
             key: identity(value) for key, value in named.items()
         }
-    return [_where_it_lies(each) for each in part] if isinstance(part, list) else part
+    return [_identified(each) for each in part] if isinstance(part, list) else part
 
 
 @dataclass

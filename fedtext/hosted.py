@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
+from fedtext.corpora.pool import everybody
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.experiment import Experiment
@@ -51,18 +52,17 @@ class Hosted:
         corpus_clients: int | None = None,
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
+        self.corpus, self.parts = corpus, (corpus.classes, corpus_clients or len(clients), corpus.features)
         check_engine(experiment, self.device.type == "cuda")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.beside = corpus.features if experiment.model.joins else 0
         self.clients = {client.id: within(client, self.rows, self.beside) for client in clients}
-        self.network = build_network(experiment, corpus.classes, corpus_clients or len(clients), corpus.features).to(
-            self.device
-        )
+        self.network = build_network(experiment, *self.parts).to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
-        self.everyone = self._everyone(corpus) if experiment.evaluation.union else None
+        self.everyone = self._everyone() if experiment.evaluation.union else None
         self.initial_private = private
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
@@ -73,11 +73,10 @@ class Hosted:
         self.reading = replace(self.training, cut=False)
         self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
 
-    def _everyone(self, corpus: Corpus) -> ClientData:
+    def _everyone(self) -> ClientData:
         """All clients' test texts, or as many as are asked for."""
-        asked, data = self.experiment.evaluation.union, corpus.everybody
+        asked, data = self.experiment.evaluation.union, everybody(self.corpus.tests)
         assert asked is not None
-        assert data is not None, "a corpus with labels has them"
         if asked.texts != "all" and asked.texts < len(data.test):
             drawn_N = generator(self.experiment.seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
             data = replace(data, test=data.test.take(np.sort(drawn_N)))

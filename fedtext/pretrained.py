@@ -85,6 +85,7 @@ def pieces(checkpoint: str) -> list[str]:
     return words
 
 
+@lru_cache(maxsize=4)
 def identity(checkpoint: str) -> str:
     """Of its files: the same wherever they lie, another if any of them is. Of a name on the hub the name itself."""
     folder = Path(locate(checkpoint))

@@ -3,16 +3,15 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.auditing import Auditing
-from fedtext.corpora.types import ClientData, Corpus
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Reading
-from fedtext.experiment import Experiment
 from fedtext.hosted import OPTIMIZER, Hosted
 from fedtext.parameters import withheld
 from fedtext.readings import evaluated
@@ -29,20 +28,14 @@ Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a clien
 class Worker(Hosted):
     """One network and one workspace, used in turn by every client hosted here."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        corpus: Corpus,
-        clients: Sequence[ClientData],
-        private: Mapping[str, NDArray[np.float32]],
-        device: str = "cpu",
-        corpus_clients: int | None = None,
-    ) -> None:
-        super().__init__(experiment, corpus, clients, private, device, corpus_clients)
-        self.uplink = Uplink(experiment, self.shared, withheld(experiment, corpus))
-        words = corpus.vocabulary if experiment.audits else []
-        parts = corpus.classes, corpus_clients or len(clients), corpus.features
-        self.audits = Auditing(experiment, self.shared, words[self.rows.start : self.rows.stop], private, parts)
+    @cached_property
+    def uplink(self) -> Uplink:
+        return Uplink(self.experiment, self.shared, withheld(self.experiment, self.corpus))
+
+    @cached_property
+    def audits(self) -> Auditing:
+        words = self.corpus.vocabulary[self.rows.start : self.rows.stop] if self.experiment.audits else []
+        return Auditing(self.experiment, self.shared, words, self.initial_private, self.parts)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never

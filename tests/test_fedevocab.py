@@ -18,7 +18,7 @@ from fedtext.methods import FedAvg, FedeVocab, FedRecon
 from fedtext.methods.base import Phase
 from fedtext.models.config import TABLE
 from fedtext.parameters import initial
-from fedtext.training.reading import part
+from fedtext.training.batches import part
 from tests import tiny
 from tests.test_kteps_baselines import plain
 
@@ -101,7 +101,7 @@ def test_fedrecon_by_hand(joint: bool, lr: float) -> None:
     for _ in range(ROUNDS):
         ends = []
         for client in CORPUS.clients:
-            halves = [part(len(client.train), Phase("", 1, texts=t), 0, client.id) for t in ("support", "query")]
+            halves = [part(len(client.train), which, 0, client.id) for which in ("support", "query")]
             assert sorted(np.concatenate(halves)) == list(range(len(client.train)))
             assert abs(len(halves[0]) - len(halves[1])) <= 1
             rebuilt = descend(state, client, halves[0], 2, own)

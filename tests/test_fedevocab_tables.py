@@ -44,9 +44,9 @@ DISTILBERT = {
     "FedeVocab": (75.2, 86.8, 87.8, 95.5, 92.5, 95.6),
 }
 ABLATION = {
-    "BiLSTM": (40.3, 58.6, 86.9, 92.8, 87.8, 92.1),
+    "BiLSTM": BILSTM["FedeVocab"],
     "BiLSTM -adap": (37.1, 55.4, 86.3, 91.5, 85.1, 89.8),
-    "DistilBERT": (75.2, 86.8, 87.8, 95.5, 92.5, 95.6),
+    "DistilBERT": DISTILBERT["FedeVocab"],
     "DistilBERT -adap": (72.9, 78.7, 86.2, 93.3, 90.7, 94.3),
 }
 

@@ -15,6 +15,7 @@ from fedtext.audits.matching import Client, directions, distance, within
 from fedtext.audits.recovery import Pairing, paired
 from fedtext.errors import UserError
 from fedtext.models.config import TABLE
+from fedtext.training.batches import part
 from fedtext.training.config import SGD
 from tests import tiny
 from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
@@ -141,6 +142,18 @@ def test_a_private_table_hides_nothing_unless_nobody_knows_where_it_began() -> N
         assert found["inversion_true_f1"] > 0.9
         assert (found["inversion_public_f1"] < 0.4) == hidden
         assert (found["inversion_public_f1"] > 0.9) == (not hidden)
+
+
+def test_an_attack_is_on_the_texts_that_made_the_update() -> None:
+    """Of FedRecon these are one half, on which two texts of four are found; the other half sends nothing."""
+    texts = corpus([4, 5, 3, 4])
+    made = finished(texts, [{"gradient_inversion": {"steps": 5, "texts": 4}}], method="fedrecon")
+    data, report = texts.clients[0], made.rows[-1]["files"][FILE]
+    last = made.experiment.method.phases(1)[-1]
+    names = [VOCABULARY[row] for row in data.rows_R[data.train.tokens_T]]
+    sent = [names[data.train.offsets[n] : data.train.offsets[n + 1]] for n in part(4, last.texts, 0, 0)]
+    assert [f"| original | {' '.join(text)} |" in report for text in sent] == [True, True]
+    assert report.count("| original |") == 2
 
 
 def test_directions_are_those_of_the_words_and_single_them_out() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtext.corpora.pool import everybody
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
@@ -56,10 +55,10 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
         )
     words = ["<pad>", "<unk>", *[f"w{n}" for n in range(2, vocabulary)]]
     digits_V = (np.arange(vocabulary) % 3 == 0) & (np.arange(vocabulary) > 0)
-    tests = [replace(client.test, tokens_T=client.rows_R[client.test.tokens_T]) for client in made]
+    tests = tuple(replace(client.test, tokens_T=client.rows_R[client.test.tokens_T]) for client in made)
     return Corpus(
         *("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None),
-        everybody=everybody(tests),
+        tests=tests,
         digits_V=digits_V,
     )
 

@@ -31,6 +31,7 @@ from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 from fedtext.text.tokens import PAD
+from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ class GradientInversion(Search, Audit):
         last = turn.known.experiment.training.rounds
         if turn.place >= self.clients or turn.round not in ((last,) if self.rounds == "last" else self.rounds):
             return None
+        data, experiment = turn.data, turn.known.experiment
+        last_phase = experiment.method.phases(experiment.training.local_epochs)[-1]
+        trained_N = part(
+            len(data.train), last_phase.texts, experiment.seed, data.id
+        )  # what is sent was trained on these
+        turn = replace(turn, data=replace(data, train=data.train.take(trained_N)))
         own_RD = turn.trained[TABLE].cpu().numpy().copy()
         return Inversion(self, replace(turn, trained={}), own_RD, words)  # these are another client's soon
 
@@ -223,14 +230,14 @@ def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float
     """(vectors_TD of each text that was looked for, their labels, the distance that was reached, the directions in
     which they were looked for)."""
     known, data = turn.known, turn.data
-    experiment, count = known.experiment, turn.update.samples
+    experiment, count = known.experiment, len(data.train)
     texts = known.read(data, "train")
     size = min(count, audit.texts)
     lengths_B = torch.from_numpy(texts.lengths_N[:size])
     if audit.lengths == "longest":
         lengths_B = torch.full((size,), experiment.corpus.max_length or 0)
     target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
-    steps, optimizer = local_steps(experiment, count), experiment.training.optimizer
+    steps, optimizer = local_steps(experiment, turn.update.samples), experiment.training.optimizer
     whole = steps <= audit.unroll and size == count
     client = Client(
         experiment.method,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.models.config import is_table
+from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 def local_steps(experiment: "Experiment", texts: int) -> int:
     """K, of a client with so many texts: those of the last phase of a turn, before which what is sent does not move."""
     training, last = experiment.training, experiment.method.phases(experiment.training.local_epochs)[-1]
-    if last.texts != "all" and texts > 1:
-        texts = texts // 2 if last.texts == "support" else texts - texts // 2
+    texts = len(part(texts, last.texts, seed=0, client=0))  # whichever they are, so many
     return last.epochs * -(-texts // training.batch(texts))
 
 

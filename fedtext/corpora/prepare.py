@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.corpora.base import CorpusConfig
-from fedtext.corpora.pool import everybody
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table
@@ -67,7 +66,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=None if vectors is None else coverage(words[first:], vectors, counts),
         features=len(raw.features),
-        everybody=None if config.language else everybody([sets[2] for sets in encoded]),
+        tests=() if config.language else tuple(sets[2] for sets in encoded),
         digits_V=digits_V,
     )
 

@@ -164,7 +164,7 @@ class Corpus:
     table_digest: str = ""
     coverage: Coverage | None = None  # of the vectors that table_VD was made from
     features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
-    everybody: ClientData | None = None  # all clients' test texts as one client's, with all their words
+    tests: tuple[TokenSet, ...] = ()  # each client's test texts in the vocabulary's rows; not of a language corpus
     digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
 
     @property

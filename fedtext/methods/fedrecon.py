@@ -1,4 +1,4 @@
-"""FedRecon (Singhal et al. 2021; in the FedeVocab paper, section 5.1): what is private is made anew in every turn."""
+"""FedRecon (Singhal et al. 2021; in the FedeVocab paper, appendix A.2): what is private is made anew in every turn."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal

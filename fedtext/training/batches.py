@@ -5,6 +5,7 @@ Legend: N texts, B batch, C clients of a stack, T time (the longest text of the 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -155,3 +156,12 @@ def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, clien
             order = rng.permutation(np.flatnonzero(tasks_N == task))
             batches += [order[start : start + size] for start in range(0, len(order), size)]
         yield from (batches[number] for number in rng.permutation(len(batches)))
+
+
+def part(texts: int, which: Literal["all", "support", "query"], seed: int, client: int) -> Ints:
+    """The numbers of a phase's texts (Phase.texts). A client with a single text has it in both halves."""
+    if which == "all" or texts == 1:
+        return np.arange(texts)
+    drawn = generator(seed, "support and query", client=client).permutation(texts)
+    support = texts // 2
+    return np.sort(drawn[:support] if which == "support" else drawn[support:])

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from fedtext.corpora.types import ClientData
 from fedtext.experiment import Experiment
 from fedtext.methods.base import Phase
 from fedtext.models.config import GRULanguageModel, RecurrentClassifier, TransformerClassifier, VectorClassifier
 from fedtext.models.packing import Ints
-from fedtext.seeding import generator
 from fedtext.training.bags import common, first
-from fedtext.training.batches import Texts, by_task, shuffled
+from fedtext.training.batches import Texts, by_task, part, shuffled
 
 
 def order_of(
@@ -21,19 +18,10 @@ def order_of(
     seed = experiment.seed
     if experiment.method.separates:
         return by_task(texts.tasks_N, experiment.training.batch(len(texts)), phase.epochs, seed, round_, client)
-    chosen_N = part(len(texts), phase, seed, client)
+    chosen_N = part(len(texts), phase.texts, seed, client)
     size, purpose = experiment.training.batch(len(chosen_N)), "batches" if last else f"batches/{phase.name}"
     batches = shuffled(len(chosen_N), size, phase.epochs, seed, round_, client, purpose)
     return (chosen_N[batch] for batch in batches)
-
-
-def part(texts: int, phase: Phase, seed: int, client: int) -> Ints:
-    """The numbers of a phase's texts. A client with a single text has it in both halves."""
-    if phase.texts == "all" or texts == 1:
-        return np.arange(texts)
-    drawn = generator(seed, "support and query", client=client).permutation(texts)
-    support = texts // 2
-    return np.sort(drawn[:support] if phase.texts == "support" else drawn[support:])
 
 
 def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
