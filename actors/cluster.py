@@ -1,10 +1,15 @@
 """Attaching to Ray, or starting it, and getting this code to every worker."""
 
+import contextlib
+import functools
+import inspect
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ray
 
@@ -20,6 +25,9 @@ FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # driver is still busy with other things, and wait for the first trial although Tune reserves the CPUs, upon which Ray
 # would end them after a second. A Ray that does not know these names ignores them.
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
+# For a Ray started here. The usual port of a node's agent may be another Ray's, and trying goes on for 3 to 5 s while
+# everything waits. Nothing scales one machine, and nobody reads the workers' output here.
+LEAN = {"dashboard_agent_listen_port": 0, "no_monitor": True, "include_log_monitor": False}
 
 
 def job_ships_code() -> bool:
@@ -44,8 +52,9 @@ def connect(
         os.environ.update(
             {name: os.environ.get(name, value) for name, value in (ENVIRONMENT | FREEING | ahead).items()}
         )
-        # "local": without it Ray would join a cluster that happens to run on this machine, and our code is not there.
-        ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
+        with _lean():
+            # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
+            ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
         return
     if address.startswith("ray://"):
         raise UserError(
@@ -65,6 +74,24 @@ def connect(
             f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0]}): check the address, that it "
             "runs, and RAY_AUTH_MODE and its token"
         ) from error
+
+
+@contextlib.contextmanager
+def _lean() -> Iterator[None]:
+    """A Ray that is started within the block has LEAN, and no server for the dashboard that it does not have, whose
+    start it would wait for. ``ray.init`` has no words for these; a Ray that no longer knows them starts as it likes."""
+    try:
+        from ray._private.node import Node
+        from ray._private.parameter import RayParams
+
+        known = {name: value for name, value in LEAN.items() if name in inspect.signature(RayParams).parameters}
+        params = mock.patch("ray._private.parameter.RayParams", functools.partial(RayParams, **known))
+        server = mock.patch.object(Node, "start_api_server", return_value=None)
+    except (ImportError, AttributeError):
+        yield
+        return
+    with params, server:
+        yield
 
 
 def nodes() -> list[dict[str, float]]:

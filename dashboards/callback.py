@@ -3,19 +3,20 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import ray.exceptions
 from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from dashboards.mirror import RunStatus
 from dashboards.progress import Progress
-from dashboards.tracking import Tracker
-from dashboards.trial import About, Case, Ended, Outcome, Row, merged, one_line
+from dashboards.recorder import Recorder
+from dashboards.trial import About, Case, Ended, Outcome, Row, RunStatus, merged, one_line
+
+if TYPE_CHECKING:
+    from dashboards.tracking import Tracker
 
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
@@ -40,7 +41,7 @@ def _never_raises(
 
 
 class TrialCallback(Callback):
-    """Drives a Tracker and a Progress, and collects how each trial ended in ``outcomes``.
+    """Drives a Recorder and a Progress, and collects how each trial ended in ``outcomes``.
 
     A trial's config carries its case id under ``case``; a result carries a completed round under ``row``, or under
     ``error`` the cause of a failure in words for the user.
@@ -49,19 +50,17 @@ class TrialCallback(Callback):
     def __init__(
         self,
         cases: Iterable[Case],
-        tracker: Tracker,
+        recorder: Recorder,
         progress: Progress,
         history: Callable[[str], list[Row]],
         about: Callable[[Case], About] | None = None,
         on_end: Callable[[str, Outcome], None] | None = None,
-        recorder: Executor | None = None,
     ) -> None:
         """``history`` gives the rows a case has on disk, ``about`` what is to be recorded beyond its experiment;
-        ``on_end`` is called with each trial's outcome. The tracker is called by the one thread of ``recorder``, so that
-        no trial waits for MLflow; without it, at once."""
+        ``on_end`` is called with each trial's outcome."""
         self.cases = {case.id: case for case in cases}
-        self.tracker, self.progress, self.history = tracker, progress, history
-        self.about, self.on_end, self.recorder = about or (lambda case: About()), on_end, recorder
+        self.recorder, self.progress, self.history = recorder, progress, history
+        self.about, self.on_end = about or (lambda case: About()), on_end
         self.outcomes: dict[str, Outcome] = {}
         # Cases whose trial was given up before it started, and which are worth another attempt; None: they have failed.
         self.lost: set[str] | None = set()
@@ -80,18 +79,9 @@ class TrialCallback(Callback):
             message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
             print(one_line(message), file=sys.stderr, flush=True)
 
-    def record(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """A call of the tracker's; what it meets is said and ends nothing."""
-        if self.recorder is None:
-            call(*args, **kwargs)
-        else:
-            self.recorder.submit(self._recorded, lambda: call(*args, **kwargs), call.__name__)
-
-    def _recorded(self, call: Callable[[], None], name: str) -> None:
-        try:
-            call()
-        except Exception as error:  # as in _never_raises
-            self.faulty(name, error)
+    def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
+        """Has the tracker do something; what that meets is said and ends nothing."""
+        self.recorder.call(what, lambda error: self.faulty(name, error))
 
     @_never_raises
     def restore(self, case_id: str, outcome: Outcome) -> None:
@@ -100,17 +90,17 @@ class TrialCallback(Callback):
         self.outcomes[case_id] = outcome
         self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
         stopped = self._stopped(case_id, outcome)
-        self.record(self._settle, case, outcome, stopped)
+        self.record("settle", lambda tracker: self._settle(tracker, case, outcome, stopped))
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
-        self.record(self._open, case)
+        self.record("open_trial", lambda tracker: tracker.open_trial(case, self.about(case)))
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
-        self.record(self.tracker.deliver, case.id, rows)
+        self.record("deliver", lambda tracker: tracker.deliver(case.id, rows))
 
     @_never_raises
     def on_trial_result(
@@ -124,7 +114,8 @@ class TrialCallback(Callback):
             return
         self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
         self.progress.row(case_id, row)
-        self.record(self.tracker.deliver, case_id, [row])
+        self.record("deliver", lambda tracker: tracker.deliver(case_id, [row]))
+        self.recorder.begin()
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -145,12 +136,9 @@ class TrialCallback(Callback):
         error = self._errors.get(case_id) or failure_of(trial)
         self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
 
-    def _open(self, case: Case) -> None:
-        self.tracker.open_trial(case, self.about(case))  # what is to be said of a case takes its time: not the driver's
-
-    def _settle(self, case: Case, outcome: Outcome, stopped: str) -> None:
+    def _settle(self, tracker: "Tracker", case: Case, outcome: Outcome, stopped: str) -> None:
         status, about = STATUS[outcome.status], self.about(case)
-        self.tracker.settle(case, outcome.rows, status, outcome.error, stopped, about=about)
+        tracker.settle(case, outcome.rows, status, outcome.error, stopped, about=about)
 
     def _end(self, case_id: str, outcome: Outcome) -> None:
         self.outcomes[case_id] = outcome
@@ -158,7 +146,8 @@ class TrialCallback(Callback):
             self.on_end(case_id, outcome)
         stopped = self._stopped(case_id, outcome)
         self.progress.finish(case_id, outcome.status, outcome.error)
-        self.record(self.tracker.close_trial, case_id, STATUS[outcome.status], outcome.error, stopped)
+        status, error = STATUS[outcome.status], outcome.error
+        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

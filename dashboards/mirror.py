@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mlflow.entities as ml
 from mlflow import MlflowClient
@@ -19,9 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_PARENT_RUN_ID
 
 from dashboards import records
-from dashboards.trial import Dataset, Row, merged
-
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+from dashboards.trial import Dataset, Row, RunStatus, merged
 
 TABLE_SECONDS = 30.0  # the table is one file, written anew each time: not after each of a thousand rounds
 RESOLVED = "experiment.yaml"

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,13 @@ import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from dashboards.store import redacted
-from dashboards.trial import Dataset, Row, one_line, written
+from dashboards.trial import VALUE_LENGTH, Dataset, Row, one_line, written
 
 PARAMS_PER_BATCH, METRICS_PER_BATCH = 100, 1000  # MLflow refuses larger requests
-KEY_LENGTH, VALUE_LENGTH, TAG_LENGTH, DIGEST_LENGTH = 250, 500, 5000, 36  # characters that every MLflow server takes
+TAG_LENGTH, DIGEST_LENGTH = 5000, 36  # characters that every MLflow server takes
 TABLE = "clients.json"
 
 Cells = dict[tuple[int, str], dict[str, Any]]  # (round, client) -> the client's metrics
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, str]:
-    """``{"method": {"lambda1": 0.1}}`` -> ``{"method.lambda1": "0.1"}``; lists by index, values as YAML writes them.
-
-    Empty lists and mappings have no entry. Long values are cut (the YAML artifact holds them whole), characters that
-    MLflow refuses in a name become ``_``, and passwords in addresses are hidden.
-    """
-    if isinstance(value, Mapping | list | tuple):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        flat: dict[str, str] = {}
-        for key, inner in items:
-            flat.update(flatten(inner, f"{prefix}.{key}" if prefix else str(key)))
-        return flat
-    text = redacted(value) if isinstance(value, str) else json.dumps(value)
-    return {re.sub(r"[^\w\-. :/]", "_", prefix)[:KEY_LENGTH]: text[:VALUE_LENGTH]}
 
 
 def run_params(params: Mapping[str, str]) -> Iterator[list[ml.Param]]:

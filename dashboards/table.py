@@ -11,8 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from dashboards.groups import Group, Spread, groups, readings
-from dashboards.records import flatten
-from dashboards.trial import Case, Outcome, Row, data_size, decimal, last_values, one_line, percent, title, written
+from dashboards.trial import (
+    Case,
+    Outcome,
+    Row,
+    data_size,
+    decimal,
+    flatten,
+    last_values,
+    one_line,
+    percent,
+    title,
+    written,
+)
 from fedtext.ledger import figure
 
 Mode = Literal["max", "min"]

@@ -18,11 +18,10 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
 
 from dashboards.groups import Found, Group, Spread
-from dashboards.mirror import STATE_FILE, Description, End, Mirror, RunStatus
+from dashboards.mirror import STATE_FILE, Description, End, Mirror
 from dashboards.provenance import experiment_tags, git_state, versions
-from dashboards.records import flatten
 from dashboards.store import Store, cause, redacted
-from dashboards.trial import About, Case, Row, one_line, title
+from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, title
 from fedtext.experiment import Experiment
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time

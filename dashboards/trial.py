@@ -6,15 +6,21 @@ their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next wo
 in a row and are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from dashboards.store import redacted
 from fedtext.experiment import Experiment
 
 Row = dict[str, Any]
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
 Ended = Literal["finished", "stopped", "failed"]
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]  # MLflow's words for it
+
+KEY_LENGTH, VALUE_LENGTH = 250, 500  # characters of a parameter that every MLflow server takes
 
 
 class Case(Protocol):
@@ -126,3 +132,19 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, str]:
+    """``{"method": {"lambda1": 0.1}}`` -> ``{"method.lambda1": "0.1"}``; lists by index, values as YAML writes them.
+
+    Empty lists and mappings have no entry. Long values are cut (the YAML artifact holds them whole), characters that
+    MLflow refuses in a name become ``_``, and passwords in addresses are hidden.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        flat: dict[str, str] = {}
+        for key, inner in items:
+            flat.update(flatten(inner, f"{prefix}.{key}" if prefix else str(key)))
+        return flat
+    text = redacted(value) if isinstance(value, str) else json.dumps(value)
+    return {re.sub(r"[^\w\-. :/]", "_", prefix)[:KEY_LENGTH]: text[:VALUE_LENGTH]}

@@ -14,6 +14,7 @@ from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Reading
 from fedtext.hosted import OPTIMIZER, Hosted
 from fedtext.parameters import withheld
+from fedtext.precision import products
 from fedtext.readings import evaluated
 from fedtext.reply import Reply
 from fedtext.seeding import torch_scope
@@ -55,7 +56,7 @@ class Worker(Hosted):
     def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Turn], str]:
         """The turns of a stack, and what went wrong with all of it. Nothing is kept yet."""
         try:
-            with one_torch_thread():
+            with one_torch_thread(), products(self.experiment.training.tf32):
                 return self._train(flat, round_, members), ""
         except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
@@ -121,7 +122,7 @@ class Worker(Hosted):
         common: dict[str, Reading] = {}
         for client in members:
             try:
-                with one_torch_thread():
+                with one_torch_thread(), products(self.experiment.training.tf32):
                     reading = readings[client] = evaluated(self, flat, round_, client, final, splits, common)
                     reading.figures.update(self.audits.figures(client, round_, flat))
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name

@@ -1,6 +1,5 @@
 """What a command has decided before its first trial starts."""
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 from platform._folder import RunFolder  # type: ignore[import-not-found]
 
@@ -18,7 +17,7 @@ from tune_spaces.cases import Case
 @dataclass(frozen=True)
 class Job:
     """``corpora`` are by what they depend on (key), ``plans`` and what is ``disclosed`` by case, ``nodes`` are the
-    cluster's resources. ``opening`` makes the tables of a store that is new."""
+    cluster's resources."""
 
     sweep: bool
     experiment: Experiment
@@ -28,7 +27,6 @@ class Job:
     disclosed: dict[str, list[str]]
     nodes: list[dict[str, float]]
     store: Store
-    opening: Future[None] | None
     folder: RunFolder
 
 

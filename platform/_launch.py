@@ -3,7 +3,8 @@
 import argparse
 import sys
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
 from platform._job import Job, disclosed, key
@@ -35,22 +36,21 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     if words.keys:
         print(config.keys())
         return 0
-    with ThreadPoolExecutor(1) as recorder:  # MLflow's thread: nobody waits for it until the end
-        job = _decide(words, sweep, recorder)
-        announce(job)
-        from platform._trials import run  # with Ray Tune and MLflow, seconds in which Ray prepares workers
+    job = _decide(words, sweep)
+    announce(job)
+    from platform._trials import run  # with Ray Tune
 
-        return run(job, recorder)
+    return run(job)
 
 
-def _decide(words: argparse.Namespace, sweep: bool, recorder: Executor) -> Job:
+def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     """Reads and checks everything that can be known to fail; only then is the run's folder made."""
     command = "sweep" if sweep else "run"
     content, experiment, source, folder = _asked(words, command)
     cases = make_cases(content, experiment, source)
     data = folder.data(words.data)
     store = opened(experiment)
-    job = planned(words, data, experiment, cases, store, folder, recorder, sweep)
+    job = planned(words, data, experiment, cases, store, folder, sweep)
     folder.create(content, experiment, command, data)
     return job
 
@@ -99,7 +99,6 @@ def planned(
     cases: list[Case],
     store: mlflow_store.Store,
     folder: RunFolder,
-    recorder: Executor,
     sweep: bool,
 ) -> Job:
     """The cases with their corpora from ``data``, and with their places on Ray, which is started or joined here. Raises
@@ -115,9 +114,9 @@ def planned(
             noise_multiplier(case.experiment)
     _same_data(folder, cases, corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
-    # Not while Ray starts: that is in this process as well, and would wait for it.
-    opening = recorder.submit(mlflow_store.open_, store) if mlflow_store.is_new(store) else None
+    with ThreadPoolExecutor(1) as aside:  # Ray's start is mostly waiting, and Ray Tune takes a second to import
+        aside.submit(import_module, "actors.sweep")
+        cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
     nodes = cluster.nodes()
     plans = {}
     for case in cases:
@@ -127,7 +126,7 @@ def planned(
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
-    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, opening, folder)
+    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from platform._launch import announce, opened, planned
@@ -41,41 +40,33 @@ def reproduce(words: argparse.Namespace) -> int:
     store = opened(experiment)
     folder = RunFolder(home() / experiment.storage / name)
     print(f"{paper.title}, {scene}. {_extent(scale, changes)}")
-    with ThreadPoolExecutor(1) as recorder:
-        job = planned(
-            words,
-            folder.data(words.data),
-            experiment,
-            list(cases.values()),
-            store,
-            folder,
-            recorder,
-            sweep=True,
-        )
-        folder.create(content, experiment)
-        done = [case for case in folder.ended() if case in cases]
-        print(f"  {len(done)} of {len(cases)} trials are there already")
-        announce(job)
-        from platform._trials import train  # as in _launch
+    job = planned(words, folder.data(words.data), experiment, list(cases.values()), store, folder, sweep=True)
+    folder.create(content, experiment)
+    done = [case for case in folder.ended() if case in cases]
+    print(f"  {len(done)} of {len(cases)} trials are there already")
+    announce(job)
+    from platform._trials import recorder, train  # as in _launch
 
-        tracker, outcomes = train(job, recorder)
-    failed = [f"{case}: {one.error}" for case, one in outcomes.items() if case in cases and one.status != "finished"]
-    if failed or any(case not in outcomes for case in cases):
-        left = sum(case not in outcomes for case in cases)
-        print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
-        return 1
-    for number, table in tables.items():
-        about = [
-            _extent(scale, changes),
-            f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
-            *paper.departures.get(scene, ()),
-            *table.departures,
-        ]
-        result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
-        what = number if number.startswith("fig") else f"table{number}"
-        files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
-        tracker.log_files(files, "reproductions")
-        print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
+    with recorder(job) as mlflow:
+        outcomes = train(job, mlflow)
+        ended = {case: one for case, one in outcomes.items() if case in cases}
+        failed = [f"{case}: {one.error}" for case, one in ended.items() if one.status != "finished"]
+        if failed or len(ended) < len(cases):
+            left = len(cases) - len(ended)
+            print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
+            return 1
+        for number, table in tables.items():
+            about = [
+                _extent(scale, changes),
+                f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
+                *paper.departures.get(scene, ()),
+                *table.departures,
+            ]
+            result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
+            what = number if number.startswith("fig") else f"table{number}"
+            files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
+            mlflow.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"))
+            print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
 
 

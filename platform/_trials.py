@@ -1,9 +1,9 @@
 """The trials of a job: run by Tune, recorded in MLflow, shown while they run, and their table at the end."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from platform._job import Job, key  # type: ignore[import-not-found]
+from typing import TYPE_CHECKING
 
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
@@ -13,8 +13,8 @@ from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
 from dashboards.groups import groups, readings
 from dashboards.progress import progress
+from dashboards.recorder import Recorder
 from dashboards.table import best, print_table
-from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome
 from fedtext.checkpoint import history
 from fedtext.corpora.statistics import render
@@ -22,18 +22,37 @@ from fedtext.fleet import count
 from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import Case
 
+if TYPE_CHECKING:
+    from dashboards.tracking import Tracker
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(job: Job, recorder: Executor) -> int:
-    """Exit status 0 if every trial ended well, 1 if one did not. MLflow is told by the recorder's thread."""
-    tracker, outcomes = train(job, recorder)
+def run(job: Job) -> int:
+    """Exit status 0 if every trial ended well, 1 if one did not."""
+    with recorder(job) as mlflow:
+        outcomes = train(job, mlflow)
+        page = mlflow.call(lambda tracker: tracker.charts_path() if job.sweep else None)
     tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
     print_table(job.cases, outcomes, tune.metric, tune.direction)
-    print(mlflow_store.ui_hint(job.store, ROOT, tracker.charts_path() if job.sweep else None))
+    print(mlflow_store.ui_hint(job.store, ROOT, page.result()))
     if left:
         print(f"{left} trials have not ended: {job.folder.again} continues them")
     return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+
+
+def recorder(job: Job) -> Recorder:
+    """What records the job in MLflow, whose tables it makes if they are new."""
+
+    def made() -> "Tracker":
+        from dashboards.tracking import Tracker
+
+        if mlflow_store.is_new(job.store):
+            mlflow_store.open_(job.store)
+        again, tags = job.folder.again, _shape(job.nodes)
+        return Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=tags, again=again)
+
+    return Recorder(made)
 
 
 def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
@@ -60,27 +79,20 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest])
 
 
-def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
-    """Runs the trials under a live display and in MLflow; how each of them ended. Raises UserError if MLflow's store is
-    new and cannot be made."""
-    if job.opening:
-        job.opening.result()
-    tracker = Tracker(
-        job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=_shape(job.nodes), again=job.folder.again
-    )
+def train(job: Job, mlflow: Recorder) -> dict[str, Outcome]:
+    """Runs the trials under a live display and in MLflow; how each of them ended."""
     tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
-            tracker,
+            mlflow,
             display,
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
             about=lambda case: _about(case, job, shown),
             on_end=job.folder.record,
-            recorder=recorder,
         )
         try:
-            callback.record(tracker.open)
+            callback.record("open", lambda tracker: tracker.open())
             _train(job, callback)
         finally:
             outcomes = callback.outcomes
@@ -88,8 +100,8 @@ def train(job: Job, recorder: Executor) -> tuple[Tracker, dict[str, Outcome]]:
             whole = len(outcomes) == len(job.cases)
             found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
-            recorder.submit(tracker.close, "FINISHED" if whole else "KILLED", first, found).result()
-    return tracker, outcomes
+            callback.record("close", lambda tracker: tracker.close("FINISHED" if whole else "KILLED", first, found))
+    return outcomes
 
 
 def _train(job: Job, callback: TrialCallback) -> None:

@@ -27,7 +27,7 @@ def announced(data: Path, capsys: pytest.CaptureFixture, model: dict[str, Any], 
     case = Case("1", "1", "one", False, {}, experiment)
     corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
     said = {case.id: disclosed(experiment, corpora[key(experiment)])}
-    announce(Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), None, RunFolder(data)))
+    announce(Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), RunFolder(data)))
     return capsys.readouterr().out
 
 

@@ -93,3 +93,6 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="Triton is not installed here"):
         check_engine(experiment, gpu=True)
     check_engine(tiny.experiment(), gpu=False)
+    with pytest.raises(UserError, match="tf32 is about a GPU's products, but clients would be trained on the CPU"):
+        check_engine(tiny.experiment(training={"tf32": True}), gpu=False)
+    check_engine(tiny.experiment(training={"tf32": True}), gpu=True)

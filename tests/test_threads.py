@@ -1,8 +1,11 @@
 """What training does to the process it runs in, and leaves as it was."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 
+from fedtext.precision import products
 from fedtext.threads import one_torch_thread
 
 
@@ -15,3 +18,18 @@ def test_faded_numbers_are_zero_while_clients_train_and_only_then() -> None:
         assert not (faded * 1e-10).any()
     assert torch.get_num_threads() == threads
     assert (faded * 1e-10).all()
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_tf32_is_as_asked_while_clients_train_and_only_then(tf32: bool) -> None:
+    """cuDNN would have it unless told otherwise."""
+
+    def allowed() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before = allowed()
+    assert before == (False, True)
+    with suppress(KeyError), products(tf32):
+        assert allowed() == (tf32, tf32)
+        raise KeyError("whatever a client's code raises")
+    assert allowed() == before

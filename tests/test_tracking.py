@@ -16,10 +16,10 @@ from mlflow import MlflowClient
 from dashboards import store as stores
 from dashboards.groups import Group, readings
 from dashboards.mirror import Description, Mirror
-from dashboards.records import flatten, metric_batches
+from dashboards.records import metric_batches
 from dashboards.store import Store
 from dashboards.tracking import Tracker
-from dashboards.trial import About, Dataset, Outcome
+from dashboards.trial import About, Dataset, Outcome, flatten
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of, won

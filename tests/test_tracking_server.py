@@ -24,6 +24,7 @@ from ray import tune
 from dashboards import store as stores
 from dashboards.callback import TrialCallback
 from dashboards.progress import PlainProgress
+from dashboards.recorder import Recorder
 from dashboards.store import Store
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome, Row
@@ -170,16 +171,18 @@ def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
 
     tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress(cases, out, every=0)
     tracker.open()
-    callback = TrialCallback(cases, tracker, display, history, on_end=lambda case_id, outcome: ended.append(case_id))
+    recorder = Recorder(lambda: tracker)
+    callback = TrialCallback(cases, recorder, display, history, on_end=lambda case_id, outcome: ended.append(case_id))
     callback.restore("00-kteps", Outcome("finished", tuple(rows(3))))
     assert pickle.loads(pickle.dumps(callback)).__dict__ == {}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        tune.Tuner(
-            tune.with_resources(trainable, {"cpu": 1}),
-            param_space={"case": tune.grid_search([case.id for case in cases[1:]])},
-            run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), callbacks=[callback], verbose=0),
-        ).fit()
+        with recorder:
+            tune.Tuner(
+                tune.with_resources(trainable, {"cpu": 1}),
+                param_space={"case": tune.grid_search([case.id for case in cases[1:]])},
+                run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), callbacks=[callback], verbose=0),
+            ).fit()
     finally:
         ray.shutdown()
     tracker.close()
@@ -210,7 +213,7 @@ def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
 def test_a_trial_given_up_before_it_started_is_tried_again_and_has_failed_then(tmp_path: Path, store: Store) -> None:
     case = kteps(1, 0.01)
     tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress([case], io.StringIO())
-    callback = TrialCallback([case], tracker, display, lambda case_id: [])
+    callback = TrialCallback([case], Recorder(lambda: tracker), display, lambda case_id: [])
     trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=None)
     callback.on_trial_error(0, [], trial)
     assert (callback.lost, callback.outcomes) == ({case.id}, {})

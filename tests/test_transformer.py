@@ -115,6 +115,34 @@ def test_what_was_received_is_a_fixed_point_under_dropout() -> None:
     assert not torch.equal(own, own_again)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_bfloat16_rounds_products_and_nothing_that_is_kept(checkpoint: Path, attention: str) -> None:
+    """Both features and gradients are float32, and near those of exact products."""
+
+    def made(precision: str) -> tuple[Tensor, Tensor]:
+        encoder, table = encoder_and_table(checkpoint, attention=attention, precision=precision)
+        encoder, table = encoder.float(), table.float()
+        table.weight.requires_grad_()
+        features_BD = encoder(table, BATCH)
+        (features_BD * torch.linspace(-1, 1, features_BD.numel()).view_as(features_BD)).sum().backward()
+        assert table.weight.grad is not None
+        return features_BD.detach(), table.weight.grad
+
+    for exact, rounded in zip(made("float32"), made("bfloat16"), strict=True):
+        assert exact.dtype == rounded.dtype == torch.float32
+        assert 2**-12 < (rounded - exact).norm() / exact.norm() < 2**-3
+
+
+def test_rounds_in_bfloat16_stay_near_exact_ones() -> None:
+    exact, rounded = (
+        tiny.Finished("fedavg", model=SCRATCH | {"precision": precision, "dropout": 0}, evaluation=LATE)
+        for precision in ("float32", "bfloat16")
+    )
+    assert rounded.flat.dtype == np.float32
+    assert not np.array_equal(exact.flat, rounded.flat)
+    assert rounded.rows[-1]["metrics"]["loss"] == pytest.approx(exact.rows[-1]["metrics"]["loss"], rel=0.02)
+
+
 def test_its_engine_and_stack_say_why() -> None:
     experiment = tiny.experiment(model=SCRATCH)
     assert engine_reason(experiment) == "engine reference: model transformer has no recurrent layers"

@@ -246,6 +246,11 @@ class TransformerClassifier(Strict):
     attention: Literal["sdpa", "eager"] = Field(
         "sdpa", description="the same sums: sdpa keeps no matrix of a text's weights, only eager has second derivatives"
     )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="of the layers' products: bfloat16 keeps 8 bits of each mantissa; weights, losses and updates stay "
+        "float32",
+    )
     head: Head = Field(
         Head(layers=1),
         description="left out, a single layer; hidden: [768] is the paper's, a layer as wide and then the last",

@@ -94,12 +94,15 @@ class TransformerEncoder(nn.Module):
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[made.model_type])
         self.run = network.forward  # not the network itself: a module's modules give its parameters their names
         self.dropout = nn.Dropout(config.dropout)
-        self.pooling = config.pooling
+        self.pooling, self.dtype = config.pooling, getattr(torch, config.precision)
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         places_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
         there_BT = places_T < batch.lengths_B[:, None]
-        hidden_BTD = self.run(inputs_embeds=embedding(batch.tokens_BT), attention_mask=there_BT).last_hidden_state
+        rows_BTD = embedding(batch.tokens_BT)
+        with torch.autocast(rows_BTD.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=there_BT).last_hidden_state
+        hidden_BTD = hidden_BTD.to(rows_BTD.dtype)
         if self.pooling == "cls":
             return self.dropout(hidden_BTD[:, 0])
         real_BTD = hidden_BTD * there_BT[..., None]

@@ -22,7 +22,13 @@ def engine_reason(experiment: Experiment) -> str:
 
 
 def check_engine(experiment: Experiment, gpu: bool) -> None:
-    """Raises UserError if the experiment's engine cannot train where this process is, on its GPU or on its CPU."""
+    """Raises UserError if the experiment's engine, or TF32, cannot be had where this process trains, on its GPU or on
+    its CPU."""
+    if experiment.training.tf32 and not gpu:
+        raise UserError(
+            "training.tf32 is about a GPU's products, but clients would be trained on the CPU; give them shares of a "
+            "GPU (resources.gpus_per_actor, or --device cuda), or leave it out"
+        )
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":

@@ -85,6 +85,12 @@ class Training(Strict):
         "bits of the result depend on it; auto: as many as leave work for 16 actors",
     )
 
+    tf32: bool = Field(
+        False,
+        description="on a GPU float32 products read the first 10 bits of each mantissa, so that what they give may "
+        "differ from a CPU's after three digits; several times as fast",
+    )
+
     def batch(self, texts: int) -> int:
         """How many of so many texts a batch has."""
         return -(-texts // self.batch_size.steps) if isinstance(self.batch_size, Steps) else self.batch_size
