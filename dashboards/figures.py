@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 
 from dashboards.groups import Spread
@@ -84,7 +84,8 @@ class Cost:
 class Reproduction:
     """``noise``: by how much the paper's figure may be off by itself, in points or percent as its unit says.
     ``clients``: client by client, row by row. ``about``: what was run, and how it differs from the paper, a sentence
-    each. ``compare``: pairs of rows whose difference is looked at, whatever the paper has."""
+    each. ``compare``: pairs of rows whose difference is looked at, whatever the paper has. ``shown``: what runs have
+    written, row by row, as Markdown."""
 
     title: str
     noise: float
@@ -93,6 +94,7 @@ class Reproduction:
     costs: Mapping[str, Cost]
     about: Sequence[str]
     compare: Sequence[tuple[str, str]] = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     def noise_of(self, cell: Cell) -> float:
         """That of the paper's figure, in the unit of the cell."""

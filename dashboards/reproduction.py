@@ -34,6 +34,9 @@ def markdown(made: Reproduction) -> str:
         names = list(dict.fromkeys(cell.column for cell in made.clients))
         lines += ["", "## Client by client (paper / ours)", ""]
         lines += _table(["", *names], [*_clients(made.clients, names)])
+    for row, text in made.shown.items():
+        title, *rest = text.strip().splitlines()
+        lines += ["", f"## {row}: {title.lstrip('# ')}", *rest]
     return "\n".join(lines) + "\n"
 
 

@@ -139,7 +139,13 @@ def _result(
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     title = f"{paper.title}: {papers.called(number)}, {table.title}, {scene}"
     pairs = papers.compared(paper, table)
-    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about, pairs)
+    shown = {row: text for row, (first, *_) in found.items() if (text := _file(first, table.shows))}
+    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about, pairs, shown)
+
+
+def _file(outcome: Outcome, name: str) -> str:
+    """What stands last in a file of a run's; empty if there is none."""
+    return next((row["files"][name] for row in reversed(outcome.rows) if name in row.get("files", {})), "")
 
 
 def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:

@@ -7,6 +7,7 @@ import pytest
 from dashboards.figures import Cell, Reproduction, order, unit
 from dashboards.reproduction import markdown
 from fedtext import config
+from fedtext.audits import gradient_inversion
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.gradients import local_steps
 from fedtext.corpora.agnews import AGNewsCorpus, Auxiliary
@@ -15,6 +16,7 @@ from fedtext.corpora.partition import Dirichlet
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.models.config import RecurrentClassifier, TransformerClassifier
+from fedtext.models.inits import EachInit
 from fedtext.training.config import SGD, Adam, AdamW
 from tune_spaces import papers
 from tune_spaces.cases import Case
@@ -23,7 +25,7 @@ from tune_spaces.loader import load
 from tune_spaces.papers import Scale
 
 PAPER = papers.load("fedevocab")
-ATTACKED, ATTACKS = "AG News auxiliary", ("2", "fig3", "fig5")
+ATTACKED, ATTACKS = "AG News auxiliary", ("2", "7", "8", "fig3", "fig5")
 SCENES = [scene for scene in PAPER.scenes if scene != ATTACKED]
 THERE = [(number, scene) for number in PAPER.tables if number not in ATTACKS for scene in SCENES]
 # Tables 4 and 3: Global and Local of 20News, AG News, SST-2
@@ -91,7 +93,7 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
         made, row = case.experiment, table.rows[name]
         assert isinstance(made.corpus, AGNewsCorpus)
         assert made.corpus.auxiliary == Auxiliary(texts=128)
-        batch = int(name.split()[-1]) if number != "2" else 1
+        batch = int(name.split()[-1]) if number.startswith("fig") else 1
         assert made.corpus.clients * batch == 128
         assert (local_steps(made, batch), made.training.batch(batch)) == (1, batch)
         assert made.training.optimizer == SGD(lr=0.1, momentum=0)
@@ -100,12 +102,33 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
         (audit,) = made.audits
         assert isinstance(audit, GradientInversion)
         assert audit.texts >= batch
-        assert audit.span == (number != "2" or not name.endswith(" BiLSTM")), "the paper's attack is a search alone"
+        searched = number == "8" or (number == "2" and name.endswith(" BiLSTM"))
+        assert audit.span != searched, "the paper's attack is a search alone"
         assert set(row.paper[ATTACKED]) <= set(table.read)
         assert set(table.read.values()) <= set(audit.metrics)
         assert all(unit(metric).less and unit(metric).name == "%" for metric in table.read.values())
     assert len({case.id for case in cases.values()}) == len(cases), "what is looked for otherwise is another trial"
     assert papers.first_scene(PAPER, [number]) == ATTACKED
+
+
+@pytest.mark.parametrize(("number", "model"), [("7", "DistilBERT"), ("8", "BiLSTM")])
+def test_examples_are_of_the_runs_whose_figures_are_in_table_2(number: str, model: str) -> None:
+    beside = _cases("2", ATTACKED)
+    assert PAPER.tables[number].shows == gradient_inversion.FILE
+    assert {case.id for case in _cases(number, ATTACKED).values()} == {
+        beside[f"{system} {model}"].id for system in ("FedAvg", "FedRecon", "FedeVocab")
+    }
+
+
+def test_clients_start_from_one_source_or_from_different_ones() -> None:
+    """Figure 6: nothing else differs."""
+    cases = {name: case.experiment for name, case in _cases("fig6", "AG News").items()}
+    assert len(cases) == 6
+    for name, made in cases.items():
+        assert isinstance(made.model.embedding.init, EachInit) == ("different" in name)
+        same = cases[name.replace("different", "same")]
+        dump, beside = (one.model_dump(exclude={"model": {"embedding": {"init"}}}) for one in (made, same))
+        assert dump == beside
 
 
 def test_the_attacks_figures_are_those_the_paper_prints() -> None:

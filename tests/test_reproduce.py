@@ -129,6 +129,12 @@ def test_costs_stand_beside_those_of_fedavg() -> None:
     assert "| New |  | 84.0 |  | 1.0 |  |  | 2.0 |" in text
 
 
+def test_what_runs_have_written_stands_below_the_figures() -> None:
+    cells, shown = [Cell("A", "Ag", None, [70.0])], {"A": "# Texts of dvd\n\nGood **film**.\n"}
+    text = markdown(Reproduction("T", 1.5, cells, [], {}, ["Said."], shown=shown))
+    assert text.endswith("\n\n## A: Texts of dvd\n\nGood **film**.\n")
+
+
 def test_turned_pairs_are_told_from_chance_seed_by_seed() -> None:
     cells = [
         Cell("A", "Ag", 85.0, [80.0, 84.0, 88.0]),

@@ -33,7 +33,8 @@ class Row(Strict):
 class Table(Strict):
     """``read`` names the metric in each column, and the round after which it is read if not the last: ``AUC@25``.
     ``set`` are changes to all its systems; ``clients`` are the paper's figures of each client and row, by scene;
-    ``departures`` are sentences about what is done otherwise than in the paper."""
+    ``departures`` are sentences about what is done otherwise than in the paper; ``shows`` names a file of the runs,
+    whose text stands below the figures."""
 
     title: str
     departures: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class Table(Strict):
     set: dict[str, Any] = Field(default_factory=dict)
     rows: dict[str, Row]
     clients: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
+    shows: str = ""
 
 
 class Paper(Strict):
