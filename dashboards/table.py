@@ -138,7 +138,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         failed, values = all(map(_failed, ended)), readings(group, outcomes)
         cells = {
             "#": "" if failed else str(place),
-            "trial": f"{group.id} (baseline)" if case.baseline else group.id,
+            "trial": f"{group.title} (baseline)" if case.baseline else group.id,
             "method": method.name,
         }
         overrides = flatten(dict(case.overrides))

@@ -49,7 +49,7 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     content, experiment, source, folder = _asked(words, command)
     cases = make_cases(content, experiment, source)
     data = folder.data(words.data)
-    store = opened(experiment)
+    store = reached(experiment)
     job = planned(words, data, experiment, cases, store, folder, sweep)
     folder.create(content, experiment, command, data)
     return job
@@ -83,12 +83,10 @@ def _asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Exp
     return content, experiment, source, folder
 
 
-def opened(experiment: Experiment) -> mlflow_store.Store:
-    """The MLflow store, which is there and takes the experiment, or is new."""
+def reached(experiment: Experiment) -> mlflow_store.Store:
+    """The MLflow store, which answers."""
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     mlflow_store.reach(store)
-    if not mlflow_store.is_new(store):  # what is there may be refused, and then nothing is to be started
-        mlflow_store.open_(store, experiment.tracking.experiment or experiment.name)
     return store
 
 
@@ -102,7 +100,7 @@ def planned(
     sweep: bool,
 ) -> Job:
     """The cases with their corpora from ``data``, and with their places on Ray, which is started or joined here. Raises
-    UserError if trials that are there were made from other data."""
+    UserError if trials that are there were made from other data, or if MLflow's store does not take the experiment."""
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
@@ -114,9 +112,14 @@ def planned(
             noise_multiplier(case.experiment)
     _same_data(folder, cases, corpora)
     processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    with ThreadPoolExecutor(1) as aside:  # Ray's start is mostly waiting, and Ray Tune takes a second to import
+    with ThreadPoolExecutor(1) as aside:  # Ray's start is mostly waiting; to import Ray Tune and MLflow takes 2 s
+        taken = None
+        if not mlflow_store.is_new(store):
+            taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
         aside.submit(import_module, "actors.sweep")
         cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
+        if taken:
+            taken.result()
     nodes = cluster.nodes()
     plans = {}
     for case in cases:

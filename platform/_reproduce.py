@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
-from platform._launch import announce, opened, planned
+from platform._launch import announce, planned, reached
 
 from dashboards.figures import Cell, Reproduction, cost, unit
 from dashboards.reproduction import markdown, picture, table_csv
@@ -37,7 +37,7 @@ def reproduce(words: argparse.Namespace) -> int:
     content = scale.applied(config.override(paper.scenes[scene], changes | {"name": name}))
     experiment = config.validate(content, f"{words.paper}, scene {scene}")
     out = _folder(words.out or home() / "docs" / "reproductions")
-    store = opened(experiment)
+    store = reached(experiment)
     folder = RunFolder(home() / experiment.storage / name)
     print(f"{paper.title}, {scene}. {_extent(scale, changes)}")
     job = planned(words, folder.data(words.data), experiment, list(cases.values()), store, folder, sweep=True)
