@@ -80,17 +80,16 @@ def connect(
 def _lean() -> Iterator[None]:
     """A Ray that is started within the block has LEAN, and no server for the dashboard that it does not have, whose
     start it would wait for. ``ray.init`` has no words for these; a Ray that no longer knows them starts as it likes."""
-    try:
-        from ray._private.node import Node
-        from ray._private.parameter import RayParams
+    with contextlib.ExitStack() as patches:
+        with contextlib.suppress(ImportError):
+            from ray._private.parameter import RayParams
 
-        known = {name: value for name, value in LEAN.items() if name in inspect.signature(RayParams).parameters}
-        params = mock.patch("ray._private.parameter.RayParams", functools.partial(RayParams, **known))
-        server = mock.patch.object(Node, "start_api_server", return_value=None)
-    except (ImportError, AttributeError):
-        yield
-        return
-    with params, server:
+            known = {name: value for name, value in LEAN.items() if name in inspect.signature(RayParams).parameters}
+            patches.enter_context(mock.patch("ray._private.parameter.RayParams", functools.partial(RayParams, **known)))
+        with contextlib.suppress(ImportError, AttributeError):
+            from ray._private.node import Node
+
+            patches.enter_context(mock.patch.object(Node, "start_api_server", return_value=None))
         yield
 
 

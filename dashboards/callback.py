@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -76,7 +77,7 @@ class TrialCallback(Callback):
         kind = (what, type(error).__name__)
         if kind not in self.faults:
             self.faults.add(kind)
-            message = f"recording a trial failed in {kind[0]} ({kind[1]}: {error}); training goes on"
+            message = f"recording failed in {kind[0]} ({kind[1]}: {error}); training is not touched by it"
             print(one_line(message), file=sys.stderr, flush=True)
 
     def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
@@ -97,7 +98,7 @@ class TrialCallback(Callback):
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
-        self.record("open_trial", lambda tracker: tracker.open_trial(case, self.about(case)))
+        self._open(case)
         rows = self._rows[case.id] = merged(self.history(case.id))
         self.progress.start(case, rows)
         self.record("deliver", lambda tracker: tracker.deliver(case.id, rows))
@@ -133,8 +134,14 @@ class TrialCallback(Callback):
         if self.lost is not None and case_id not in self._rows:
             self.lost.add(case_id)
             return
+        if case_id not in self._rows:  # it never started, and is to stand in MLflow all the same
+            self._open(self.cases[case_id])
         error = self._errors.get(case_id) or failure_of(trial)
         self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
+
+    def _open(self, case: Case) -> None:
+        now = time.time()  # MLflow may be told much later
+        self.record("open_trial", lambda tracker: tracker.open_trial(case, self.about(case), now))
 
     def _settle(self, tracker: "Tracker", case: Case, outcome: Outcome, stopped: str) -> None:
         status, about = STATUS[outcome.status], self.about(case)
@@ -146,8 +153,8 @@ class TrialCallback(Callback):
             self.on_end(case_id, outcome)
         stopped = self._stopped(case_id, outcome)
         self.progress.finish(case_id, outcome.status, outcome.error)
-        status, error = STATUS[outcome.status], outcome.error
-        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped))
+        status, error, now = STATUS[outcome.status], outcome.error, time.time()
+        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

@@ -23,23 +23,28 @@ class Recorder:
     """
 
     def __init__(self, make: Callable[[], "Tracker"], hold: float = HOLD_SECONDS) -> None:
-        self._make, self._held = make, Event()
+        self._make, self._released = make, Event()
         self._tracker: Tracker | None = None
+        self._lost = False
         self._thread = ThreadPoolExecutor(1, "mlflow")
-        self._thread.submit(self._held.wait, hold)
+        self._thread.submit(self._released.wait, hold)
 
     def begin(self) -> None:
         """There is no longer anything to wait for."""
-        self._held.set()
+        self._released.set()
 
-    def call(
-        self, what: "Callable[[Tracker], T]", failed: Callable[[Exception], None] = lambda error: None
-    ) -> "Future[T | None]":
-        """Has the tracker do something, after all that it was asked for before. ``failed`` is told what that met."""
+    def call(self, what: "Callable[[Tracker], T]", failed: Callable[[Exception], None]) -> "Future[T | None]":
+        """Has the tracker do something, after all that it was asked for before. ``failed`` is told what that met. Where
+        there can be no tracker this is told once, and nothing is done any more."""
 
         def guarded() -> T | None:
+            if self._lost:
+                return None
             try:
-                self._tracker = self._tracker or self._make()
+                if self._tracker is None:
+                    self._lost = True
+                    self._tracker = self._make()
+                    self._lost = False
                 return what(self._tracker)
             except Exception as error:  # the thread's boundary: nobody would see it here
                 failed(error)

@@ -87,6 +87,7 @@ def check(store: Store | str, experiment: str | None = None) -> None:
 
 def reach(store: Store) -> None:
     """The first and quick half of a check, without MLflow: whether a server answers, whether a file can be written."""
+    _be_brief()  # now: what it writes into the environment is not to change while Ray starts
     scheme = _scheme(store.uri).split("+")[0]
     if scheme in ("http", "https"):
         _check_server(store)
@@ -105,6 +106,7 @@ def is_new(store: Store) -> bool:
 def open_(store: Store, experiment: str | None = None) -> None:
     """The second half: whether MLflow takes the store. Makes the tables of a new database."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         if is_new(store):
@@ -112,7 +114,7 @@ def open_(store: Store, experiment: str | None = None) -> None:
         client = store.client()
         client.search_experiments(max_results=1)
         found = client.get_experiment_by_name(experiment) if experiment else None
-    except (MlflowException, requests.RequestException, OSError, ImportError) as error:
+    except (MlflowException, SQLAlchemyError, requests.RequestException, OSError, ImportError) as error:
         raise UserError(f"MLflow at {store.shown} cannot be used: {cause(error)}; check tracking.uri") from None
     if found and found.lifecycle_stage == "deleted":
         raise UserError(

@@ -16,6 +16,7 @@ import requests
 import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
+from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.groups import Found, Group, Spread
 from dashboards.mirror import STATE_FILE, Description, End, Mirror
@@ -25,7 +26,7 @@ from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, tit
 from fedtext.experiment import Experiment
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
-UNDELIVERED = (MlflowException, requests.RequestException)
+UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
 UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
 # How MLflow's pages present an experiment: as one that trains models, and which metric its charts begin with.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -66,17 +67,19 @@ class Tracker:
         left = sorted(path.parent for path in folder.glob(f"*/{STATE_FILE}"))
         self._trials = {path.name: Mirror(path, store.shown) for path in left}
 
-    def open(self) -> None:
-        """Starts or continues the parent run, and delivers what an earlier Tracker could not."""
+    def open(self, at: float | None = None) -> None:
+        """Starts or continues the parent run, and delivers what an earlier Tracker could not. ``at``, here and below:
+        when it was, in unix seconds; None: now."""
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
-            self._parent.open(_description(self.folder.name, dump, params, {**self.tags, **experiment_tags(dump)}))
+            tags = {**self.tags, **experiment_tags(dump)}
+            self._parent.open(_description(self.folder.name, dump, params, tags, at))
         self._deliver(self._parent)
 
-    def open_trial(self, case: Case, about: About | None = None) -> None:
+    def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
         """Starts the run of a trial, or sets the one it has back to RUNNING."""
-        self._deliver(self._opened(case, about))
+        self._deliver(self._opened(case, about, at))
 
     def deliver(self, case_id: str, rows: Iterable[Row]) -> None:
         """Logs rows of an opened trial; those that MLflow has already are passed over."""
@@ -84,10 +87,12 @@ class Tracker:
         mirror.offer(rows)
         self._deliver(mirror)
 
-    def close_trial(self, case_id: str, status: RunStatus, error: str = "", stopped: str = "") -> None:
+    def close_trial(
+        self, case_id: str, status: RunStatus, error: str = "", stopped: str = "", at: float | None = None
+    ) -> None:
         """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early."""
         mirror = self._trials[case_id]
-        mirror.finish(_end(status, time.time(), error, stopped))
+        mirror.finish(_end(status, at or time.time(), error, stopped))
         self._deliver(mirror, final=True)
 
     def settle(
@@ -115,13 +120,14 @@ class Tracker:
         status: RunStatus = "FINISHED",
         best: Found | None = None,
         found: Iterable[Found] = (),
+        at: float | None = None,
     ) -> None:
         """Ends the parent run with its best case, tries everything owed once more, and says what stays behind. Of what
         was ``found`` a case with several seeds has a run of its own.
 
         A trial that is still open (an interrupted sweep) is ended as KILLED; a resume sets it back to RUNNING.
         """
-        now = time.time()
+        now = at or time.time()
         for mirror in self._trials.values():
             if mirror.status in ("", "RUNNING") and not mirror.end:
                 mirror.finish(End("KILLED", now))
@@ -168,7 +174,7 @@ class Tracker:
         }
         return f"/#/experiments/{self._experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 
-    def _opened(self, case: Case, about: About | None) -> Mirror:
+    def _opened(self, case: Case, about: About | None, at: float | None = None) -> Mirror:
         about = about or About()
         dump = case.experiment.model_dump(mode="json")
         params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
@@ -182,7 +188,7 @@ class Tracker:
         }
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
-        description = _description(name, dump, params, tags)
+        description = _description(name, dump, params, tags, at)
         mirror.open(replace(description, dataset=about.dataset, files=dict(about.files)))
         return mirror
 
@@ -274,9 +280,11 @@ class Tracker:
         self._told = True
 
 
-def _description(name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str]) -> Description:
+def _description(
+    name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], at: float | None = None
+) -> Description:
     text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
-    return Description(name, time.time(), tags, params, resolved=redacted(text))
+    return Description(name, at or time.time(), tags, params, resolved=redacted(text))
 
 
 def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:

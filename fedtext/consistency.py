@@ -198,6 +198,8 @@ def _engine(e: "Experiment") -> Iterator[str]:
             f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "
             "one step are large enough by themselves: use engine: cells"
         )
+    if engine == "triton" and e.training.tf32:
+        yield "training.tf32: the engine triton multiplies float32 numbers as they are; leave it out, or use cells"
     if e.training.stack in ("auto", 1):
         return
     if not isinstance(model, Recurrent):

@@ -1,8 +1,8 @@
 """How exactly a GPU multiplies float32 numbers. On a CPU nothing here changes anything.
 
-TF32 reads the first 10 bits of each number's mantissa and adds up in float32: GPUs since Ampere are several times as
-fast with it. torch leaves that to the process, and lets cuDNN's recurrent layers have it unless told otherwise, so
-that the engine ``reference`` would be less exact on a GPU than ``cells``.
+TF32 reads the first 10 bits of each number's mantissa and adds up in float32; GPUs since Ampere have it. torch leaves
+that to the process, and lets cuDNN's recurrent layers have it unless told otherwise, so that the engine ``reference``
+would be less exact on a GPU than ``cells``.
 """
 
 from collections.abc import Iterator

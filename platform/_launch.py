@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +38,7 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
         return 0
     job = _decide(words, sweep)
     announce(job)
-    from platform._trials import run  # with Ray Tune
+    from platform._trials import run  # with Ray Tune, which only now is there
 
     return run(job)
 
@@ -101,22 +101,16 @@ def planned(
 ) -> Job:
     """The cases with their corpora from ``data``, and with their places on Ray, which is started or joined here. Raises
     UserError if trials that are there were made from other data, or if MLflow's store does not take the experiment."""
-    corpora: dict[str, Corpus] = {}
-    for one in (case.experiment for case in cases):
-        if key(one) not in corpora:
-            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
-            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
-    for case in cases:
-        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
-        if case.experiment.server.noise:
-            noise_multiplier(case.experiment)
-    _same_data(folder, cases, corpora)
-    processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-    with ThreadPoolExecutor(1) as aside:  # Ray's start is mostly waiting; to import Ray Tune and MLflow takes 2 s
+    with ThreadPoolExecutor(1) as aside:  # to import MLflow and Ray Tune takes 2 s, and Ray's start is mostly waiting
         taken = None
         if not mlflow_store.is_new(store):
             taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
-        aside.submit(import_module, "actors.sweep")
+        corpora = _corpora(experiment, cases, data)
+        _same_data(folder, cases, corpora)
+        if taken and taken.done():
+            taken.result()
+        aside.submit(import_module, "ray.tune")
+        processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
         cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
         if taken:
             taken.result()
@@ -130,6 +124,20 @@ def planned(
             check_engine(case.experiment, gpu=False)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
+
+
+def _corpora(experiment: Experiment, cases: Sequence[Case], data: Path | None) -> dict[str, Corpus]:
+    """The corpora of all cases, by what they depend on. Raises UserError where a case cannot use its own."""
+    corpora: dict[str, Corpus] = {}
+    for one in (case.experiment for case in cases):
+        if key(one) not in corpora:
+            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
+            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
+    for case in cases:
+        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
+        if case.experiment.server.noise:
+            noise_multiplier(case.experiment)
+    return corpora
 
 
 def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:

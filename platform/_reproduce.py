@@ -45,10 +45,10 @@ def reproduce(words: argparse.Namespace) -> int:
     done = [case for case in folder.ended() if case in cases]
     print(f"  {len(done)} of {len(cases)} trials are there already")
     announce(job)
-    from platform._trials import recorder, train  # as in _launch
+    from platform._trials import recorder, train, unrecorded  # as in _launch
 
-    with recorder(job) as mlflow:
-        outcomes = train(job, mlflow)
+    with recorder(job) as recording:
+        outcomes = train(job, recording)
         ended = {case: one for case, one in outcomes.items() if case in cases}
         failed = [f"{case}: {one.error}" for case, one in ended.items() if one.status != "finished"]
         if failed or len(ended) < len(cases):
@@ -65,7 +65,7 @@ def reproduce(words: argparse.Namespace) -> int:
             result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
             what = number if number.startswith("fig") else f"table{number}"
             files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
-            mlflow.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"))
+            recording.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"), unrecorded)
             print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
     return 0
 

@@ -1,5 +1,7 @@
 """The trials of a job: run by Tune, recorded in MLflow, shown while they run, and their table at the end."""
 
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from platform._job import Job, key  # type: ignore[import-not-found]
@@ -15,9 +17,10 @@ from dashboards.groups import groups, readings
 from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best, print_table
-from dashboards.trial import About, Dataset, Outcome
+from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
 from fedtext.checkpoint import history
 from fedtext.corpora.statistics import render
+from fedtext.errors import UserError
 from fedtext.fleet import count
 from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import Case
@@ -30,9 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(job: Job) -> int:
     """Exit status 0 if every trial ended well, 1 if one did not."""
-    with recorder(job) as mlflow:
-        outcomes = train(job, mlflow)
-        page = mlflow.call(lambda tracker: tracker.charts_path() if job.sweep else None)
+    with recorder(job) as recording:
+        outcomes = train(job, recording)
+        page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
     tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
     print_table(job.cases, outcomes, tune.metric, tune.direction)
     print(mlflow_store.ui_hint(job.store, ROOT, page.result()))
@@ -42,17 +45,25 @@ def run(job: Job) -> int:
 
 
 def recorder(job: Job) -> Recorder:
-    """What records the job in MLflow, whose tables it makes if they are new."""
+    """What records the job in MLflow, whose tables it makes if they are new. Where that fails the tracker goes on
+    trying, and keeps what it cannot deliver."""
 
     def made() -> "Tracker":
         from dashboards.tracking import Tracker
 
         if mlflow_store.is_new(job.store):
-            mlflow_store.open_(job.store)
+            try:
+                mlflow_store.open_(job.store)
+            except UserError as error:
+                unrecorded(error)
         again, tags = job.folder.again, _shape(job.nodes)
         return Tracker(job.store, job.folder.path, job.experiment, sweep=job.sweep, tags=tags, again=again)
 
     return Recorder(made)
+
+
+def unrecorded(error: Exception) -> None:
+    print(one_line(f"{error}; training goes on"), file=sys.stderr, flush=True)
 
 
 def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
@@ -79,20 +90,21 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest])
 
 
-def train(job: Job, mlflow: Recorder) -> dict[str, Outcome]:
+def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     """Runs the trials under a live display and in MLflow; how each of them ended."""
     tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
-            mlflow,
+            recording,
             display,
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
             about=lambda case: _about(case, job, shown),
             on_end=job.folder.record,
         )
         try:
-            callback.record("open", lambda tracker: tracker.open())
+            now = time.time()
+            callback.record("open", lambda tracker: tracker.open(now))
             _train(job, callback)
         finally:
             outcomes = callback.outcomes
@@ -100,7 +112,9 @@ def train(job: Job, mlflow: Recorder) -> dict[str, Outcome]:
             whole = len(outcomes) == len(job.cases)
             found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
-            callback.record("close", lambda tracker: tracker.close("FINISHED" if whole else "KILLED", first, found))
+            status: RunStatus = "FINISHED" if whole else "KILLED"
+            end = time.time()
+            callback.record("close", lambda tracker: tracker.close(status, first, found, end))
     return outcomes
 
 

@@ -96,3 +96,10 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="tf32 is about a GPU's products, but clients would be trained on the CPU"):
         check_engine(tiny.experiment(training={"tf32": True}), gpu=False)
     check_engine(tiny.experiment(training={"tf32": True}), gpu=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    with pytest.raises(UserError, match=r"training\.tf32: Tesla T4 multiplies without it"):
+        check_engine(tiny.experiment(training={"tf32": True}), gpu=True)
+    with pytest.raises(ValueError, match="the engine triton multiplies float32 numbers as they are"):
+        tiny.experiment(training={"engine": "triton", "tf32": True})

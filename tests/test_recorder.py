@@ -1,12 +1,25 @@
 """The thread that records: when it begins, in which order it works, and what becomes of its faults."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+from platform._job import Job
+from platform._trials import recorder as recorder_of
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from dashboards import store as stores
+from dashboards.callback import TrialCallback
+from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
+from fedtext.errors import UserError
+from tests import tiny
+from tune_spaces.cases import Case
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -17,6 +30,13 @@ class Told:
     def __init__(self) -> None:
         self.words: list[str] = []
 
+    def deliver(self, case: str, rows: list[Any]) -> None:
+        self.words.append(f"{case} {rows[0]['round']}")
+
+
+def never(error: Exception) -> None:
+    raise AssertionError(error)
+
 
 def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
     made, began = Told(), Event()
@@ -25,45 +45,79 @@ def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
         began.set()
         return made
 
+    case = Case("case", "case", "", False, {}, tiny.experiment())
+    trial: Any = SimpleNamespace(config={"case": case.id})
     with Recorder(make, hold=600) as recorder:
-        for word in ("one", "two"):
-            recorder.call(lambda tracker, word=word: tracker.words.append(word))
-        assert not began.wait(0.2)
-        recorder.begin()
+        callback = TrialCallback([case], recorder, PlainProgress([case], io.StringIO()), lambda case_id: [])
+        recorder.call(lambda tracker: tracker.deliver("before", [{"round": 0}]), never)
+        callback.on_trial_result(0, [], trial, {"training_iteration": 1})
+        assert not began.wait(0.2), "a result without a round is none"
+        callback.on_trial_result(0, [], trial, {"row": {"round": 1, "time": 0.0, "metrics": {}, "clients": {}}})
         assert began.wait(60)
-        last = recorder.call(lambda tracker: list(tracker.words))
-    assert last.result() == made.words == ["one", "two"]
+    assert made.words == ["before 0", "case 1"]
 
 
 def test_it_does_not_wait_for_a_long_round() -> None:
-    with Recorder(lambda: Told(), hold=0.01) as recorder:  # type: ignore[arg-type, return-value]
-        assert recorder.call(lambda tracker: "done").result(60) == "done"
+    made: Any = Told()
+    with Recorder(lambda: made, hold=0.01) as recorder:
+        assert recorder.call(lambda tracker: "done", never).result(60) == "done"
 
 
 def test_what_ends_early_is_recorded_to_the_end() -> None:
-    made = Told()
-    with Recorder(lambda: made, hold=600) as recorder:  # type: ignore[arg-type, return-value]
-        recorder.call(lambda tracker: tracker.words.append("all"))  # type: ignore[attr-defined]
-    assert made.words == ["all"]
+    made: Any = Told()
+    with Recorder(lambda: made, hold=600) as recorder:
+        recorder.call(lambda tracker: tracker.deliver("all", [{"round": 0}]), never)
+    assert made.words == ["all 0"]
 
 
 def test_its_faults_are_told_and_end_nothing() -> None:
-    made, faults = iter([OSError("no such folder"), Told()]), list[str]()
-
-    def make() -> Any:
-        if isinstance(one := next(made), OSError):
-            raise one
-        return one
+    made: Any = Told()
+    faults: list[str] = []
 
     def fail(tracker: Any) -> None:
         raise KeyError("a run")
 
-    with Recorder(make, hold=0) as recorder:
-        lost = recorder.call(lambda tracker: 1, lambda error: faults.append(repr(error)))
+    with Recorder(lambda: made, hold=0) as recorder:
         recorder.call(fail, lambda error: faults.append(repr(error)))
-        kept = recorder.call(lambda tracker: 2)
-    assert (lost.result(), kept.result()) == (None, 2)
-    assert faults == ["OSError('no such folder')", "KeyError('a run')"]
+        kept = recorder.call(lambda tracker: 2, never)
+    assert kept.result() == 2
+    assert faults == ["KeyError('a run')"]
+
+
+def test_without_a_tracker_nothing_is_done_and_that_is_told_once() -> None:
+    faults: list[str] = []
+
+    def make() -> Any:
+        raise OSError("no such folder")
+
+    with Recorder(make, hold=0) as recorder:
+        asked = [recorder.call(lambda tracker: 1, lambda error: faults.append(repr(error))) for _ in range(3)]
+    assert [one.result() for one in asked] == [None] * 3
+    assert faults == ["OSError('no such folder')"]
+
+
+def test_a_new_database_that_cannot_be_made_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training has begun by then."""
+
+    def refuse(store: stores.Store) -> None:
+        raise UserError("MLflow at here cannot be used: the disk is full; check tracking.uri")
+
+    store = stores.resolve(None, tmp_path)
+    stores.reach(store)
+    monkeypatch.setattr(stores, "open_", refuse)
+    experiment = tiny.experiment()
+    case = Case("case", "case", "", False, {}, experiment)
+    job = Job(True, experiment, [case], {}, {}, {}, [], store, RunFolder(tmp_path / "run"))
+    with recorder_of(job) as recorder:
+        recorder.call(lambda tracker: tracker.open(), never)
+        recorder.call(lambda tracker: tracker.open_trial(case), never)
+        recorder.call(lambda tracker: tracker.close(), never)
+    assert capsys.readouterr().err == (
+        "MLflow at here cannot be used: the disk is full; check tracking.uri; training goes on\n"
+    )
+    assert len(store.client().search_runs(["1"])) == 2
 
 
 def test_mlflow_is_not_imported_before_it_is_needed() -> None:

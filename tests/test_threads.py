@@ -5,8 +5,10 @@ from contextlib import suppress
 import pytest
 import torch
 
+from fedtext.methods import FedAvg
 from fedtext.precision import products
 from fedtext.threads import one_torch_thread
+from tests import tiny
 
 
 def test_faded_numbers_are_zero_while_clients_train_and_only_then() -> None:
@@ -33,3 +35,21 @@ def test_tf32_is_as_asked_while_clients_train_and_only_then(tf32: bool) -> None:
         assert allowed() == (tf32, tf32)
         raise KeyError("whatever a client's code raises")
     assert allowed() == before
+
+
+def test_clients_train_and_are_read_with_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[bool]] = {"loss": set(), "probabilities": set()}
+
+    def watched(name: str) -> None:
+        of = getattr(FedAvg, name)
+
+        def call(*arguments: object) -> object:
+            seen[name].add(torch.backends.cudnn.allow_tf32)
+            return of(*arguments)
+
+        monkeypatch.setattr(FedAvg, name, call)
+
+    for name in seen:
+        watched(name)
+    tiny.Finished("fedavg", training={"rounds": 1})
+    assert seen == {"loss": {False}, "probabilities": {False}}

@@ -207,16 +207,19 @@ def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
     assert "01-kteps lambda1=0.01  goes on after round 1/3" in out.getvalue()
     assert "03-kteps lambda1=0.03  failed after round 1/3: client books failed in round 2" in out.getvalue()
     said = capsys.readouterr().err
-    assert said.count("recording a trial failed in on_trial_start (KeyError: 'a fault in recording')") == 1
+    assert said.count("recording failed in on_trial_start (KeyError: 'a fault in recording')") == 1
 
 
 def test_a_trial_given_up_before_it_started_is_tried_again_and_has_failed_then(tmp_path: Path, store: Store) -> None:
     case = kteps(1, 0.01)
     tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress([case], io.StringIO())
-    callback = TrialCallback([case], Recorder(lambda: tracker), display, lambda case_id: [])
     trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=None)
-    callback.on_trial_error(0, [], trial)
-    assert (callback.lost, callback.outcomes) == ({case.id}, {})
-    callback.lost = None
-    callback.on_trial_error(0, [], trial)
+    with Recorder(lambda: tracker) as recorder:
+        callback = TrialCallback([case], recorder, display, lambda case_id: [])
+        callback.record("open", lambda tracker: tracker.open())
+        callback.on_trial_error(0, [], trial)
+        assert (callback.lost, callback.outcomes) == ({case.id}, {})
+        callback.lost = None
+        callback.on_trial_error(0, [], trial)
     assert callback.outcomes[case.id].status == "failed"
+    assert store.client().get_run(run_id(tmp_path / "run" / case.id)).info.status == "FAILED"

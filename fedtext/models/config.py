@@ -248,8 +248,8 @@ class TransformerClassifier(Strict):
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="of the layers' products: bfloat16 keeps 8 bits of each mantissa; weights, losses and updates stay "
-        "float32",
+        description="of the layers' products, wherever they run, audits among it: bfloat16 keeps 7 bits of a mantissa; "
+        "weights, losses and updates stay float32",
     )
     head: Head = Field(
         Head(layers=1),

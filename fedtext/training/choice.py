@@ -3,12 +3,15 @@
 import os
 from importlib.util import find_spec
 
+import torch
+
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.models.config import Recurrent, TransformerClassifier
 
 WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
 NARROW = 128  # hidden units up to which one client's products are too small to fill a core
+AMPERE = (8, 0)  # the first GPUs with TF32
 ACTORS = 16  # blocks that are left, so that as many actors find work
 
 
@@ -29,6 +32,8 @@ def check_engine(experiment: Experiment, gpu: bool) -> None:
             "training.tf32 is about a GPU's products, but clients would be trained on the CPU; give them shares of a "
             "GPU (resources.gpus_per_actor, or --device cuda), or leave it out"
         )
+    if experiment.training.tf32 and torch.cuda.is_available() and torch.cuda.get_device_capability() < AMPERE:
+        raise UserError(f"training.tf32: {torch.cuda.get_device_name()} multiplies without it: leave it out")
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":

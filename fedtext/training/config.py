@@ -87,8 +87,8 @@ class Training(Strict):
 
     tf32: bool = Field(
         False,
-        description="on a GPU float32 products read the first 10 bits of each mantissa, so that what they give may "
-        "differ from a CPU's after three digits; several times as fast",
+        description="on a GPU float32 products, of training, evaluation and audits, read the first 10 bits of each "
+        "mantissa, so that what they give may differ from a CPU's after three digits",
     )
 
     def batch(self, texts: int) -> int:
