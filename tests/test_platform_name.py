@@ -56,21 +56,3 @@ def test_a_command_starts_ray_before_it_imports_what_it_needs_later() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_new_store_that_cannot_be_made_is_refused_before_a_trial_starts() -> None:
-    script = """
-import platform
-from concurrent.futures import Future
-from types import SimpleNamespace
-from platform._trials import train
-from fedtext.errors import UserError
-opening = Future()
-opening.set_exception(UserError("the disk is full"))
-try:
-    train(SimpleNamespace(opening=opening), None)
-except UserError as error:
-    print("refused:", error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "refused: the disk is full"
