@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 # Experiments here are about private text: MLflow is not to send usage data anywhere unless a person asks for it. It
 # reads this when it is imported.
@@ -24,6 +24,8 @@ from fedtext.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+    from fedtext.experiment import Tune
 
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
@@ -148,6 +150,20 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
     if own and not path:
         return f"Compare the trials in MLflow: {command}"
     return f"Compare the trials in MLflow: {command} and open http://127.0.0.1:5000{path or ''}"
+
+
+def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> str:
+    """The path of MLflow's page with the curves of a run's trials, or of ``several`` seeds the means of its cases, the
+    best by the metric first."""
+    shown = "seeds" if several else "fedtext.case"
+    query = {
+        "searchFilter": f"tags.`fedtext.run` = '{run}' AND tags.`{shown}` != ''",
+        "orderByKey": f"metrics.`{tune.metric}`",
+        "orderByAsc": str(tune.direction == "min").lower(),
+        "compareRunsMode": "CHART",
+        "workflowType": "machine_learning",
+    }
+    return f"/#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 
 
 def cause(error: BaseException) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import requests
 import yaml
@@ -21,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.groups import Found, Group, Spread
 from dashboards.mirror import STATE_FILE, Description, End, Mirror
 from dashboards.provenance import experiment_tags, git_state, versions
-from dashboards.store import Store, cause, redacted
+from dashboards.store import Store, cause, charts_path, redacted
 from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, title
 from fedtext.experiment import Experiment
 
@@ -164,15 +163,8 @@ class Tracker:
         the best by the metric first, to go behind a server's address; None before there are runs."""
         if not self._experiment_id:
             return None
-        tune, shown = self.experiment.tune, "seeds" if self.experiment.seeds > 1 else "fedtext.case"
-        query = {
-            "searchFilter": f"tags.`fedtext.run` = '{self.folder.name}' AND tags.`{shown}` != ''",
-            "orderByKey": f"metrics.`{tune.metric}`",
-            "orderByAsc": str(tune.direction == "min").lower(),
-            "compareRunsMode": "CHART",
-            "workflowType": "machine_learning",
-        }
-        return f"/#/experiments/{self._experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+        several = self.experiment.seeds > 1
+        return charts_path(self._experiment_id, self.folder.name, self.experiment.tune, several)
 
     def _opened(self, case: Case, about: About | None, at: float | None = None) -> Mirror:
         about = about or About()

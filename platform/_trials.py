@@ -63,7 +63,7 @@ def recorder(job: Job) -> Recorder:
 
 
 def unrecorded(error: Exception) -> None:
-    print(one_line(f"{error}; training goes on"), file=sys.stderr, flush=True)
+    print(one_line(f"{error}; nothing that was trained is lost by it"), file=sys.stderr, flush=True)
 
 
 def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:

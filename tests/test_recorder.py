@@ -115,7 +115,7 @@ def test_a_new_database_that_cannot_be_made_is_told_and_tried_again(
         recorder.call(lambda tracker: tracker.open_trial(case), never)
         recorder.call(lambda tracker: tracker.close(), never)
     assert capsys.readouterr().err == (
-        "MLflow at here cannot be used: the disk is full; check tracking.uri; training goes on\n"
+        "MLflow at here cannot be used: the disk is full; check tracking.uri; nothing that was trained is lost by it\n"
     )
     assert len(store.client().search_runs(["1"])) == 2
 

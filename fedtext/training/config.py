@@ -84,7 +84,6 @@ class Training(Strict):
         description="clients trained side by side by the engines cells and triton, blocks of consecutive ids; the last "
         "bits of the result depend on it; auto: as many as leave work for 16 actors",
     )
-
     tf32: bool = Field(
         False,
         description="on a GPU float32 products, of training, evaluation and audits, read the first 10 bits of each "
