@@ -16,11 +16,12 @@ from torch import Tensor
 from fedtext.corpora.pool import everybody
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.corpora.vectors import source_of
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.methods.base import Phase
 from fedtext.models.config import Recurrent, is_table
-from fedtext.models.inits import EachInit
+from fedtext.models.inits import EachInit, OwnStart
 from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, load_into
 from fedtext.seeding import generator
@@ -90,6 +91,10 @@ class Hosted:
             return texts_of(self.experiment, replace(data, id=client), "test"), data.rows_R
         if self.experiment.own_vocabularies:
             known_U = np.isin(data.rows_R, self.clients[client].rows_R)
+            if (public_SV := self.corpus.public_SV) is not None:
+                known_U |= public_SV[source_of(self.experiment.seed, client, len(public_SV))][
+                    data.rows_R + self.rows.start
+                ]
             unknown = np.searchsorted(data.rows_R, UNK_ID - self.rows.start)
             tokens_T = np.where(known_U[data.test.tokens_T], data.test.tokens_T, unknown).astype(np.int32)
             data = replace(data, test=replace(data.test, tokens_T=tokens_T))
@@ -114,7 +119,7 @@ class Hosted:
                     load_into(tensor, own[name])
                 elif is_table(name):
                     load_into(tensor, self._table(sources, client, name), self.clients[client].rows_R)
-                    self._redraw(client, name, tensor, self.clients[client].rows_R)
+                    self._own_start(client, name, tensor, self.clients[client].rows_R)
                 else:
                     load_into(tensor, sources[self.method.mirrors(name) or name])
         return stack
@@ -122,7 +127,7 @@ class Hosted:
     def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
         """Any rows of a table as a client starts with them."""
         table_XD = torch.from_numpy(self._table(self._sources(flat), client, name)[rows_X])
-        self._redraw(client, name, table_XD, rows_X)
+        self._own_start(client, name, table_XD, rows_X)
         return table_XD.to(self.device)
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
@@ -134,13 +139,18 @@ class Hosted:
         found = sources[self.method.mirrors(name) or name]
         if not isinstance(self.experiment.model.embedding.init, EachInit):
             return found
-        return found[generator(self.experiment.seed, "embedding source", client=client).integers(len(found))]
+        return found[source_of(self.experiment.seed, client, len(found))]
 
-    def _redraw(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        """The rows that each client draws for itself, where that is asked for."""
-        own = self.experiment.model.embedding.own
-        if own is None:
-            return
+    def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
+        """What is a client's own at the start: the rows that it draws for itself, where that is asked for. With a
+        vocabulary of its own <unk> begins as zeros: no word of its train texts need be unknown, and what nobody has
+        trained would be read as chance has it, for every fourth word perhaps."""
+        if own := self.experiment.model.embedding.own:
+            self._redraw(own, client, name, table_XD, rows_X)
+        if self.experiment.own_vocabularies and self.method.private(name):
+            table_XD[torch.from_numpy(rows_X == UNK_ID - self.rows.start)] = 0
+
+    def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
         chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
         assert chosen_V is not None, "a corpus with words knows those with digits"
         draw = generator(self.experiment.seed, f"own start/{name}", client=client)

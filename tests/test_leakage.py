@@ -65,9 +65,11 @@ def test_the_label_of_one_text_is_never_hidden(optimizer: Any, output: str) -> N
 def test_the_shares_of_several_texts_classes(model: Any) -> None:
     classes = 2 if model.get("name") == "logistic" else 4
     texts = corpus([6] * 8, clients=6, classes=classes, seed=1)
-    found = figures(texts, ["label_leakage"], model=model)
-    assert found["label_l1"] < 0.1 < 0.25 < found["label_l1_uniform"]
-    assert found["label_top"] == 1
+    for method in ("fedavg", "fedrecon"):  # whose update is of one half of the texts, and gives these away
+        if method == "fedavg" or model == MODEL:
+            found = figures(texts, ["label_leakage"], model=model, method=method)
+            assert found["label_l1"] < 0.1 < 0.25 < found["label_l1_uniform"], method
+            assert found["label_top"] == 1
 
 
 def test_members_are_told_after_overfitting_and_not_before() -> None:

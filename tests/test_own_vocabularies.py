@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.corpora.vectors import source_of
 from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.evaluation import Reading, pooled
@@ -69,6 +71,42 @@ def test_a_client_has_the_words_of_its_own_train_texts_the_most_frequent_first()
     assert any((client.train.tokens_T == UNK_ID).any() for client in rare.clients)
 
 
+def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_path: Path) -> None:
+    experiment = demo()
+    raw = experiment.corpus.read(None, 0)
+    train = [{word for text in client.train.texts for word in text.split()} for client in raw.clients]
+    new = [
+        {word for text in client.test.texts for word in text.split()[:9]} & set().union(*train) - train[number]
+        for number, client in enumerate(raw.clients)
+    ]
+    given = sorted(word for words in new for word in words)[::2]
+    assert all(0 < len(words & set(given)) < len(words) for words in new), "some of what is new to a client, not all"
+    (tmp_path / "v.txt").write_text("".join(f"{word} {place} 1\n" for place, word in enumerate(given)))
+    known = {"file": {"path": str(tmp_path / "v.txt")}}
+    for init, own in ((known, None), ({"each": {"sources": [known, {"random": {}}]}}, None), (known, {"words": "all"})):
+        model = {"embedding": {"dim": 2, "init": init, "own": own}, "hidden": 4}
+        experiment = demo(model=model, evaluation={"personalize": None, "union": {}}, training=SHORT)
+        corpus = encoded(experiment)
+        hosted = federated(experiment, corpus).fleet.worker  # type: ignore[attr-defined]
+        readers = set()
+        for client, words, fresh in zip(corpus.clients, train, new, strict=True):
+            names = [corpus.vocabulary[row] for row in client.rows_R]
+            reads = own is None and (init is known or source_of(0, client.id, 2) == 0)
+            expected = fresh & set(given) if reads else set()
+            assert set(names[2 : client.train_rows]) == words
+            assert set(names[client.train_rows :]) == expected
+            texts, rows_U = hosted.everybody(client.id)
+            everywhere = {corpus.vocabulary[rows_U[token] + hosted.rows.start] for token in np.unique(texts.padded_NT)}
+            assert everywhere - {"<pad>", UNK} <= words | (set(given) if reads else set())
+            assert expected <= everywhere
+            readers.add(reads)
+            table_RD = hosted.stack(federated(experiment, corpus).flat, [client.id]).tensors(0)[TABLE]
+            place = np.flatnonzero(client.rows_R == UNK_ID)
+            assert not table_RD[torch.from_numpy(place - hosted.rows.start)].any(), "<unk> is nothing at first"
+        assert readers == ({True, False} if "each" in init else {own is None})
+    assert any("words of the vectors" in said for said in reveals(experiment))
+
+
 def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
     experiment = demo()
     corpus = encoded(experiment)
@@ -120,7 +158,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
     federation = federated(demo(model={"embedding": embedding, "hidden": 4}), replace(corpus, table_VD=None))
     worker = federation.fleet.worker  # type: ignore[attr-defined]
     starts = [table(client)[place] for client, place in zip(same, places, strict=True)]
-    assert (np.abs(starts[0] - starts[1]).max(1) > 0.1).all()
+    assert (np.abs(starts[0] - starts[1]).max(1) > 0.1).tolist() == (rows != UNK_ID).tolist()
     assert 1.8 < table(same[0]).std() < 2.2
 
 

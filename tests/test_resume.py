@@ -70,7 +70,7 @@ def test_a_run_goes_on_with_the_data_it_was_begun_with_unless_others_are_named(t
         (["sweep", "--resume", "kept"], f"{tmp_path}/first/vectors.txt"),
         (["sweep", FILE, init, "--resume", "kept"], f"{tmp_path}/first/vectors.txt"),
         (["sweep", "--resume", "kept", "--data", str(tmp_path / "second")], f"{tmp_path}/second/vectors.txt"),
-        (["sweep", "--resume", "none"], "no word vectors at vectors.txt:"),
+        (["sweep", "--resume", "none"], "no word vectors at vectors.txt"),
     ]
     said_by(tmp_path, cases)
 

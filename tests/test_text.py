@@ -183,7 +183,7 @@ def test_a_table_without_a_single_known_word_is_refused() -> None:
         table(["<pad>", "<unk>", "a"], WordVectors(["b", "<pad>"], np.ones((2, 3), np.float32)), 0)
 
 
-def test_prepare_reports_the_coverage_of_a_file(tmp_path: Path) -> None:
+def test_prepare_reports_the_coverage_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = DemoCorpus(clients=2, train=20, test=5, vocabulary=20)
     plain = prepare(config, Embedding(), 0, None)
     assert plain.table_VD is None
@@ -202,8 +202,10 @@ def test_prepare_reports_the_coverage_of_a_file(tmp_path: Path) -> None:
     other = prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, tmp_path)
     assert other.digest == corpus.digest  # the same texts,
     assert len({plain.content, corpus.content, other.content}) == 3  # and a run with other vectors is another run
-    with pytest.raises(UserError, match=r"no word vectors at v\.txt"):
+    with pytest.raises(UserError, match=r"no word vectors at v\.txt or .*v\.txt: correct"):
         prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, None)
+    monkeypatch.setenv("FEDTEXT_DATA", str(tmp_path))  # as for the corpora themselves
+    assert prepare(config, Embedding(dim=2, init={"file": {"path": "v.txt"}}), 0, None).content == other.content
 
 
 # Word vectors trained here

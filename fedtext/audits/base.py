@@ -7,7 +7,7 @@ Legend: R rows of a client's table, D embedding.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -81,11 +81,18 @@ class Known:
     def table(self, received: State) -> NDArray[np.float32]:
         """The word vectors that an attacker has, V rows: those that were sent, or if none are, those that every client
         began with."""
-        return received[TABLE] if TABLE in received else self._common[TABLE]
+        return self.tables(received)[0]
+
+    def tables(self, received: State) -> Sequence[NDArray[np.float32]]:
+        """All of them: of several embedding sources the attacker does not know which is a client's."""
+        if TABLE in received:
+            return [received[TABLE]]
+        found = self.initial[TABLE]
+        return list(found) if found.ndim == 3 else [found]
 
     @cached_property
     def _common(self) -> State:
-        """What clients started with, as far as the attacker can know: of several embedding sources the first."""
+        """What clients started with; of several embedding sources the first."""
         return {name: one[0] if is_table(name) and one.ndim == 3 else one for name, one in self.initial.items()}
 
 

@@ -3,6 +3,7 @@
 Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.gradients import local_steps, mean_gradient
+from fedtext.audits.gradients import local_steps, mean_gradient, step_rate, texts_behind
 from fedtext.audits.label_leakage import headless, inferred_shares
 from fedtext.audits.markdown import plain
 from fedtext.audits.matching import Client, Search, directions, within
@@ -31,7 +32,6 @@ from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 from fedtext.text.tokens import PAD
-from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ _CHUNK = 256  # dummies that are compared with the table at a time
 
 
 class GradientInversion(Search, Audit):
-    """The attacker knows model, method, what was sent to the client and what the server reads in its payload, the
-    optimizer, the batch size and how many texts the client has; of their labels and lengths what ``labels`` and
-    ``lengths`` say. It looks for word vectors, one for each place of each text, with which the client would have sent
-    the same update. Each vector is then read as the nearest word (L2) of a table:
+    """The attacker knows model, method, what was sent to the client and what the server reads in its payload (but for
+    an embedding's rows, which need no inversion: see embedding_rows), the optimizer, the batch size and how many texts
+    the client has; of their labels and lengths what ``labels`` and ``lengths`` say. It looks for word vectors, one for
+    each place of each text, with which the client would have sent the same update. Each vector is then read as the
+    nearest word (L2) of a table:
 
     - ``true``: the client's own rows after its training, in the public table's place for all words that it has;
-    - ``public``: the table that was sent to the client; where none is, the one that all clients began with;
+    - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
+      several from which each began with one, that to which the vectors come nearest;
     - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
       ``unrelated`` names: chance.
 
@@ -91,12 +93,8 @@ class GradientInversion(Search, Audit):
         last = turn.known.experiment.training.rounds
         if turn.place >= self.clients or turn.round not in ((last,) if self.rounds == "last" else self.rounds):
             return None
-        data, experiment = turn.data, turn.known.experiment
-        last_phase = experiment.method.phases(experiment.training.local_epochs)[-1]
-        trained_N = part(
-            len(data.train), last_phase.texts, experiment.seed, data.id
-        )  # what is sent was trained on these
-        turn = replace(turn, data=replace(data, train=data.train.take(trained_N)))
+        data = turn.data
+        turn = replace(turn, data=replace(data, train=data.train.take(texts_behind(turn))))
         own_RD = turn.trained[TABLE].cpu().numpy().copy()
         return Inversion(self, replace(turn, trained={}), own_RD, words)  # these are another client's soon
 
@@ -158,8 +156,10 @@ class Inversion(Observation):
         vectors, guessed_B, distance, basis_SD = _attack(self.audit, turn)
         guessed = guessed_B if self.audit.labels == "known" else None
         self.values = {"inversion_distance": distance}
-        for name, table_VD in _tables(self.audit, turn, self.own_RD, self.words).items():
-            pairing = paired(texts, _decoded(vectors, table_VD, self.words, basis_SD), train.labels_N, guessed)
+        for name, tables in _tables(self.audit, turn, self.own_RD, self.words).items():
+            readings = [_decoded(vectors, table_VD, self.words, basis_SD) for table_VD in tables]
+            found, _ = min(readings, key=lambda reading: reading[1])
+            pairing = paired(texts, found, train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
             self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
             self.pairings[name] = pairing
@@ -191,8 +191,8 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
 
 def _tables(
     audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
-) -> dict[str, NDArray[np.float32]]:
-    """What vectors are read by, V rows each."""
+) -> dict[str, Sequence[NDArray[np.float32]]]:
+    """What vectors are read by, V rows each: tables of which the attacker takes the nearest."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
     true_VD = public_VD.copy()
     true_VD[turn.data.rows_R] = own_RD
@@ -202,15 +202,15 @@ def _tables(
     else:
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
-    return dict(zip(ATTACKERS, (true_VD, public_VD, unrelated_VD), strict=True))
+    return dict(zip(ATTACKERS, ([true_VD], turn.known.tables(turn.received), [unrelated_VD]), strict=True))
 
 
 def _decoded(
     vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words, basis_SD: Tensor
-) -> list[Ints]:
-    """For each place of each text the row of the nearest vector that is not <pad>'s. If some words alone lie in the
-    directions that were searched, it is one of these; and each of them is somewhere, first of all where it is nearest,
-    as long as there are places."""
+) -> tuple[list[Ints], float]:
+    """For each place of each text the row of the nearest vector that is not <pad>'s; and how far these are, on average.
+    If some words alone lie in the directions that were searched, it is one of these; and each of them is somewhere,
+    first of all where it is nearest, as long as there are places."""
     rows = np.array([row for row, name in enumerate(words.names) if name != PAD], np.int64)
     table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     is_there_N = within(basis_SD, table_ND)
@@ -223,7 +223,8 @@ def _decoded(
             chosen_M[place] = word
             far_MK[place], far_MK[:, word] = torch.inf, torch.inf
     ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
-    return np.split(rows[chosen_M.numpy()], ends)
+    far = float((found_MD - table_ND[chosen_M]).norm(dim=1).mean())
+    return np.split(rows[chosen_M.numpy()], ends), far
 
 
 def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float, Tensor]:
@@ -244,9 +245,8 @@ def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float
         known.network,
         known.parameters(turn.received),
         list(target),
-        steps if whole else 1,
         experiment.training.batch(count) if whole else size,
-        optimizer.lr,
+        [optimizer.lr * step_rate(experiment, step, steps) for step in range(steps)] if whole else [optimizer.lr],
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
     )

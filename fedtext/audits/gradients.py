@@ -14,19 +14,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.models.config import is_table
+from fedtext.models.packing import Ints
 from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
     from fedtext.audits.base import Turn
     from fedtext.experiment import Experiment
+    from fedtext.methods.base import Phase
+
+
+def last_phase(experiment: "Experiment") -> "Phase":
+    """Of a client's turn: before it, what is sent does not move."""
+    return experiment.method.phases(experiment.training.local_epochs)[-1]
+
+
+def texts_behind(turn: "Turn") -> Ints:
+    """Which of the client's train texts its update was trained on."""
+    experiment, data = turn.known.experiment, turn.data
+    return part(len(data.train), last_phase(experiment).texts, experiment.seed, data.id)
+
+
+def count_behind(experiment: "Experiment", texts: int) -> int:
+    """How many texts an update was trained on, of a client with so many."""
+    return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # whichever they are, so many
 
 
 def local_steps(experiment: "Experiment", texts: int) -> int:
-    """K, of a client with so many texts: those of the last phase of a turn, before which what is sent does not move."""
-    training, last = experiment.training, experiment.method.phases(experiment.training.local_epochs)[-1]
-    texts = len(part(texts, last.texts, seed=0, client=0))  # whichever they are, so many
-    return last.epochs * -(-texts // training.batch(texts))
+    """K, of a client with so many texts."""
+    texts = count_behind(experiment, texts)
+    return last_phase(experiment).epochs * -(-texts // experiment.training.batch(texts))
+
+
+def step_rate(experiment: "Experiment", step: int, steps: int) -> float:
+    """The rate of a step, from 0, among so many, in units of the optimizer's own."""
+    return 1 - step / steps if experiment.training.optimizer.schedule == "linear" else 1.0
 
 
 def step_weight(experiment: "Experiment", texts: int) -> float:
@@ -37,7 +59,7 @@ def step_weight(experiment: "Experiment", texts: int) -> float:
     weight = velocity = 0.0
     for step in range(steps):  # of gradients of one
         velocity = momentum * velocity + 1
-        weight += velocity * (1 - step / steps if optimizer.schedule == "linear" else 1)
+        weight += velocity * step_rate(experiment, step, steps)
     return weight
 
 

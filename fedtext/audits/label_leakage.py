@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.gradients import mean_gradient
+from fedtext.audits.gradients import count_behind, mean_gradient, texts_behind
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
 from fedtext.seeding import generator
@@ -25,7 +25,8 @@ _TEXTS, _LONGEST = 64, 32
 class LabelLeakage(Audit):
     """Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
     of one text it is negative at its label alone, and of several their share of class c is the mean p_c less the
-    gradient. The p_c of texts that nobody has seen are taken to be what the received model says of random words.
+    gradient. The p_c of texts that nobody has seen are taken to be what the received model says of random words. A
+    client's texts are those that its update was trained on.
 
     ``label_top``: whether the class that looks most frequent is (one of) the most frequent: of one text, whether its
     label is found. ``label_l1``: sum_c |inferred share - share|, from 0 to 2; ``label_l1_uniform``: what it is for
@@ -36,7 +37,7 @@ class LabelLeakage(Audit):
     metrics = ("label_top", "label_l1", "label_l1_uniform")
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
-        labels_N = turn.data.train.labels_N
+        labels_N = turn.data.train.labels_N[texts_behind(turn)]
         shares_C = np.bincount(labels_N, minlength=turn.known.classes) / len(labels_N)
         return Labels(inferred_shares(turn), shares_C)
 
@@ -71,11 +72,11 @@ def headless(audit: str, experiment: "Experiment") -> str:
 
 
 def inferred_shares(turn: Turn) -> NDArray[np.float64]:
-    """The share of each class among the client's texts, as the received update has it: not negative, summing to 1."""
+    """The share of each class among the texts behind the received update, as it has it: not negative, summing to 1."""
     gradient_C = mean_gradient(turn)[_output_bias(turn)].astype(np.float64)
     if len(gradient_C) == 1:  # one sigmoid unit, whose logits are 0 and its own
         gradient_C = np.array([-gradient_C[0], gradient_C[0]])
-    if turn.update.samples == 1:
+    if count_behind(turn.known.experiment, turn.update.samples) == 1:
         return np.eye(len(gradient_C))[gradient_C.argmin()]
     shares_C = np.clip(_expected(turn) - gradient_C, 0, None)
     return shares_C / shares_C.sum() if shares_C.sum() else np.full(len(shares_C), 1 / len(shares_C))

@@ -26,8 +26,8 @@ _STARTS = 8  # draws of which a try begins with the best: from some no way leads
 
 @dataclass(frozen=True)
 class Client:
-    """A client's turn as an attacker plays it through: from the parameters ``start``, without tables, so many steps of
-    ``size`` texts each with this rate and momentum. ``squashed``: its steps are Adam's.
+    """A client's turn as an attacker plays it through: from the parameters ``start``, without tables, steps of ``size``
+    texts each with these rates and this momentum. ``squashed``: its steps are Adam's.
 
     Dummies take the table's place, and are no rows that steps would move. Adam's first step is g / |g|, which has no
     slope; g / (|g| + mean |g|) stands in for it.
@@ -37,9 +37,8 @@ class Client:
     network: nn.Module
     start: Mapping[str, Tensor]
     shared: Sequence[str]  # which of them are compared
-    steps: int
     size: int
-    lr: float
+    rates: Sequence[float]  # of its steps
     momentum: float
     squashed: bool
 
@@ -51,7 +50,7 @@ class Client:
         moved, velocity, weight = [torch.zeros(())] * len(parameters), [torch.zeros(())] * len(parameters), 0.0
         places_BT = torch.arange(len(dummies_MD)).view(len(lengths_B), -1)
         batches = [torch.arange(len(lengths_B))[i : i + self.size] for i in range(0, len(lengths_B), self.size)]
-        for step in range(self.steps):
+        for step, rate in enumerate(self.rates):
             chosen_B = batches[step % len(batches)]
             longest = int(lengths_B[chosen_B].max())
             batch = Batch(places_BT[chosen_B, :longest], lengths_B[chosen_B], labels[chosen_B])
@@ -62,11 +61,11 @@ class Client:
             if self.squashed:
                 grads = tuple(g / (g.abs() + g.abs().mean().detach() + 1e-12) for g in grads)
             velocity = [self.momentum * v + g for v, g in zip(velocity, grads, strict=True)]
-            moved = [m + v for m, v in zip(moved, velocity, strict=True)]
-            weight += (1 - self.momentum ** (self.steps - step)) / (1 - self.momentum)
-            if step + 1 < self.steps:
+            moved = [m + rate * v for m, v in zip(moved, velocity, strict=True)]
+            weight += rate * (1 - self.momentum ** (step + 1)) / (1 - self.momentum)
+            if step + 1 < len(self.rates):
                 pairs = zip(parameters.items(), velocity, strict=True)
-                parameters = {name: tensor - self.lr * v for (name, tensor), v in pairs}
+                parameters = {name: tensor - rate * v for (name, tensor), v in pairs}
         means = {name: total / weight for name, total in zip(parameters, moved, strict=True)}
         return [means[name] for name in self.shared]
 

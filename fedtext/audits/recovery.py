@@ -4,7 +4,7 @@ Precision is the share of recovered words that occur in the original, recall the
 occur in what was recovered: both of bags without multiplicity, as in the paper, and means over texts; F1 is of these
 two means. Counted where they stand, a word is recovered only at its own place (``exact``): this is what minds order and
 multiplicity. PTLR, the privacy token leakage ratio, is the share of all digit-bearing words of the client's texts that
-were recovered, in both ways.
+were recovered: in any of its texts, or at their own places.
 
 An attack on several texts does not say which is which. Recovered and original texts are paired greedily, those with the
 most in common first: as the attack would have it at best. An original that nothing is left for is not recovered.
@@ -24,10 +24,12 @@ FIGURES = ("precision", "recall", "f1", "exact", "ptlr", "ptlr_exact")
 
 @dataclass(frozen=True)
 class Pairing:
-    """``found[i]`` is what was made of ``texts[i]``, rows of the vocabulary; empty if nothing was."""
+    """``found[i]`` is what was made of ``texts[i]``, rows of the vocabulary; empty if nothing was. ``recovered`` is all
+    that was, whichever text it was found in."""
 
     texts: Sequence[Ints]
     found: Sequence[Ints]
+    recovered: Ints
 
     def figures(self, words: Words, digits: bool) -> dict[str, float]:
         """By name; those of digits only if they are asked for and the texts have some. Entries of the vocabulary that
@@ -46,7 +48,8 @@ class Pairing:
                 if len(found_T):
                     precision.append(np.isin(named_T, text_T).mean() if len(named_T) else 0.0)
             is_digit_T = is_word_T & words.digits[text_T]
-            sensitive = np.concatenate([sensitive, np.stack([hit_T, in_place_T], 1)[is_digit_T]])
+            leaked_T = np.isin(text_T, self.recovered)
+            sensitive = np.concatenate([sensitive, np.stack([leaked_T, in_place_T], 1)[is_digit_T]])
         if not recall:
             return {}
         p, r = float(np.mean(precision or [0.0])), float(np.mean(recall))
@@ -78,4 +81,4 @@ def paired(
             break
         given[place] = found[other]
         scores[place], scores[:, other] = -1, -1
-    return Pairing(texts, given)
+    return Pairing(texts, given, np.concatenate([np.zeros(0, np.int64), *found]))

@@ -66,8 +66,8 @@ class CorpusConfig(Strict, ABC):
     min_count: int = Field(1, ge=1, description="rarer words are <unk>; only of words")
     own_vocabularies: bool | Literal["auto"] = Field(
         "auto",
-        description="each client has the words of its own train texts, which nobody else is told; auto: of words, with "
-        "method fedevocab",
+        description="each client has the words of its own train texts, which nobody else is told, and those of the "
+        "vectors it starts from, which are public; auto: of words, with method fedevocab",
     )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(

@@ -1,8 +1,9 @@
 """How one set of labelled texts is dealt out to clients that differ in their classes.
 
 A client's train, validation and test texts have the same proportions of classes (FedeVocab paper, section 4.1: a local
-test follows the local train), and every text goes to one client. All depends on the seed, the labels and the keys
-below alone.
+test follows the local train) as nearly as there are such texts, and every text goes to one client. Where test has other
+shares of the classes than train, as in SST-2, clients with few classes cannot all have them alike. All depends on the
+seed, the labels and the keys below alone.
 
 Legend: K clients, C classes, N texts.
 """

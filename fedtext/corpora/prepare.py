@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
-from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table
+from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table, public_words, source_of
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
 from fedtext.seeding import generator
@@ -44,13 +44,16 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     def encode(split: Split) -> TokenSet:
         return _encode_split(split, config, index)
 
+    table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
+    public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
     encoded = [(encode(client.train), encode(client.validation), encode(client.test)) for client in used]
     clients = []
     for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
         rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
-        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R))
+        public_V = None if public_SV is None else public_SV[source_of(seed, number, len(public_SV))]
+        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, public_V))
     classes = len(vocabulary) - 1 if config.language else raw.classes
-    table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
+    known = next((found for found in vectors if found is not None), None)
     first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)  # of its own words
     return Corpus(
         name=raw.name,
@@ -64,10 +67,11 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
-        coverage=None if vectors is None else coverage(words[first:], vectors, counts),
+        coverage=None if known is None else coverage(words[first:], known, counts),
         features=len(raw.features),
         tests=() if config.language else tuple(sets[2] for sets in encoded),
         digits_V=digits_V,
+        public_SV=public_SV,
     )
 
 
@@ -167,10 +171,11 @@ def _localised(
     vocabulary: int,
     language: bool,
     own_R: NDArray[np.int32] | None,
+    public_V: NDArray[np.bool_] | None,
 ) -> ClientData:
     """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
     have the last global rows. Of a language corpus all rows in their order. With a vocabulary of its own, ``own_R``
-    without <pad>, every other word is <unk>."""
+    without <pad>, every other word is <unk> that is not among ``public_V``."""
     if language:
         return ClientData(number, name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
     place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
@@ -179,8 +184,9 @@ def _localised(
     place_V[sets[0].tokens_T] = 1
     place_V[PAD_ID] = 0
     first, train, rest = (np.flatnonzero(place_V == place).astype(np.int32) for place in (0, 1, 3))
-    if own_R is not None:
-        train, rest = own_R, own_R[:0]
+    if own_R is not None and public_V is not None:
+        train = np.concatenate([own_R, np.setdiff1d(train[public_V[train]], own_R)])
+        rest = np.setdiff1d(rest[public_V[rest]], own_R)
     rows_R = np.concatenate([first, train, rest])
     local_V = np.full(vocabulary, 0 if own_R is None else 1, np.int32)
     local_V[rows_R] = np.arange(len(rows_R), dtype=np.int32)

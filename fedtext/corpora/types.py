@@ -110,7 +110,7 @@ class ClientData:
     rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
     corpus both are the whole vocabulary, since a softmax reads and moves all rows. With a vocabulary of its own a
     client has the words of its train texts alone, the most frequent first, and its rows of the global one are nobody's
-    knowledge: they stand for the words.
+    knowledge: they stand for the words. It also knows such words of its texts as the vectors have that it starts from.
     """
 
     id: int
@@ -166,6 +166,7 @@ class Corpus:
     features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
     tests: tuple[TokenSet, ...] = ()  # each client's test texts in the vocabulary's rows; not of a language corpus
     digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
+    public_SV: NDArray[np.bool_] | None = None  # under own vocabularies: which words each source's vectors have
 
     @property
     def content(self) -> str:

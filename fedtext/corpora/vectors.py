@@ -4,16 +4,17 @@ Legend: V vocabulary, D embedding.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.base import CorpusConfig, cache_folder
+from fedtext.corpora.base import CorpusConfig, cache_folder, folders
 from fedtext.corpora.types import Coverage, RawCorpus
 from fedtext.models.config import Embedding
-from fedtext.models.inits import CheckpointInit, FileInit, RandomInit, Source, Word2VecInit
+from fedtext.models.inits import CheckpointInit, FileInit, OwnStart, RandomInit, Source, Word2VecInit
 from fedtext.pretrained import word_vectors
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
@@ -33,18 +34,33 @@ def initial_table(
     index: WordIndex,
     words: list[str],
     raw: RawCorpus,
-) -> tuple[NDArray[np.float32] | None, WordVectors | None]:
-    """The initial table, V x D, with the word vectors it is made of; of several sources one table for each, and the
-    first vectors there are. (None, None) where rows are simply drawn at random with the model."""
+) -> tuple[NDArray[np.float32] | None, list[WordVectors | None]]:
+    """The initial table, V x D, or of several sources one for each; and the word vectors that each source has, None if
+    it is chance. No table where rows are simply drawn at random with the model."""
     if isinstance(embedding.init, RandomInit):
-        return None, None
+        return None, [None]
     found = [_vectors(config, embedding, source, seed, data, index, raw) for source in embedding.sources]
     tables = [
         _table(words, len(raw.features), vectors, embedding.dim, source, seed, place)
         for place, (vectors, source) in enumerate(zip(found, embedding.sources, strict=True))
     ]
-    first = next((vectors for vectors in found if vectors is not None), None)
-    return (tables[0] if len(tables) == 1 else np.stack(tables)), first
+    return (tables[0] if len(tables) == 1 else np.stack(tables)), found
+
+
+def public_words(
+    words: list[str], found: Sequence[WordVectors | None], own: OwnStart | None, digits_V: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """public_SV: which words every holder of a source's vectors has, whatever its texts; not those whose rows each
+    client draws for itself."""
+    kept_V = ~digits_V
+    if own is None or own.words == "all":
+        kept_V = np.full(len(words), own is None)
+    return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & kept_V
+
+
+def source_of(seed: int, client: int, sources: int) -> int:
+    """Which of several embedding sources a client starts from."""
+    return int(generator(seed, "embedding source", client=client).integers(sources))
 
 
 def _vectors(
@@ -58,7 +74,7 @@ def _vectors(
 ) -> WordVectors | None:
     """The word vectors of a source, or None where it is chance."""
     if isinstance(init, FileInit):
-        return read_vectors(find_file(init.path, data), embedding.dim, index)
+        return read_vectors(find_file(init.path, folders(data)), embedding.dim, index)
     if isinstance(init, CheckpointInit):
         return word_vectors(init.source, embedding.dim)
     if isinstance(init, Word2VecInit):

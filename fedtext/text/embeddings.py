@@ -5,7 +5,7 @@ Legend: W words that have a vector, V vocabulary, D embedding.
 
 import gzip
 import zipfile
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,10 +59,11 @@ def table(vocabulary: list[str], vectors: WordVectors, seed: int, zero: bool = F
     return np.ascontiguousarray(table_VD, np.float32)
 
 
-def find_file(path: str, data: Path | None) -> Path:
-    """The file as given (from the working folder), else under the --data folder. Raises UserError if in neither."""
+def find_file(path: str, folders: Iterable[Path]) -> Path:
+    """The file as given (from the working folder), else in the first of the folders that has it. Raises UserError if it
+    is nowhere."""
     given = Path(path).expanduser()
-    candidates = [given] if data is None else [given, data / given]
+    candidates = list(dict.fromkeys([given, *(folder / given for folder in folders)]))
     for candidate in candidates:
         if candidate.is_file():
             return candidate

@@ -74,7 +74,7 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         size *= 2
     if size == 1:
         return 1, (
-            f"clients one by one: {cohort} a round leave no more than {cohort} actors anything to do; on fewer actors "
-            f"training.stack={min(WIDEST, max(2, cohort // 2))} is faster"
+            f"clients one by one: {cohort} a round leave no more than {cohort} actors anything to do; on fewer actors, "
+            f"and with small batches, training.stack={min(WIDEST, max(2, cohort // 2))} may be faster"
         )
     return size, f"stacks of {size}: {cohort} clients a round are enough for that"
