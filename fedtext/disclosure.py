@@ -6,7 +6,7 @@ from fedtext.experiment import Experiment
 from fedtext.ledger import Entry, figure, hidden
 from fedtext.mechanisms import RandomizedResponse
 from fedtext.models.config import GRULanguageModel
-from fedtext.models.inits import RandomInit, Word2VecInit
+from fedtext.models.inits import Word2VecInit, has_vectors
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
@@ -122,8 +122,9 @@ def _prepared(experiment: Experiment) -> list[str]:
     said = [f"the vocabulary is public {corpus.text.units}: nothing about a client's words is asked for it"]
     if experiment.own_vocabularies:
         said = ["each client builds its vocabulary from its own train texts, and tells nobody which words are in it"]
-        if any(not isinstance(source, RandomInit) for source in sources):
-            said.append("beside its own a client reads the words of the vectors that it starts from, which are public")
+        drawn = experiment.model.embedding.own
+        if has_vectors(sources) and (drawn is None or drawn.words != "all"):
+            said.append("beside its own a client reads the words of the vectors that it starts from")
     elif corpus.counts_words:
         said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
     trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]

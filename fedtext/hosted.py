@@ -143,8 +143,8 @@ class Hosted:
 
     def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
         """What is a client's own at the start: the rows that it draws for itself, where that is asked for. With a
-        vocabulary of its own <unk> begins as zeros: no word of its train texts need be unknown, and what nobody has
-        trained would be read as chance has it, for every fourth word perhaps."""
+        vocabulary of its own <unk> begins as zeros: where all words of its train texts are known nothing trains it, and
+        every fourth word of others may be read as what chance made of it."""
         if own := self.experiment.model.embedding.own:
             self._redraw(own, client, name, table_XD, rows_X)
         if self.experiment.own_vocabularies and self.method.private(name):

@@ -96,7 +96,8 @@ def _read(
 def _everywhere(hosted: Hosted, flat: NDArray[np.float32], client: int, stack: Stack) -> Reading:
     """``Global``: the accuracy on everybody's test texts of the model that the client uses, all its branches together;
     on its own it is ``Local`` (FedeVocab paper, section 4.3). Words of others that the client has never seen are read
-    as it would read them: from its table as it once was, or with a vocabulary of its own as <unk>."""
+    as it would read them: from its table as it once was, or with a vocabulary of its own, where the vectors it started
+    from do not have them either, as <unk>."""
     data, (texts, rows_U) = hosted.clients[client], hosted.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):

@@ -76,10 +76,10 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
     raw = experiment.corpus.read(None, 0)
     train = [{word for text in client.train.texts for word in text.split()} for client in raw.clients]
     new = [
-        {word for text in client.test.texts for word in text.split()[:9]} & set().union(*train) - train[number]
+        {word for text in client.test.texts for word in text.split()[:9]} - train[number]
         for number, client in enumerate(raw.clients)
     ]
-    given = sorted(word for words in new for word in words)[::2]
+    given = sorted({word for words in new for word in words})[::2]
     assert all(0 < len(words & set(given)) < len(words) for words in new), "some of what is new to a client, not all"
     (tmp_path / "v.txt").write_text("".join(f"{word} {place} 1\n" for place, word in enumerate(given)))
     known = {"file": {"path": str(tmp_path / "v.txt")}}
@@ -103,8 +103,14 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
             table_RD = hosted.stack(federated(experiment, corpus).flat, [client.id]).tensors(0)[TABLE]
             place = np.flatnonzero(client.rows_R == UNK_ID)
             assert not table_RD[torch.from_numpy(place - hosted.rows.start)].any(), "<unk> is nothing at first"
+            for row in range(client.train_rows, len(names)):  # as the file has them
+                assert table_RD[row - hosted.rows.start].tolist() == [given.index(names[row]), 1]
+            if reads:
+                rows_X = np.array([corpus.vocabulary.index(word) for word in given], np.int32) - hosted.rows.start
+                table_XD = hosted.rows_of(federated(experiment, corpus).flat, client.id, TABLE, rows_X)
+                assert table_XD.tolist() == [[place, 1] for place in range(len(given))]
         assert readers == ({True, False} if "each" in init else {own is None})
-    assert any("words of the vectors" in said for said in reveals(experiment))
+        assert any("words of the vectors" in said for said in reveals(experiment)) == (own is None)
 
 
 def test_nothing_of_a_vocabulary_leaves_a_client() -> None:

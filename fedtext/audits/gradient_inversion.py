@@ -52,7 +52,7 @@ class GradientInversion(Search, Audit):
 
     - ``true``: the client's own rows after its training, in the public table's place for all words that it has;
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
-      several from which each began with one, that to which the vectors come nearest;
+      several from which each began with one, the one that fits best;
     - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
       ``unrelated`` names: chance.
 
@@ -157,7 +157,7 @@ class Inversion(Observation):
         guessed = guessed_B if self.audit.labels == "known" else None
         self.values = {"inversion_distance": distance}
         for name, tables in _tables(self.audit, turn, self.own_RD, self.words).items():
-            readings = [_decoded(vectors, table_VD, self.words, basis_SD) for table_VD in tables]
+            readings = [decoded(vectors, table_VD, self.words, basis_SD) for table_VD in tables]
             found, _ = min(readings, key=lambda reading: reading[1])
             pairing = paired(texts, found, train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
@@ -192,7 +192,7 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
 def _tables(
     audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
 ) -> dict[str, Sequence[NDArray[np.float32]]]:
-    """What vectors are read by, V rows each: tables of which the attacker takes the nearest."""
+    """What vectors are read by, V rows each: tables of which the attacker takes the one that fits best."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
     true_VD = public_VD.copy()
     true_VD[turn.data.rows_R] = own_RD
@@ -205,13 +205,14 @@ def _tables(
     return dict(zip(ATTACKERS, ([true_VD], turn.known.tables(turn.received), [unrelated_VD]), strict=True))
 
 
-def _decoded(
+def decoded(
     vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words, basis_SD: Tensor
-) -> tuple[list[Ints], float]:
-    """For each place of each text the row of the nearest vector that is not <pad>'s; and how far these are, on average.
-    If some words alone lie in the directions that were searched, it is one of these; and each of them is somewhere,
+) -> tuple[list[Ints], tuple[bool, float]]:
+    """For each place of each text the row of the nearest vector that is not <pad>'s and not zero, which is near to
+    whatever is small; and what speaks against this table: that no words alone lie in the directions that were searched,
+    and how far the nearest are, on average. If some do lie there, it is one of these; and each of them is somewhere,
     first of all where it is nearest, as long as there are places."""
-    rows = np.array([row for row, name in enumerate(words.names) if name != PAD], np.int64)
+    rows = np.array([row for row, name in enumerate(words.names) if name != PAD and table_VD[row].any()], np.int64)
     table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     is_there_N = within(basis_SD, table_ND)
     rows, table_ND = rows[is_there_N.numpy()], table_ND[is_there_N]
@@ -224,7 +225,7 @@ def _decoded(
             far_MK[place], far_MK[:, word] = torch.inf, torch.inf
     ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
     far = float((found_MD - table_ND[chosen_M]).norm(dim=1).mean())
-    return np.split(rows[chosen_M.numpy()], ends), far
+    return np.split(rows[chosen_M.numpy()], ends), (bool(is_there_N.all()), far)
 
 
 def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float, Tensor]:

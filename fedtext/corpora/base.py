@@ -67,7 +67,7 @@ class CorpusConfig(Strict, ABC):
     own_vocabularies: bool | Literal["auto"] = Field(
         "auto",
         description="each client has the words of its own train texts, which nobody else is told, and those of the "
-        "vectors it starts from, which are public; auto: of words, with method fedevocab",
+        "vectors it starts from; auto: of words, with method fedevocab",
     )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(

@@ -17,6 +17,7 @@ from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Spli
 from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table, public_words, source_of
 from fedtext.errors import UserError
 from fedtext.models.config import Embedding
+from fedtext.models.inits import has_vectors
 from fedtext.seeding import generator
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
@@ -36,7 +37,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
-    words = _all_of(vocabularies) if own else _vocabulary(counts, config)
+    words = (
+        _all_of(vocabularies, used if has_vectors(embedding.sources) else []) if own else _vocabulary(counts, config)
+    )
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
@@ -159,9 +162,14 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
     return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
-def _all_of(vocabularies: list[list[str]]) -> list[str]:
-    """All words of clients' own vocabularies, in alphabetical order after <pad> and <unk>."""
-    return [PAD, UNK, *sorted({word for words in vocabularies for word in words} - {PAD, UNK})]
+def _all_of(vocabularies: list[list[str]], clients: list[RawClient]) -> list[str]:
+    """All words of clients' own vocabularies and of these clients' texts, which may have vectors, in alphabetical order
+    after <pad> and <unk>."""
+    found = {word for words in vocabularies for word in words}
+    for client in clients:
+        for split in (client.train, client.validation, client.test):
+            found |= count_words(split.texts).keys()
+    return [PAD, UNK, *sorted(found - {PAD, UNK})]
 
 
 def _localised(

@@ -109,8 +109,8 @@ class ClientData:
     ``rows_R`` maps a local row to its row in the global vocabulary. Row 0 is always <pad>; the first ``train_rows``
     rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
     corpus both are the whole vocabulary, since a softmax reads and moves all rows. With a vocabulary of its own a
-    client has the words of its train texts alone, the most frequent first, and its rows of the global one are nobody's
-    knowledge: they stand for the words. It also knows such words of its texts as the vectors have that it starts from.
+    client has the words of its train texts, the most frequent first, and such words of its texts as the vectors have
+    that it starts from; its rows of the global one are nobody's knowledge: they stand for the words.
     """
 
     id: int

@@ -1,5 +1,6 @@
 """What an embedding table starts from."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field
@@ -51,6 +52,12 @@ class CheckpointInit(Strict):
 
 
 Source: TypeAlias = RandomInit | FileInit | Word2VecInit | CheckpointInit
+
+
+def has_vectors(sources: Iterable[Source]) -> bool:
+    """Whether words have vectors in one of them."""
+    return any(not isinstance(source, RandomInit) for source in sources)
+
 
 if TYPE_CHECKING:
     SourceField: TypeAlias = Source
