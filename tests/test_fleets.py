@@ -114,10 +114,11 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
-    """Embedding sources and rows of their own, and rows made anew: two actors, and one process."""
+    """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process."""
     drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
     sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
-    two, reading = replace(FEW, table_VD=drawn), {"personalize": None, "union": {"texts": 39}}
+    known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
+    two, reading = replace(FEW, table_VD=drawn, public_SV=known_SV), {"personalize": None, "union": {"texts": 39}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
     for method, start, corpus in (
         ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two),
