@@ -147,7 +147,7 @@ class Hosted:
         every fourth word of others may be read as what chance made of it."""
         if own := self.experiment.model.embedding.own:
             self._redraw(own, client, name, table_XD, rows_X)
-        if self.experiment.own_vocabularies and self.method.private(name):
+        if self.experiment.own_vocabularies:
             table_XD[torch.from_numpy(rows_X == UNK_ID - self.rows.start)] = 0
 
     def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:

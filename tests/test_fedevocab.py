@@ -210,6 +210,8 @@ def test_engines_and_stacks_agree(method: str) -> None:
 
 def test_without_private_parts_fedevocab_is_fedavg() -> None:
     class Shares(FedeVocab):
+        own_vocabularies = False
+
         def private(self, parameter: str) -> bool:
             return False
 

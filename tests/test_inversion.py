@@ -12,7 +12,7 @@ import torch
 
 from fedtext.audits.base import Turn, Words
 from fedtext.audits.gradient_inversion import FILE, decoded
-from fedtext.audits.gradients import local_steps, mean_gradient, step_rate, step_weight
+from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
 from fedtext.audits.matching import Client, directions, distance, within
 from fedtext.audits.recovery import Pairing, paired
 from fedtext.corpora.vectors import source_of
@@ -112,7 +112,7 @@ def test_the_true_vectors_explain_what_was_received(
         turn.known.parameters(turn.received),
         list(mean_gradient(turn)),
         size,
-        [config.lr * step_rate(experiment, step, steps) for step in range(steps)],
+        [config.lr * config.slope(step, steps) for step in range(steps)],
         config.momentum,
         False,
     )

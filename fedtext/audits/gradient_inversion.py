@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.gradients import local_steps, mean_gradient, step_rate, texts_behind
+from fedtext.audits.gradients import local_steps, mean_gradient, texts_behind
 from fedtext.audits.label_leakage import headless, inferred_shares
 from fedtext.audits.markdown import plain
 from fedtext.audits.matching import Client, Search, directions, within
@@ -212,7 +212,7 @@ def decoded(
     whatever is small; and what speaks against this table: that no words alone lie in the directions that were searched,
     and how far the nearest are, on average. If some do lie there, it is one of these; and each of them is somewhere,
     first of all where it is nearest, as long as there are places."""
-    rows = np.array([row for row, name in enumerate(words.names) if name != PAD and table_VD[row].any()], np.int64)
+    rows = np.flatnonzero(table_VD.any(1) & np.array([name != PAD for name in words.names]))
     table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     is_there_N = within(basis_SD, table_ND)
     rows, table_ND = rows[is_there_N.numpy()], table_ND[is_there_N]
@@ -247,7 +247,7 @@ def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float
         known.parameters(turn.received),
         list(target),
         experiment.training.batch(count) if whole else size,
-        [optimizer.lr * step_rate(experiment, step, steps) for step in range(steps)] if whole else [optimizer.lr],
+        [optimizer.lr * optimizer.slope(step, steps) for step in range(steps)] if whole else [optimizer.lr],
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
     )

@@ -46,11 +46,6 @@ def local_steps(experiment: "Experiment", texts: int) -> int:
     return last_phase(experiment).epochs * -(-texts // experiment.training.batch(texts))
 
 
-def step_rate(experiment: "Experiment", step: int, steps: int) -> float:
-    """The rate of a step, from 0, among so many, in units of the optimizer's own."""
-    return 1 - step / steps if experiment.training.optimizer.schedule == "linear" else 1.0
-
-
 def step_weight(experiment: "Experiment", texts: int) -> float:
     """sum_s w_s, with the rate of each step as its schedule has it; momentum that persists from earlier rounds, and
     what clipping took away, are not counted."""
@@ -59,7 +54,7 @@ def step_weight(experiment: "Experiment", texts: int) -> float:
     weight = velocity = 0.0
     for step in range(steps):  # of gradients of one
         velocity = momentum * velocity + 1
-        weight += velocity * step_rate(experiment, step, steps)
+        weight += velocity * optimizer.slope(step, steps)
     return weight
 
 

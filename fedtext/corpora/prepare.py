@@ -5,6 +5,7 @@ Legend: N texts, T tokens of a split laid end to end, R rows of a client's own t
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,9 +38,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
-    words = (
-        _all_of(vocabularies, used if has_vectors(embedding.sources) else []) if own else _vocabulary(counts, config)
-    )
+    words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
@@ -162,14 +161,16 @@ def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawCli
     return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
-def _all_of(vocabularies: list[list[str]], clients: list[RawClient]) -> list[str]:
-    """All words of clients' own vocabularies and of these clients' texts, which may have vectors, in alphabetical order
-    after <pad> and <unk>."""
-    found = {word for words in vocabularies for word in words}
-    for client in clients:
-        for split in (client.train, client.validation, client.test):
-            found |= count_words(split.texts).keys()
-    return [PAD, UNK, *sorted(found - {PAD, UNK})]
+def _all_of(vocabularies: Iterable[Iterable[str]]) -> list[str]:
+    """All words of these vocabularies, in alphabetical order after <pad> and <unk>."""
+    return [PAD, UNK, *sorted({word for words in vocabularies for word in words} - {PAD, UNK})]
+
+
+def _others(clients: list[RawClient], counts: list[Counter[str]], embedding: Embedding) -> Iterator[Iterable[str]]:
+    """The words of clients' texts beyond their vocabularies, which the vectors may have that they start from."""
+    if has_vectors(embedding.sources):
+        yield from counts
+        yield from (count_words(split.texts) for client in clients for split in (client.validation, client.test))
 
 
 def _localised(

@@ -52,10 +52,8 @@ def public_words(
 ) -> NDArray[np.bool_]:
     """public_SV: which words every holder of a source's vectors has, whatever its texts; not those whose rows each
     client draws for itself."""
-    kept_V = ~digits_V
-    if own is None or own.words == "all":
-        kept_V = np.full(len(words), own is None)
-    return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & kept_V
+    drawn_V = np.zeros(len(words), bool) if own is None else digits_V | (own.words == "all")
+    return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & ~drawn_V
 
 
 def source_of(seed: int, client: int, sources: int) -> int:

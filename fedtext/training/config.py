@@ -20,6 +20,10 @@ class Stepped(Strict):
     )
     persist: bool = False
 
+    def slope(self, step: int, steps: int) -> float:
+        """What the schedule leaves of the rate at a step, counted from 0, of so many."""
+        return 1 - step / steps if self.schedule == "linear" else 1.0
+
 
 class SGD(Stepped):
     """Stochastic gradient descent, the papers' choice. Its state is rebuilt each round unless it persists with the

@@ -172,7 +172,7 @@ class LocalOptimizer:
             return advance(self.config, lr, parameters, grads, memory, steps)
         pieces = len(parameters) // len(clients)
         for place, client in enumerate(clients):
-            left = 1 - self.made[client] / self.ahead[client]
+            left = self.config.slope(self.made[client], self.ahead[client])
             own = slice(place * pieces, (place + 1) * pieces)
             remembered = {kind: tensors[own] for kind, tensors in memory.items()}
             advance(self.config, lr * left, parameters[own], grads[own], remembered, steps[own])
