@@ -92,17 +92,17 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
     for name, case in cases.items():
         made, row = case.experiment, table.rows[name]
         assert isinstance(made.corpus, AGNewsCorpus)
-        assert made.corpus.auxiliary == Auxiliary(texts=128)
+        assert made.corpus.auxiliary == Auxiliary(texts=128, test=128 if made.model.name == "transformer" else None)
         batch = int(name.split()[-1]) if number.startswith("fig") else 1
         assert made.corpus.clients * batch == 128
         assert (local_steps(made, batch), made.training.batch(batch)) == (1, batch)
         assert made.training.optimizer == SGD(lr=0.1, momentum=0)
-        assert made.model.dropout == 0
+        assert made.model.dropout == (0.1 if name.endswith("dropout") else 0)
         assert made.method.name == row.system.lower() == name.split()[0].lower()
         (audit,) = made.audits
         assert isinstance(audit, GradientInversion)
         assert audit.texts >= batch
-        searched = number == "8" or (number == "2" and name.endswith(" BiLSTM"))
+        searched = number in ("2", "7", "8") and "," not in name
         assert audit.span != searched, "the paper's attack is a search alone"
         assert set(row.paper[ATTACKED]) <= set(table.read)
         assert set(table.read.values()) <= set(audit.metrics)
@@ -116,7 +116,7 @@ def test_examples_are_of_the_runs_whose_figures_are_in_table_2(number: str, mode
     beside = _cases("2", ATTACKED)
     assert PAPER.tables[number].shows == gradient_inversion.FILE
     assert {case.id for case in _cases(number, ATTACKED).values()} == {
-        beside[f"{system} {model}"].id for system in ("FedAvg", "FedRecon", "FedeVocab")
+        beside[name if name in beside else f"{name} {model}"].id for name in PAPER.tables[number].rows
     }
 
 
@@ -137,7 +137,8 @@ def test_the_attacks_figures_are_those_the_paper_prints() -> None:
         assert leaked[f"FedAvg {model}"] == {"public": fedavg}
         assert leaked[f"FedRecon {model}"] == {"public": fedrecon}
         assert leaked[f"FedeVocab {model}"] == {"unrelated": fedevocab}
-    printed = {int(name.split()[-1]): row.paper[ATTACKED] for name, row in PAPER.tables["fig5"].rows.items()}
+    rows = PAPER.tables["fig5"].rows.items()
+    printed = {int(name.split()[-1]): row.paper[ATTACKED] for name, row in rows if "MiniLM" not in name}
     kinds = ("recall", "precision", "F1")
     assert {batch: tuple(found[f"unrelated {kind}"] for kind in kinds) for batch, found in printed.items()} == {
         **{1: (0.5, 1.2, 0.7), 2: (0.5, 0.5, 0.5), 4: (0.6, 1.6, 0.9), 8: (0.7, 2.0, 1.0)},

@@ -11,16 +11,20 @@ import pytest
 import torch
 
 from fedtext.audits.base import Turn, Words
-from fedtext.audits.gradient_inversion import FILE, decoded
+from fedtext.audits.decoding import decoded, exchangeable
+from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
+from fedtext.audits.gradient_inversion import FILE
 from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
-from fedtext.audits.matching import Client, directions, distance, within
+from fedtext.audits.matching import Client, distance
 from fedtext.audits.recovery import Pairing, paired
 from fedtext.corpora.vectors import source_of
 from fedtext.errors import UserError
-from fedtext.models.config import TABLE
+from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.transformer import TransformerEncoder
 from fedtext.training.batches import part
 from fedtext.training.config import SGD
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 
 ATTACK: dict[str, Any] = {"steps": 40, "restarts": 2}
@@ -181,7 +185,7 @@ def test_a_row_of_zeros_is_not_what_is_near_to_all_that_is_small() -> None:
     table_VD = np.eye(4, 8, dtype=np.float32)
     table_VD[1] = 0
     small = [table_VD[[2, 3]] * 0.4, table_VD[[3]] * 0.4]
-    found, (_, far) = decoded(small, table_VD, Words(["<pad>", "<unk>", "a", "b"], {}), torch.eye(8))
+    found, (_, far) = decoded(small, table_VD, Words(["<pad>", "<unk>", "a", "b"], {}), everywhere(8))
     assert [rows.tolist() for rows in found] == [[2, 3], [3]]
     assert far == pytest.approx(0.6)
 
@@ -203,15 +207,70 @@ def test_directions_are_those_of_the_words_and_single_them_out() -> None:
     rng = np.random.default_rng(0)
     table_VD = torch.from_numpy(rng.standard_normal((40, 8), np.float32))
     update = torch.from_numpy(rng.standard_normal((12, 3), np.float32)) @ table_VD[[3, 7, 11]]
-    basis_SD = directions({"encoder.rnn.weight_ih_l0": update}, 5, 8)
-    assert basis_SD.shape == (3, 8)
-    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+
+    def layer(update: torch.Tensor, name: str = "encoder.rnn.weight_ih_l0_reverse", read: int = 5) -> FirstLayer:
+        return first_layer({name: update}, {}, read, 8)
+
+    assert layer(update).basis_SD.shape == (3, 8)
+    assert torch.nonzero(layer(update).within(table_VD, 5)).flatten().tolist() == [3, 7, 11]
+    assert layer(update).within(table_VD, 2).sum() == 2
     table_VD[5] = 0
-    assert torch.nonzero(within(basis_SD, table_VD)).flatten().tolist() == [3, 7, 11]
+    assert torch.nonzero(layer(update).within(table_VD, 5)).flatten().tolist() == [3, 7, 11]
     noisy = update + torch.from_numpy(rng.standard_normal((12, 8), np.float32))
-    assert within(directions({"encoder.rnn.weight_ih_l0": noisy}, 5, 8), table_VD).all()
-    assert torch.equal(directions({"head.0.weight": update}, 5, 8), torch.eye(8))
-    assert within(torch.eye(8), table_VD).all()
+    assert layer(noisy).within(table_VD, 5).all()
+    for nothing in (layer(update, "head.0.weight"), layer(update, read=8), everywhere(8)):
+        assert torch.equal(nothing.basis_SD, torch.eye(8))
+        assert nothing.within(table_VD, 5).all()
+
+
+@pytest.mark.parametrize(("architecture", "std"), [("bert", 1.0), ("distilbert", 0.3)])
+def test_a_transformer_tells_which_words_stand_where(architecture: str, std: float) -> None:
+    """Without any search: of a text alone all of them at their places, with the table kept at the client just as well,
+    but for clients that draw their own; of two which words stand at a place in either, and by exchanging in which."""
+    shape = {"architecture": architecture, "layers": 2, "heads": 2, "intermediate": 24, "positions": 12, "dropout": 0}
+    embedding: dict[str, Any] = {"dim": 48, "init": {"random": {"std": std}}}
+    model = {"name": "transformer", "embedding": embedding, "head": {"hidden": 8}} | shape
+    attack = [{"gradient_inversion": {"steps": 1}}]
+    for method in ("fedavg", "fedevocab"):
+        found = figures(corpus([7], seed=3), attack, model=model, method=method)
+        assert [found[f"inversion_public_{name}"] for name in ("f1", "exact", "ptlr_exact")] == [1, 1, 1]
+        assert found["inversion_unrelated_exact"] < 0.4
+    training = ONE_STEP | {"optimizer": {"lr": 1.0, "momentum": 0}}  # too small a step is lost in float32's rounding
+    kept, swapped = (
+        figures(corpus([7, 5], seed=7), [{"gradient_inversion": {"steps": 1} | how}], model=model, training=training)
+        for how in ({"swaps": 0}, {})
+    )
+    assert kept["inversion_public_ptlr"] == swapped["inversion_public_ptlr"] == 1
+    assert kept["inversion_public_exact"] < 0.7
+    assert swapped["inversion_public_exact"] == 1
+    drawn = model | {"embedding": embedding | {"own": {"words": "all"}}}
+    found = figures(corpus([7], seed=3), attack, model=drawn, method="fedevocab")
+    assert found["inversion_true_exact"] == 1 > 0.4 > found["inversion_public_exact"]
+
+
+def test_words_are_exchanged_between_texts_at_the_same_place() -> None:
+    found = [np.array([4, 5, 6]), np.array([4, 7]), np.array([8])]
+    assert exchangeable(found, 3).tolist() == [[0, 6], [1, 4], [3, 6]]
+    assert exchangeable(found[:1], 3).shape == (0, 2)
+
+
+def test_what_a_transformer_reads_is_a_word_at_a_place() -> None:
+    """As its own embedding block makes it of a word's vector; and back."""
+    config = TransformerClassifier.model_validate(SCRATCH | {"architecture": "bert", "dropout": 0})
+    torch.manual_seed(0)
+    encoder = TransformerEncoder(config)
+    block = encoder.embeddings
+    torch.nn.init.normal_(block.LayerNorm.weight)
+    torch.nn.init.normal_(block.LayerNorm.bias)
+    parameters = {f"encoder.{name}": tensor.detach() for name, tensor in encoder.named_parameters()}
+    query = "encoder.layers.layer.0.attention.self.query.weight"
+    layer = first_layer({query: parameters[query]}, parameters, 3, 8)
+    words_BTD = torch.randn(2, 5, 8)
+    read_BTD = block(inputs_embeds=words_BTD).detach()
+    for place in range(5):
+        torch.testing.assert_close(layer.inputs(words_BTD[:, place], place), read_BTD[:, place])
+    again_MD = layer.words(read_BTD.flatten(0, 1), torch.arange(5).repeat(2)).view(2, 5, 8)
+    torch.testing.assert_close(block(inputs_embeds=again_MD).detach(), read_BTD)
 
 
 def test_noise_and_clipping_stand_between_all_and_nothing() -> None:

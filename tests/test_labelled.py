@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedtext.corpora import CORPORA
-from fedtext.corpora.agnews import AGNewsCorpus, repaired
+from fedtext.corpora.agnews import AGNewsCorpus, Auxiliary, repaired
 from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.sst2 import SST2Corpus
@@ -164,6 +164,8 @@ def test_the_shortest_texts_with_numbers_are_what_attacks_are_tried_on(tmp_path:
     assert read(1) == ["1 2 3"], "the earlier of two that are equally short"
     assert read(4) == read({"texts": 4}) == ["1 2 3", "4 5 6", "a 1 2 3 4", "1 2 3 7-6 v8"]
     assert read(6)[-1] == made[8]
+    few = AGNewsCorpus(clients=1, auxiliary=Auxiliary(texts=4, test=3)).read(tmp_path, 0)
+    assert (len(texts(few, "train")), len(texts(few, "test"))) == (4, 3)
     assert read({"texts": 2, "words": 3, "numbers": 2}) == ["1 2 c", "1 2 3"]
     with pytest.raises(UserError, match=r"corpus\.auxiliary: 6 train texts have at least 3 numbers .* asks for 7"):
         read(7)

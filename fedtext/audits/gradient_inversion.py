@@ -3,7 +3,7 @@
 Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +16,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.decoding import decoded, exchangeable
+from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
 from fedtext.audits.gradients import local_steps, mean_gradient, texts_behind
 from fedtext.audits.label_leakage import headless, inferred_shares
 from fedtext.audits.markdown import plain
-from fedtext.audits.matching import Client, Search, directions, within
+from fedtext.audits.matching import Client, Search
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.models.config import (
     TABLE,
@@ -31,7 +33,6 @@ from fedtext.models.config import (
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
-from fedtext.text.tokens import PAD
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 FILE = "gradient_inversion.md"
 ATTACKERS = ("true", "public", "unrelated")
 _SHOWN = 8  # texts in the report
-_CHUNK = 256  # dummies that are compared with the table at a time
 
 
 class GradientInversion(Search, Audit):
@@ -50,16 +50,18 @@ class GradientInversion(Search, Audit):
     each place of each text, with which the client would have sent the same update. Each vector is then read as the
     nearest word (L2) of a table:
 
-    - ``true``: the client's own rows after its training, in the public table's place for all words that it has;
+    - ``true``: the client's own rows after its training, in the public table's place for all words that it has, unless
+      the public table fits better, as where its rows move far in training;
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
       several from which each began with one, the one that fits best;
     - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
       ``unrelated`` names: chance.
 
-    With ``span`` the attacker first looks where the update of the recurrent layers' input weights points. Without
-    noise, and with fewer words than the embedding has numbers, that is the words themselves: bags are then recovered by
-    linear algebra, and only their order is left to the search. ``span: false`` is the papers' attack, but for how the
-    parameters' distances are weighed (matching.py).
+    With ``span`` the attacker first looks where the update of the first layer's weights points (first_layer.py).
+    Without noise, and with fewer words than the embedding has numbers, that is the words themselves: bags are then
+    recovered by linear algebra, and only their order is left to the search; of transformers the words at each place,
+    and only which text they are of is left to the search, and to ``swaps`` after it. ``span: false`` is the papers'
+    attack, but for how the parameters' distances are weighed (matching.py).
 
     So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
     without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
@@ -153,12 +155,11 @@ class Inversion(Observation):
         self.client, train = turn.data.name, turn.data.train
         rows_T = turn.data.rows_R[train.tokens_T].astype(np.int64)
         texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
-        vectors, guessed_B, distance, basis_SD = _attack(self.audit, turn)
-        guessed = guessed_B if self.audit.labels == "known" else None
-        self.values = {"inversion_distance": distance}
+        attack = _attack(self.audit, turn)
+        guessed = attack.labels_B.numpy() if self.audit.labels == "known" else None
+        self.values = {"inversion_distance": attack.distance}
         for name, tables in _tables(self.audit, turn, self.own_RD, self.words).items():
-            readings = [decoded(vectors, table_VD, self.words, basis_SD) for table_VD in tables]
-            found, _ = min(readings, key=lambda reading: reading[1])
+            found = attack.read(tables, self.words)
             pairing = paired(texts, found, train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
             self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
@@ -194,7 +195,7 @@ def _tables(
 ) -> dict[str, Sequence[NDArray[np.float32]]]:
     """What vectors are read by, V rows each: tables of which the attacker takes the one that fits best."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
-    true_VD = public_VD.copy()
+    true_VD, tables = public_VD.copy(), turn.known.tables(turn.received)
     true_VD[turn.data.rows_R] = own_RD
     if audit.unrelated:
         vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
@@ -202,42 +203,59 @@ def _tables(
     else:
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
-    return dict(zip(ATTACKERS, ([true_VD], turn.known.tables(turn.received), [unrelated_VD]), strict=True))
+    return dict(zip(ATTACKERS, ([true_VD, *tables], tables, [unrelated_VD]), strict=True))
 
 
-def decoded(
-    vectors: list[NDArray[np.float32]], table_VD: NDArray[np.float32], words: Words, basis_SD: Tensor
-) -> tuple[list[Ints], tuple[bool, float]]:
-    """For each place of each text the row of the nearest vector that is not <pad>'s and not zero, which is near to
-    whatever is small; and what speaks against this table: that no words alone lie in the directions that were searched,
-    and how far the nearest are, on average. If some do lie there, it is one of these; and each of them is somewhere,
-    first of all where it is nearest, as long as there are places."""
-    rows = np.flatnonzero(table_VD.any(1) & np.array([name != PAD for name in words.names]))
-    table_ND, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
-    is_there_N = within(basis_SD, table_ND)
-    rows, table_ND = rows[is_there_N.numpy()], table_ND[is_there_N]
-    chosen_M = torch.cat([torch.cdist(part_MD, table_ND).argmin(1) for part_MD in found_MD.split(_CHUNK)])
-    if not is_there_N.all():
-        far_MK = torch.cdist(found_MD, table_ND)
-        for _ in range(min(far_MK.shape)):
-            place, word = divmod(int(far_MK.argmin()), len(rows))
-            chosen_M[place] = word
-            far_MK[place], far_MK[:, word] = torch.inf, torch.inf
-    ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
-    far = float((found_MD - table_ND[chosen_M]).norm(dim=1).mean())
-    return np.split(rows[chosen_M.numpy()], ends), (bool(is_there_N.all()), far)
+@dataclass(frozen=True)
+class Attack:
+    """What was found of B texts, and what it was found with: ``vectors``, T x D of each text as ``layer`` reads them,
+    their labels, and the distance that was reached."""
+
+    search: Search
+    client: Client
+    target: Mapping[str, Tensor]
+    lengths_B: Tensor
+    layer: FirstLayer
+    vectors: list[NDArray[np.float32]]
+    labels_B: Tensor
+    distance: float
+    rng: np.random.Generator
+    arranged: dict[int, list[Ints]] = field(default_factory=dict)  # by the table, which two attackers may come to
+
+    def read(self, tables: Sequence[NDArray[np.float32]], words: Words) -> list[Ints]:
+        """The rows of each text's words, by the table that speaks least against itself. Of words which are known to
+        stand at a place, but not in which text, other distributions are tried."""
+        readings = [decoded(self.vectors, table_VD, words, self.layer) for table_VD in tables]
+        best = min(range(len(readings)), key=lambda number: readings[number][1])
+        found, (lost, _) = readings[best]
+        if lost == 1 or not self.layer.places:
+            return found
+        if (key := id(tables[best])) not in self.arranged:
+            self.arranged[key] = self._arrange(found, tables[best])
+        return self.arranged[key]
+
+    def _arrange(self, found: list[Ints], table_VD: NDArray[np.float32]) -> list[Ints]:
+        longest = int(self.lengths_B.max())
+        rows_BT = np.zeros((len(found), longest), np.int64)
+        for row_T, text_T in zip(rows_BT, found, strict=True):
+            row_T[: len(text_T)] = text_T
+        words_MD, pairs_P2 = torch.from_numpy(table_VD[rows_BT.ravel()]), exchangeable(found, longest)
+        order_M = self.search.arranged(
+            self.client, self.target, self.lengths_B, self.labels_B, words_MD, pairs_P2, self.rng
+        )
+        rows_BT = rows_BT.ravel()[order_M.numpy()].reshape(rows_BT.shape)
+        return [row_T[: len(text_T)] for row_T, text_T in zip(rows_BT, found, strict=True)]
 
 
-def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float32]], Ints, float, Tensor]:
-    """(vectors_TD of each text that was looked for, their labels, the distance that was reached, the directions in
-    which they were looked for)."""
+def _attack(audit: GradientInversion, turn: Turn) -> Attack:
     known, data = turn.known, turn.data
     experiment, count = known.experiment, len(data.train)
     texts = known.read(data, "train")
     size = min(count, audit.texts)
-    lengths_B = torch.from_numpy(texts.lengths_N[:size])
+    lengths_N = torch.from_numpy(texts.lengths_N)
     if audit.lengths == "longest":
-        lengths_B = torch.full((size,), experiment.corpus.max_length or 0)
+        lengths_N = torch.full((count,), experiment.corpus.max_length or 0)
+    lengths_B = lengths_N[:size]
     target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
     steps, optimizer = local_steps(experiment, turn.update.samples), experiment.training.optimizer
     whole = steps <= audit.unroll and size == count
@@ -251,19 +269,20 @@ def _attack(audit: GradientInversion, turn: Turn) -> tuple[list[NDArray[np.float
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
     )
-    table_VD = known.table(turn.received)
     rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
-    spread = float(table_VD.mean()), float(table_VD.std())
+    table_VD = torch.from_numpy(known.table(turn.received))
     dim = table_VD.shape[1]
-    basis_SD = directions(target, int(lengths_B.sum()), dim) if audit.span else torch.eye(dim)
+    layer = first_layer(target, client.start, int(lengths_N.sum()), dim) if audit.span else everywhere(dim)
+    inputs_VD = layer.inputs(table_VD, 0)
+    spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
     found_MD, labels_B, distance = audit.reconstruct(
-        client, target, lengths_B, _labels(audit, turn, size), spread, rng, basis_SD
+        client, target, lengths_B, _labels(audit, turn, size), spread, rng, layer
     )
     found_BTD = found_MD.detach().view(size, -1, dim).numpy()
     # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
     real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
-    return vectors, labels_B.numpy(), distance, basis_SD
+    return Attack(audit, client, target, lengths_B, layer, vectors, labels_B, distance, rng)
 
 
 def _labels(audit: GradientInversion, turn: Turn, size: int) -> Tensor | int:

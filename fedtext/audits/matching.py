@@ -6,6 +6,7 @@ Legend: B texts, T places of the longest, M = B x T dummies, D embedding, S dire
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedtext.audits.first_layer import FirstLayer
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
 from fedtext.models.config import TABLE, is_table
@@ -86,27 +88,6 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor]) 
     return (1 - products / sizes.clamp_min(1e-30).sqrt()).mean()
 
 
-def directions(target: Mapping[str, Tensor], dummies: int, dim: int) -> Tensor:
-    """basis_SD: the directions of embedding space that the dummies may lie in. The gradient of a recurrent layer's
-    input weights is sum_t delta_t x_t^T over the words' vectors x_t, so that these lie among its rows' combinations:
-    its strongest directions, as many as there are dummies. All D where no layer reads the words so."""
-    read = [tensor for name, tensor in target.items() if ".weight_ih_l0" in name and tensor.shape[1] == dim]
-    if not read or dummies >= dim:
-        return torch.eye(dim)
-    _, values_S, basis_SD = torch.linalg.svd(torch.cat(read), full_matrices=False)
-    seen = int((values_S > values_S[0] * 1e-6).sum())
-    return basis_SD[: max(1, min(dummies, seen))]
-
-
-def within(basis_SD: Tensor, table_VD: Tensor) -> Tensor:
-    """Which words of a table lie in these directions, but for a tenth of what the others leave out of them: V flags.
-    All if none stands out so, as under noise, or if every direction is there."""
-    outside_VD = table_VD - table_VD @ basis_SD.T @ basis_SD
-    shares_V = outside_VD.norm(dim=1) / table_VD.norm(dim=1)  # not a number of a row of zeros, which is never found
-    found_V = shares_V < shares_V.nanmedian() / 10
-    return found_V if len(basis_SD) < basis_SD.shape[1] and found_V.any() else torch.ones_like(found_V)
-
-
 @dataclass
 class Best:
     """The iterate of the smallest objective so far, which need not be the last."""
@@ -129,8 +110,15 @@ class Search(Strict):
     restarts: int = Field(1, ge=1, description="tries; the best is the one with the smallest distance")
     span: bool = Field(
         True,
-        description="look only in directions, and among words, along which recurrent layers' input weights moved; "
-        "false: everywhere (Zhu et al.)",
+        description="look only in directions, and among words, along which the first layer's weights moved (Petrov et "
+        "al.); false: everywhere (Zhu et al.)",
+    )
+
+    swaps: int = Field(
+        200,
+        ge=0,
+        description="tries to exchange the words that two texts have at a place, where a transformer's first layer "
+        "tells which these are but not whose; each is a step of the model",
     )
 
     def minimise(self, objective: Callable[..., Tensor], start: tuple[Tensor, ...], both: bool) -> Best:
@@ -165,18 +153,20 @@ class Search(Strict):
         labels: Tensor | int,
         spread: tuple[float, float],
         rng: np.random.Generator,
-        basis_SD: Tensor,
+        layer: FirstLayer,
     ) -> tuple[Tensor, Tensor, float]:
-        """(dummies_MD, labels_B, distance), the dummies as many texts of these lengths. They start as N(mean, std^2) of
-        ``spread``, and lie in the directions ``basis_SD``. ``labels`` are those of the texts, or how many classes there
-        are: they are then optimised too, as probabilities."""
-        texts, dummies, (mean, std) = len(lengths_B), len(lengths_B) * int(lengths_B.max()), spread
+        """(inputs_MD, labels_B, distance): what ``layer`` reads of dummies, as many texts of these lengths. They start
+        as N(mean, std^2) of ``spread``, and lie in the layer's directions. ``labels`` are those of the texts, or how
+        many classes there are: they are then optimised too, as probabilities."""
+        texts, longest, (mean, std), basis_SD = len(lengths_B), int(lengths_B.max()), spread, layer.basis_SD
+        places_M, dummies = torch.arange(longest).repeat(texts), texts * longest
         goal = [target[name] for name in client.shared]
         known = labels if isinstance(labels, Tensor) else None
 
-        def objective(places_MS: Tensor, logits_BC: Tensor) -> Tensor:
+        def objective(found_MS: Tensor, logits_BC: Tensor) -> Tensor:
             guess = logits_BC.softmax(1) if known is None else known
-            return distance(self.distance, client.gradient(places_MS @ basis_SD * std, lengths_B, guess), goal)
+            words_MD = layer.words(found_MS @ basis_SD * std, places_M)
+            return distance(self.distance, client.gradient(words_MD, lengths_B, guess), goal)
 
         tries = []
         for _ in range(self.restarts):
@@ -188,5 +178,38 @@ class Search(Strict):
                 start.offer(objective(*drawn), drawn)
             tries.append(self.minimise(objective, start.tensors, known is None))
         best = min(tries, key=lambda tried: tried.objective)
-        places_MS, logits_BC = best.tensors
-        return places_MS @ basis_SD * std, logits_BC.argmax(1) if known is None else known, best.objective
+        found_MS, logits_BC = best.tensors
+        return found_MS @ basis_SD * std, logits_BC.argmax(1) if known is None else known, best.objective
+
+    def arranged(
+        self,
+        client: Client,
+        target: Mapping[str, Tensor],
+        lengths_B: Tensor,
+        labels_B: Tensor,
+        words_MD: Tensor,
+        pairs_P2: Tensor,
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """order_M: which of these words stands best at each place. Pairs of places exchange their words where that
+        explains the update better, in random order, until no pair would or ``swaps`` are spent: the discrete half of
+        LAMP (Balunovic et al. 2022), among words that are known to be there."""
+        goal, order_M = [target[name] for name in client.shared], torch.arange(len(words_MD))
+
+        def far(order_M: Tensor) -> float:
+            found = client.gradient(words_MD[order_M], lengths_B, labels_B)
+            return float(distance(self.distance, found, goal).detach())
+
+        if not (self.swaps and len(pairs_P2)):
+            return order_M
+        least, idle = far(order_M), 0
+        for pair in islice(
+            (pairs_P2[number] for _ in count() for number in rng.permutation(len(pairs_P2))), self.swaps
+        ):
+            trial_M, idle = order_M.clone(), idle + 1
+            trial_M[pair] = order_M[pair.flip(0)]
+            if (value := far(trial_M)) < least:
+                order_M, least, idle = trial_M, value, 0
+            if idle == len(pairs_P2):
+                break
+        return order_M

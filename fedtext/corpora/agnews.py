@@ -34,6 +34,7 @@ class Auxiliary(Strict):
     texts: int = Field(ge=1, description="so many, the shortest by characters, of equally short ones the first")
     numbers: int = Field(3, ge=0, description="that a text has at least")
     words: int = Field(30, ge=1, description="that a text has at most")
+    test: int | None = Field(None, ge=1, description="test texts, the first so many; null: all")
 
     def of(self, train: Split) -> Split:
         """Those texts, in the order of the corpus. Raises UserError if there are fewer."""
@@ -94,8 +95,10 @@ class AGNewsCorpus(LabelledCorpus):
             sides = hub_sides("agnews", HUB, self.labels, FILES[0], data, ("train", "test"), clean=repaired)
         else:
             sides = file_sides(path, self.labels, repaired) if self.titles == "any" else self._chosen(path)
-        train = sides["train"] if self.auxiliary is None else self.auxiliary.of(sides["train"])
-        return self.dealt(train, sides["test"], seed)
+        train, test = sides["train"], sides["test"]
+        if self.auxiliary is not None:
+            train, test = self.auxiliary.of(train), test.take(np.arange(len(test))[: self.auxiliary.test])
+        return self.dealt(train, test, seed)
 
     def _chosen(self, path: Path) -> Sides:
         """Those of the texts that have a title, or what there is without one."""
