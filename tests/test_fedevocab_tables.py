@@ -115,9 +115,8 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
 def test_examples_are_of_the_runs_whose_figures_are_in_table_2(number: str, model: str) -> None:
     beside = _cases("2", ATTACKED)
     assert PAPER.tables[number].shows == gradient_inversion.FILE
-    assert {case.id for case in _cases(number, ATTACKED).values()} == {
-        beside[name if name in beside else f"{name} {model}"].id for name in PAPER.tables[number].rows
-    }
+    for name, case in _cases(number, ATTACKED).items():
+        assert case.id == beside[name if name in beside else f"{name} {model}"].id
 
 
 def test_clients_start_from_one_source_or_from_different_ones() -> None:

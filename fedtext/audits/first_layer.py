@@ -1,16 +1,17 @@
 """What an encoder's first layer reads, and what the update of its weights says of that.
 
-The gradient of a matrix that multiplies vectors x is sum delta x^T over all of them, so that they lie among the
-combinations of its rows, and do so alone as long as they are fewer than they have numbers. A recurrent layer's input
-weights multiply the words' vectors themselves. A transformer's queries, keys and values multiply LayerNorm(word +
-position + type), another vector at each place of a text, so that its update also says where a word stands (DAGER,
-Petrov et al. 2024, whose test of single tokens this is).
+The gradient of a matrix that multiplies vectors x is sum delta x^T over all of them: its rows are combinations of the
+x. As long as there are fewer x than they have numbers, and the deltas are not combinations of each other, its rows span
+what the x span, and no other word's vector lies there. A recurrent layer's input weights multiply the words' vectors
+themselves. A transformer's queries, keys and values multiply LayerNorm(word + position + type), another vector at each
+place of a text, so that its update also says where a word stands (DAGER, Petrov et al. 2024, whose test of single
+tokens this is).
 
-Legend: V rows of a table, T places, M vectors at places of texts, D embedding, S directions.
+Legend: V rows of a table, M vectors at places of texts, K kinds of places, D embedding, S directions.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,51 +26,61 @@ _ROUNDED = 1e-3  # a share of a vector's length that float32's rounding of updat
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """It reads word vectors as they are. ``basis_SD``: the directions among which they lie; all D where nothing is
-    known of them."""
+    """It reads word vectors as they are, at every place. ``basis_SD``: the directions among which they lie; all D where
+    nothing is known of them."""
 
     basis_SD: Tensor
     places: ClassVar[bool] = False  # whether a word is read otherwise at another place
-    near: ClassVar[float] = 0.1  # of what half of all words leave outside: less does one that was read
-    contrast: ClassVar[float] = torch.inf  # how many times as much as the best of them
+    near: ClassVar[float] = 0.1  # a word was read if it leaves less outside than this times what the median word does
 
-    def inputs(self, words_VD: Tensor, place: int) -> Tensor:
-        """What it reads where these words stand at this place."""
-        return words_VD
+    def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
+        """What it reads where these words stand at these places, or all at one."""
+        return words_MD
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
         """Word vectors that it would read so at these places."""
         return inputs_MD
 
-    def within(self, inputs_VD: Tensor, most: int) -> Tensor:
-        """Which of these were read: V flags, of at most so many. They lie in its directions, but for little. All if
-        none stands out so, as under noise, or if every direction is there."""
+    def outside(self, inputs_VD: Tensor) -> Tensor:
+        """shares_V: how much of each vector lies outside of the directions; of zeros, which are never found, all."""
         left_VD = inputs_VD - inputs_VD @ self.basis_SD.T @ self.basis_SD
-        shares_V = (left_VD.norm(dim=1) / inputs_VD.norm(dim=1)).nan_to_num(1.0)  # of zeros, which are never found
-        limits = shares_V.median() * self.near, shares_V.kthvalue(min(most, len(shares_V))).values
-        found_V = (shares_V < limits[0]) & (shares_V <= limits[1])
-        if len(self.basis_SD) == self.basis_SD.shape[1] or not found_V.any():
-            return torch.ones_like(found_V)
-        return found_V & (shares_V <= self.contrast * shares_V.min().clamp_min(_ROUNDED))
+        return (left_VD.norm(dim=1) / inputs_VD.norm(dim=1)).nan_to_num(1.0)
+
+    def within(self, words_VD: Tensor, most_K: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """(found_KV, shares_KV): which words were read at each place, at most so many, or with a single number at any;
+        and how much of each lies outside. At a place all are, if none stands out, as under noise, or if every direction
+        is there.
+
+        Where places count, the words are those that lie as far inside there as they do anywhere: that ranks them where
+        all of them lie a little outside, some words more than others, as dropout has it."""
+        shares_KV = torch.stack([self.outside(self.inputs(words_VD, place)) for place in range(len(most_K))])
+        if len(self.basis_SD) == self.basis_SD.shape[1]:
+            return torch.ones_like(shares_KV, dtype=torch.bool), shares_KV
+        near_KV = shares_KV < self.near * shares_KV.median(1, keepdim=True).values
+        ranks_KV = shares_KV / shares_KV.amin(0).clamp_min(_ROUNDED) if self.places else shares_KV
+        ranks_KV = ranks_KV.where(near_KV, torch.inf)
+        last_K = [
+            ranks_V.kthvalue(min(most, len(ranks_V))).values for ranks_V, most in zip(ranks_KV, most_K, strict=True)
+        ]
+        found_KV = near_KV & (ranks_KV <= torch.stack(last_K)[:, None])
+        return found_KV | ~found_KV.any(1, keepdim=True), shares_KV
 
 
 @dataclass(frozen=True)
 class Placed(FirstLayer):
-    """It reads LayerNorm(word + what is added at its place). Dropout of a tenth there, which nobody plays through,
-    leaves a third of each vector outside; without, a word's neighbouring places are nearly as good as its own."""
+    """It reads LayerNorm(word + what is added at its place)."""
 
     added_TD: Tensor
     scale_D: Tensor
     shift_D: Tensor
     places: ClassVar[bool] = True
-    near: ClassVar[float] = 0.5
-    contrast: ClassVar[float] = 10.0
+    near: ClassVar[float] = 0.5  # a third, with dropout of a tenth in front of it, which nobody plays through
 
-    def inputs(self, words_VD: Tensor, place: int) -> Tensor:
-        return layer_norm(words_VD + self.added_TD[place], self.scale_D.shape, self.scale_D, self.shift_D, 1e-12)
+    def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
+        return layer_norm(words_MD + self.added_TD[places], self.scale_D.shape, self.scale_D, self.shift_D, 1e-12)
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
-        """Of inputs that the layer norm cannot give, those of the nearest multiple that it can."""
+        """Exact for what the layer norm can give; of other vectors it reads what it makes of them."""
         return (inputs_MD - self.shift_D) / self.scale_D - self.added_TD[places_M]
 
 
@@ -78,14 +89,17 @@ def everywhere(dim: int) -> FirstLayer:
     return FirstLayer(torch.eye(dim))
 
 
-def first_layer(target: Mapping[str, Tensor], parameters: Mapping[str, Tensor], read: int, dim: int) -> FirstLayer:
-    """That of a received update ``target`` of ``read`` vectors, which a network with these parameters read. Its
-    directions are the strongest, as many as there were vectors; all if those are no fewer than D, or if the update
-    tells of no first layer."""
+def first_layer(
+    target: Mapping[str, Tensor], parameters: Mapping[str, Tensor], read: int, dim: int, squashed: bool
+) -> FirstLayer:
+    """That of a received update ``target`` of ``read`` vectors, which a network with these parameters read;
+    ``squashed``: in steps of Adam. Its directions are the strongest, as many as there were vectors. All, if those are
+    no fewer than D or than the weights' rows, if the update tells of no first layer or of several that read
+    differently, and for a transformer under Adam, whose signs point elsewhere (a recurrent layer's less so)."""
     named = {name: match for name in target if (match := _RECURRENT.fullmatch(name) or _ATTENTION.fullmatch(name))}
     blocks = {match.group(1) for match in named.values() if match.re is _ATTENTION}
     wide = [target[name] for name in named if target[name].shape[1] == dim]
-    if not wide or read >= dim or len(blocks) > 1:  # several encoders, which read differently
+    if read >= dim or read > sum(map(len, wide)) or len(blocks) > 1 or (blocks and squashed):
         return everywhere(dim)
     _, values_S, basis_SD = torch.linalg.svd(torch.cat(wide), full_matrices=False)
     basis_SD = basis_SD[: max(1, min(read, int((values_S > values_S[0] * 1e-6).sum())))]

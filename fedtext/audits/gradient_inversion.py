@@ -3,7 +3,7 @@
 Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -64,7 +64,8 @@ class GradientInversion(Search, Audit):
     attack, but for how the parameters' distances are weighed (matching.py).
 
     So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
-    without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective.
+    without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective, of
+    the vectors as they were found, before they are read as words.
 
     Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;
     more are matched as if they were one step on all texts at once, on the mean of their gradients: an approximation,
@@ -82,7 +83,9 @@ class GradientInversion(Search, Audit):
     labels: Literal["known", "inferred", "optimised"] = Field(
         "known", description="inferred: from the output layer (label_leakage); optimised: with the dummies"
     )
-    lengths: Literal["known", "longest"] = Field("known", description="longest: all texts have corpus.max_length words")
+    lengths: Literal["known", "longest"] = Field(
+        "known", description="longest: all texts have corpus.max_length words, which ``span`` takes to be that many"
+    )
     unroll: int = Field(4, ge=1, description="local steps that are played through one by one")
     unrelated: str | None = Field(
         None,
@@ -158,9 +161,14 @@ class Inversion(Observation):
         attack = _attack(self.audit, turn)
         guessed = attack.labels_B.numpy() if self.audit.labels == "known" else None
         self.values = {"inversion_distance": attack.distance}
-        for name, tables in _tables(self.audit, turn, self.own_RD, self.words).items():
-            found = attack.read(tables, self.words)
-            pairing = paired(texts, found, train.labels_N, guessed)
+        tables = _tables(self.audit, turn, self.own_RD, self.words)
+        readings = [decoded(attack.vectors, one, self.words, attack.layer, attack.lengths_N) for one in tables]
+        last = len(tables) - 1
+        known = dict(zip(ATTACKERS, (range(last), range(1, last), [last]), strict=True))
+        fits = {name: min(numbers, key=lambda number: readings[number][1]) for name, numbers in known.items()}
+        found = {number: attack.arranged(*readings[number], tables[number]) for number in sorted(set(fits.values()))}
+        for name, number in fits.items():
+            pairing = paired(texts, found[number], train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
             self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
             self.pairings[name] = pairing
@@ -192,10 +200,10 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
 
 def _tables(
     audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
-) -> dict[str, Sequence[NDArray[np.float32]]]:
-    """What vectors are read by, V rows each: tables of which the attacker takes the one that fits best."""
+) -> list[NDArray[np.float32]]:
+    """What vectors are read by, V rows each: the client's own table, the public ones, and one of nobody."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
-    true_VD, tables = public_VD.copy(), turn.known.tables(turn.received)
+    true_VD = public_VD.copy()
     true_VD[turn.data.rows_R] = own_RD
     if audit.unrelated:
         vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
@@ -203,48 +211,45 @@ def _tables(
     else:
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
-    return dict(zip(ATTACKERS, ([true_VD, *tables], tables, [unrelated_VD]), strict=True))
+    return [true_VD, *turn.known.tables(turn.received), unrelated_VD]
 
 
 @dataclass(frozen=True)
 class Attack:
     """What was found of B texts, and what it was found with: ``vectors``, T x D of each text as ``layer`` reads them,
-    their labels, and the distance that was reached."""
+    their labels, and the distance that was reached. ``lengths_N``: of all texts behind the update."""
 
     search: Search
     client: Client
     target: Mapping[str, Tensor]
-    lengths_B: Tensor
+    lengths_N: Tensor
     layer: FirstLayer
     vectors: list[NDArray[np.float32]]
     labels_B: Tensor
     distance: float
     rng: np.random.Generator
-    arranged: dict[int, list[Ints]] = field(default_factory=dict)  # by the table, which two attackers may come to
 
-    def read(self, tables: Sequence[NDArray[np.float32]], words: Words) -> list[Ints]:
-        """The rows of each text's words, by the table that speaks least against itself. Of words which are known to
-        stand at a place, but not in which text, other distributions are tried."""
-        readings = [decoded(self.vectors, table_VD, words, self.layer) for table_VD in tables]
-        best = min(range(len(readings)), key=lambda number: readings[number][1])
-        found, (lost, _) = readings[best]
-        if lost == 1 or not self.layer.places:
+    def arranged(self, found: list[Ints], against: tuple[float, ...], table_VD: NDArray[np.float32]) -> list[Ints]:
+        """The rows of each text's words, where of those that are known to stand at a place, but not in which text,
+        other distributions are tried. ``found``, ``against``: what the table has been decoded to."""
+        if against[0] == 1 or not self.layer.places:
             return found
-        if (key := id(tables[best])) not in self.arranged:
-            self.arranged[key] = self._arrange(found, tables[best])
-        return self.arranged[key]
-
-    def _arrange(self, found: list[Ints], table_VD: NDArray[np.float32]) -> list[Ints]:
-        longest = int(self.lengths_B.max())
+        lengths_B = self.lengths_N[: len(found)]
+        longest = int(lengths_B.max())
         rows_BT = np.zeros((len(found), longest), np.int64)
         for row_T, text_T in zip(rows_BT, found, strict=True):
             row_T[: len(text_T)] = text_T
-        words_MD, pairs_P2 = torch.from_numpy(table_VD[rows_BT.ravel()]), exchangeable(found, longest)
-        order_M = self.search.arranged(
-            self.client, self.target, self.lengths_B, self.labels_B, words_MD, pairs_P2, self.rng
+        rows_M = self.search.arranged(
+            self.client,
+            self.target,
+            lengths_B,
+            self.labels_B,
+            torch.from_numpy(table_VD),
+            torch.from_numpy(rows_BT.ravel()),
+            exchangeable(found, longest),
+            self.rng,
         )
-        rows_BT = rows_BT.ravel()[order_M.numpy()].reshape(rows_BT.shape)
-        return [row_T[: len(text_T)] for row_T, text_T in zip(rows_BT, found, strict=True)]
+        return [row_T[: len(text_T)] for row_T, text_T in zip(rows_M.view(len(found), -1).numpy(), found, strict=True)]
 
 
 def _attack(audit: GradientInversion, turn: Turn) -> Attack:
@@ -272,7 +277,9 @@ def _attack(audit: GradientInversion, turn: Turn) -> Attack:
     rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
     table_VD = torch.from_numpy(known.table(turn.received))
     dim = table_VD.shape[1]
-    layer = first_layer(target, client.start, int(lengths_N.sum()), dim) if audit.span else everywhere(dim)
+    layer = everywhere(dim)
+    if audit.span:
+        layer = first_layer(target, client.start, int(lengths_N.sum()), dim, client.squashed)
     inputs_VD = layer.inputs(table_VD, 0)
     spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
     found_MD, labels_B, distance = audit.reconstruct(
@@ -282,7 +289,7 @@ def _attack(audit: GradientInversion, turn: Turn) -> Attack:
     # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
     real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
-    return Attack(audit, client, target, lengths_B, layer, vectors, labels_B, distance, rng)
+    return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
 
 
 def _labels(audit: GradientInversion, turn: Turn, size: int) -> Tensor | int:

@@ -6,7 +6,6 @@ Legend: B texts, T places of the longest, M = B x T dummies, D embedding, S dire
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 from typing import Literal
 
 import numpy as np
@@ -118,7 +117,7 @@ class Search(Strict):
         200,
         ge=0,
         description="tries to exchange the words that two texts have at a place, where a transformer's first layer "
-        "tells which these are but not whose; each is a step of the model",
+        "tells which these are but not whose; each plays the client's turn through",
     )
 
     def minimise(self, objective: Callable[..., Tensor], start: tuple[Tensor, ...], both: bool) -> Best:
@@ -179,7 +178,8 @@ class Search(Strict):
             tries.append(self.minimise(objective, start.tensors, known is None))
         best = min(tries, key=lambda tried: tried.objective)
         found_MS, logits_BC = best.tensors
-        return found_MS @ basis_SD * std, logits_BC.argmax(1) if known is None else known, best.objective
+        inputs_MD = layer.inputs(layer.words(found_MS @ basis_SD * std, places_M), places_M)
+        return inputs_MD, logits_BC.argmax(1) if known is None else known, best.objective
 
     def arranged(
         self,
@@ -187,29 +187,32 @@ class Search(Strict):
         target: Mapping[str, Tensor],
         lengths_B: Tensor,
         labels_B: Tensor,
-        words_MD: Tensor,
+        table_VD: Tensor,
+        rows_M: Tensor,
         pairs_P2: Tensor,
         rng: np.random.Generator,
     ) -> Tensor:
-        """order_M: which of these words stands best at each place. Pairs of places exchange their words where that
-        explains the update better, in random order, until no pair would or ``swaps`` are spent: the discrete half of
-        LAMP (Balunovic et al. 2022), among words that are known to be there."""
-        goal, order_M = [target[name] for name in client.shared], torch.arange(len(words_MD))
+        """rows_M: these words, each where it stands best. Pairs of places exchange their words where that explains the
+        update better, in random order, until no pair would or ``swaps`` are spent: the discrete half of LAMP
+        (Balunovic et al. 2022), among words that are known to be there."""
+        goal = [target[name] for name in client.shared]
 
-        def far(order_M: Tensor) -> float:
-            found = client.gradient(words_MD[order_M], lengths_B, labels_B)
+        def far(rows_M: Tensor) -> float:
+            found = client.gradient(table_VD[rows_M], lengths_B, labels_B)
             return float(distance(self.distance, found, goal).detach())
 
-        if not (self.swaps and len(pairs_P2)):
-            return order_M
-        least, idle = far(order_M), 0
-        for pair in islice(
-            (pairs_P2[number] for _ in count() for number in rng.permutation(len(pairs_P2))), self.swaps
-        ):
-            trial_M, idle = order_M.clone(), idle + 1
-            trial_M[pair] = order_M[pair.flip(0)]
+        left, idle, drawn = self.swaps, 0, iter(torch.zeros(0, 2))
+        least = far(rows_M) if left and len(pairs_P2) else 0.0
+        while left and idle < len(pairs_P2):
+            if (pair := next(drawn, None)) is None:
+                drawn = iter(pairs_P2[rng.permutation(len(pairs_P2))])
+                continue
+            idle += 1
+            trial_M = rows_M.clone()
+            trial_M[pair] = rows_M[pair.flip(0)]
+            if torch.equal(trial_M, rows_M):
+                continue
+            left -= 1
             if (value := far(trial_M)) < least:
-                order_M, least, idle = trial_M, value, 0
-            if idle == len(pairs_P2):
-                break
-        return order_M
+                rows_M, least, idle = trial_M, value, 0
+        return rows_M
