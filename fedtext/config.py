@@ -118,6 +118,8 @@ def _sentence(fault: Any, content: Content, source: str, lines: Mapping[tuple[st
         return f"{where}: {key} needs a name"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"{where}: {key} holds keys and values, and here it is {fault['input']!r}"
+    if kind in ("list_type", "tuple_type"):
+        return f"{where}: {key} holds a list, as [a, b], and here it is {fault['input']!r}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{where}: {key}: {message}" if key else f"{where}: {message}"
 

@@ -79,6 +79,7 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
         ("server: {absent_rows: holders_only}", "needs wire.rows: own"),
         ("training: {optimizer: {name: adam, momentum: 0.5}}", "there is no key training.optimizer.momentum"),
         ("training:", "training holds keys and values, and here it is None"),
+        ("audits: label_leakage", "audits holds a list, as [a, b], and here it is 'label_leakage'"),
         ("tune: {concurrent: 0}", "tune.concurrent"),
         ("evaluation: {personalize: {lr_multiplier: .inf}}", "should be a finite number"),
         ("training: {optimizer: {lr: -1}}", "training.optimizer.lr: should be greater than 0"),

@@ -5,6 +5,7 @@ and W places and words of one kind, D embedding, P pairs.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,18 +20,25 @@ from fedtext.text.tokens import PAD
 _CHUNK = 256  # places that are compared with the table at a time
 
 
+class Against(NamedTuple):
+    """What speaks against a table that vectors are read by; the less of the first, the better it fits."""
+
+    lost: float  # share of the places where no words alone lie in the layer's directions
+    outside: float  # how much of the words that were chosen at the other places lies outside, on average
+    far: float  # how far the chosen are from what was found, on average
+
+
 def decoded(
     vectors: list[NDArray[np.float32]],
     table_VD: NDArray[np.float32],
     words: Words,
     layer: FirstLayer,
     lengths_N: Tensor,
-) -> tuple[list[Ints], tuple[float, float, float]]:
+) -> tuple[list[Ints], Against]:
     """For each place of each text the row of the word that ``layer`` reads most like the vector there, but for <pad>
-    and rows of zeros, which are near to whatever is small. And what speaks against this table: at how many places no
-    words alone lie in the layer's directions, how much of those that were chosen elsewhere lies outside, and how far
-    the nearest are, on average. If some do lie there, it is one of these; and each of them is somewhere, first of all
-    where it is nearest, as long as there are places. ``lengths_N``: of all texts behind the update."""
+    and rows of zeros, which are near to whatever is small. If words lie in the layer's directions, it is one of these;
+    and each of them is somewhere, first of all where it is nearest, as long as there are places. ``lengths_N``: of all
+    texts behind the update."""
     rows = np.flatnonzero(table_VD.any(1) & np.array([name != PAD for name in words.names]))
     table_RD, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     places_M = torch.cat([torch.arange(len(text_TD)) for text_TD in vectors])
@@ -55,14 +63,12 @@ def decoded(
     alone_M = alone_K[kinds_M]
     outside = float((shares_KR[kinds_M, chosen_M] * alone_M).sum() / alone_M.sum().clamp_min(1))
     ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
-    return np.split(rows[chosen_M.numpy()], ends), (float((~alone_M).float().mean()), outside, float(far_M.mean()))
+    against = Against(float((~alone_M).float().mean()), outside, float(far_M.mean()))
+    return np.split(rows[chosen_M.numpy()], ends), against
 
 
-def exchangeable(found: Sequence[Ints], longest: int) -> Tensor:
-    """pairs_P2: the same places of two texts, where not all texts have the same word; counted text by text, with
-    ``longest`` to each."""
-    places_M = np.concatenate([number * longest + np.arange(len(text_T)) for number, text_T in enumerate(found)])
-    rows_M, kinds_M = np.concatenate(found), places_M % longest
-    same_MM = kinds_M[:, None] == kinds_M
-    mixed_M = (same_MM & (rows_M[:, None] != rows_M)).any(1)
-    return torch.from_numpy(places_M[np.argwhere(np.triu(same_MM & mixed_M, 1))])
+def exchangeable(lengths: Sequence[int], longest: int) -> Tensor:
+    """pairs_P2: the same places of two texts of these lengths; counted text by text, with ``longest`` to each."""
+    places_M = np.concatenate([number * longest + np.arange(length) for number, length in enumerate(lengths)])
+    same_MM = places_M[:, None] % longest == places_M % longest
+    return torch.from_numpy(places_M[np.argwhere(np.triu(same_MM, 1))])

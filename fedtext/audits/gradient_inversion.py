@@ -1,27 +1,24 @@
 """Texts recovered from an update by gradient matching (Zhu et al. 2019; FedeVocab, section 4.2 and appendix A.3).
 
-Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
+Legend: T places, R rows of a client's table, V vocabulary, D embedding.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
+from fedtext.audits.attack import attack
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.decoding import decoded, exchangeable
-from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
-from fedtext.audits.gradients import local_steps, mean_gradient, texts_behind
-from fedtext.audits.label_leakage import headless, inferred_shares
+from fedtext.audits.decoding import decoded
+from fedtext.audits.gradients import texts_behind
+from fedtext.audits.label_leakage import headless
 from fedtext.audits.markdown import plain
-from fedtext.audits.matching import Client, Search
+from fedtext.audits.matching import Search
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.models.config import (
     TABLE,
@@ -33,7 +30,6 @@ from fedtext.models.config import (
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
-from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
     from fedtext.experiment import Experiment
@@ -158,15 +154,15 @@ class Inversion(Observation):
         self.client, train = turn.data.name, turn.data.train
         rows_T = turn.data.rows_R[train.tokens_T].astype(np.int64)
         texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
-        attack = _attack(self.audit, turn)
-        guessed = attack.labels_B.numpy() if self.audit.labels == "known" else None
-        self.values = {"inversion_distance": attack.distance}
+        done = attack(self.audit, turn)
+        guessed = done.labels_B.numpy() if self.audit.labels == "known" else None
+        self.values = {"inversion_distance": done.distance}
         tables = _tables(self.audit, turn, self.own_RD, self.words)
-        readings = [decoded(attack.vectors, one, self.words, attack.layer, attack.lengths_N) for one in tables]
+        readings = [decoded(done.vectors, one, self.words, done.layer, done.lengths_N) for one in tables]
         last = len(tables) - 1
         known = dict(zip(ATTACKERS, (range(last), range(1, last), [last]), strict=True))
         fits = {name: min(numbers, key=lambda number: readings[number][1]) for name, numbers in known.items()}
-        found = {number: attack.arranged(*readings[number], tables[number]) for number in sorted(set(fits.values()))}
+        found = {number: done.arranged(*readings[number], tables[number]) for number in sorted(set(fits.values()))}
         for name, number in fits.items():
             pairing = paired(texts, found[number], train.labels_N, guessed)
             figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
@@ -212,92 +208,3 @@ def _tables(
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
     return [true_VD, *turn.known.tables(turn.received), unrelated_VD]
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What was found of B texts, and what it was found with: ``vectors``, T x D of each text as ``layer`` reads them,
-    their labels, and the distance that was reached. ``lengths_N``: of all texts behind the update."""
-
-    search: Search
-    client: Client
-    target: Mapping[str, Tensor]
-    lengths_N: Tensor
-    layer: FirstLayer
-    vectors: list[NDArray[np.float32]]
-    labels_B: Tensor
-    distance: float
-    rng: np.random.Generator
-
-    def arranged(self, found: list[Ints], against: tuple[float, ...], table_VD: NDArray[np.float32]) -> list[Ints]:
-        """The rows of each text's words, where of those that are known to stand at a place, but not in which text,
-        other distributions are tried. ``found``, ``against``: what the table has been decoded to."""
-        if against[0] == 1 or not self.layer.places:
-            return found
-        lengths_B = self.lengths_N[: len(found)]
-        longest = int(lengths_B.max())
-        rows_BT = np.zeros((len(found), longest), np.int64)
-        for row_T, text_T in zip(rows_BT, found, strict=True):
-            row_T[: len(text_T)] = text_T
-        rows_M = self.search.arranged(
-            self.client,
-            self.target,
-            lengths_B,
-            self.labels_B,
-            torch.from_numpy(table_VD),
-            torch.from_numpy(rows_BT.ravel()),
-            exchangeable(found, longest),
-            self.rng,
-        )
-        return [row_T[: len(text_T)] for row_T, text_T in zip(rows_M.view(len(found), -1).numpy(), found, strict=True)]
-
-
-def _attack(audit: GradientInversion, turn: Turn) -> Attack:
-    known, data = turn.known, turn.data
-    experiment, count = known.experiment, len(data.train)
-    texts = known.read(data, "train")
-    size = min(count, audit.texts)
-    lengths_N = torch.from_numpy(texts.lengths_N)
-    if audit.lengths == "longest":
-        lengths_N = torch.full((count,), experiment.corpus.max_length or 0)
-    lengths_B = lengths_N[:size]
-    target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
-    steps, optimizer = local_steps(experiment, turn.update.samples), experiment.training.optimizer
-    whole = steps <= audit.unroll and size == count
-    client = Client(
-        experiment.method,
-        known.network,
-        known.parameters(turn.received),
-        list(target),
-        experiment.training.batch(count) if whole else size,
-        [optimizer.lr * optimizer.slope(step, steps) for step in range(steps)] if whole else [optimizer.lr],
-        optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
-        not isinstance(optimizer, SGD),
-    )
-    rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
-    table_VD = torch.from_numpy(known.table(turn.received))
-    dim = table_VD.shape[1]
-    layer = everywhere(dim)
-    if audit.span:
-        layer = first_layer(target, client.start, int(lengths_N.sum()), dim, client.squashed)
-    inputs_VD = layer.inputs(table_VD, 0)
-    spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
-    found_MD, labels_B, distance = audit.reconstruct(
-        client, target, lengths_B, _labels(audit, turn, size), spread, rng, layer
-    )
-    found_BTD = found_MD.detach().view(size, -1, dim).numpy()
-    # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
-    real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
-    vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
-    return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
-
-
-def _labels(audit: GradientInversion, turn: Turn, size: int) -> Tensor | int:
-    """Of the texts that are looked for; or how many classes there are, if they are to be found."""
-    if audit.labels == "known":
-        return torch.from_numpy(np.asarray(turn.data.train.labels_N[:size], np.int64))
-    if audit.labels == "optimised":
-        return turn.known.classes
-    shares_C = inferred_shares(turn)
-    ends_C = np.round(np.cumsum(shares_C) * size).astype(np.int64)
-    return torch.from_numpy(np.repeat(np.arange(len(shares_C)), np.diff(ends_C, prepend=0)))

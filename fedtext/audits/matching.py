@@ -43,9 +43,9 @@ class Client:
     momentum: float
     squashed: bool
 
-    def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor) -> list[Tensor]:
+    def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor, slopes: bool = True) -> list[Tensor]:
         """What ``gradients.mean_gradient`` would say of this client's update. The texts' order is that of the dummies,
-        in every epoch."""
+        in every epoch. ``slopes``: it is differentiated again."""
         parameters = {name: tensor.detach().requires_grad_() for name, tensor in self.start.items()}
         received = {name: parameters[name].detach() for name in self.shared} | {TABLE: dummies_MD.detach()}
         moved, velocity, weight = [torch.zeros(())] * len(parameters), [torch.zeros(())] * len(parameters), 0.0
@@ -58,7 +58,7 @@ class Client:
             model = Model(self.network, parameters | dict.fromkeys(self._tables(), dummies_MD))
             loss = torch.stack(list(self.method.loss(model, received, batch).values())).sum()
             leaves = list(parameters.values())
-            grads = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True, materialize_grads=True)
+            grads = torch.autograd.grad(loss, leaves, create_graph=slopes, allow_unused=True, materialize_grads=True)
             if self.squashed:
                 grads = tuple(g / (g.abs() + g.abs().mean().detach() + 1e-12) for g in grads)
             velocity = [self.momentum * v + g for v, g in zip(velocity, grads, strict=True)]
@@ -112,7 +112,6 @@ class Search(Strict):
         description="look only in directions, and among words, along which the first layer's weights moved (Petrov et "
         "al.); false: everywhere (Zhu et al.)",
     )
-
     swaps: int = Field(
         200,
         ge=0,
@@ -198,16 +197,16 @@ class Search(Strict):
         goal = [target[name] for name in client.shared]
 
         def far(rows_M: Tensor) -> float:
-            found = client.gradient(table_VD[rows_M], lengths_B, labels_B)
+            found = client.gradient(table_VD[rows_M], lengths_B, labels_B, slopes=False)
             return float(distance(self.distance, found, goal).detach())
 
-        left, idle, drawn = self.swaps, 0, iter(torch.zeros(0, 2))
-        least = far(rows_M) if left and len(pairs_P2) else 0.0
+        if not (self.swaps and len(pairs_P2)):
+            return rows_M
+        least, left, idle, waiting = far(rows_M), self.swaps, 0, np.zeros(0, np.int64)
         while left and idle < len(pairs_P2):
-            if (pair := next(drawn, None)) is None:
-                drawn = iter(pairs_P2[rng.permutation(len(pairs_P2))])
-                continue
-            idle += 1
+            if not len(waiting):
+                waiting = rng.permutation(len(pairs_P2))
+            pair, waiting, idle = pairs_P2[waiting[0]], waiting[1:], idle + 1
             trial_M = rows_M.clone()
             trial_M[pair] = rows_M[pair.flip(0)]
             if torch.equal(trial_M, rows_M):

@@ -1,0 +1,115 @@
+"""An attack on one client's turn: vectors with which it would have sent the same update, and the words they are of.
+
+Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtext.audits.base import Turn
+from fedtext.audits.decoding import Against, exchangeable
+from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
+from fedtext.audits.gradients import local_steps, mean_gradient
+from fedtext.audits.label_leakage import inferred_shares
+from fedtext.audits.matching import Client, Search
+from fedtext.models.packing import Ints
+from fedtext.seeding import generator
+from fedtext.training.config import SGD
+
+if TYPE_CHECKING:
+    from fedtext.audits.gradient_inversion import GradientInversion
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What was found of B texts, and what it was found with: ``vectors``, T x D of each text as ``layer`` reads them,
+    their labels, and the distance that was reached. ``lengths_N``: of all texts behind the update."""
+
+    search: Search
+    client: Client
+    target: Mapping[str, Tensor]
+    lengths_N: Tensor
+    layer: FirstLayer
+    vectors: list[NDArray[np.float32]]
+    labels_B: Tensor
+    distance: float
+    rng: np.random.Generator
+
+    def arranged(self, found: list[Ints], against: Against, table_VD: NDArray[np.float32]) -> list[Ints]:
+        """The rows of each text's words, where of those that are known to stand at a place, but not in which text,
+        other distributions are tried. ``found``, ``against``: what the table has been decoded to."""
+        if against.lost == 1 or not self.layer.places:
+            return found
+        lengths_B = self.lengths_N[: len(found)]
+        longest = int(lengths_B.max())
+        rows_BT = np.zeros((len(found), longest), np.int64)
+        for row_T, text_T in zip(rows_BT, found, strict=True):
+            row_T[: len(text_T)] = text_T
+        rows_M = self.search.arranged(
+            self.client,
+            self.target,
+            lengths_B,
+            self.labels_B,
+            torch.from_numpy(table_VD),
+            torch.from_numpy(rows_BT.ravel()),
+            exchangeable([len(text_T) for text_T in found], longest),
+            self.rng,
+        )
+        return [row_T[: len(text_T)] for row_T, text_T in zip(rows_M.view(len(found), -1).numpy(), found, strict=True)]
+
+
+def attack(audit: "GradientInversion", turn: Turn) -> Attack:
+    """The search for what this client would have sent the same update of."""
+    known, data = turn.known, turn.data
+    experiment, count = known.experiment, len(data.train)
+    texts = known.read(data, "train")
+    size = min(count, audit.texts)
+    lengths_N = torch.from_numpy(texts.lengths_N)
+    if audit.lengths == "longest":
+        lengths_N = torch.full((count,), experiment.corpus.max_length or 0)
+    lengths_B = lengths_N[:size]
+    target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
+    steps, optimizer = local_steps(experiment, turn.update.samples), experiment.training.optimizer
+    whole = steps <= audit.unroll and size == count
+    client = Client(
+        experiment.method,
+        known.network,
+        known.parameters(turn.received),
+        list(target),
+        experiment.training.batch(count) if whole else size,
+        [optimizer.lr * optimizer.slope(step, steps) for step in range(steps)] if whole else [optimizer.lr],
+        optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
+        not isinstance(optimizer, SGD),
+    )
+    rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
+    table_VD = torch.from_numpy(known.table(turn.received))
+    dim = table_VD.shape[1]
+    read = int(lengths_N.sum())
+    layer = first_layer(target, client.start, read, dim, client.squashed) if audit.span else everywhere(dim)
+    inputs_VD = layer.inputs(table_VD, 0)
+    spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
+    found_MD, labels_B, distance = audit.reconstruct(
+        client, target, lengths_B, _labels(audit, turn, size), spread, rng, layer
+    )
+    found_BTD = found_MD.detach().view(size, -1, dim).numpy()
+    # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
+    real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
+    vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
+    return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
+
+
+def _labels(audit: "GradientInversion", turn: Turn, size: int) -> Tensor | int:
+    """Of the texts that are looked for; or how many classes there are, if they are to be found."""
+    if audit.labels == "known":
+        return torch.from_numpy(np.asarray(turn.data.train.labels_N[:size], np.int64))
+    if audit.labels == "optimised":
+        return turn.known.classes
+    shares_C = inferred_shares(turn)
+    ends_C = np.round(np.cumsum(shares_C) * size).astype(np.int64)
+    return torch.from_numpy(np.repeat(np.arange(len(shares_C)), np.diff(ends_C, prepend=0)))
