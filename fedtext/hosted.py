@@ -6,6 +6,7 @@ Legend: V vocabulary, R rows a client holds, D embedding, N rows of all tables o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,13 +18,14 @@ from fedtext.corpora.pool import everybody
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.corpora.vectors import source_of
+from fedtext.devices import Resident
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.methods.base import Phase
 from fedtext.models.config import Recurrent, is_table
 from fedtext.models.inits import EachInit, OwnStart
 from fedtext.parameters import build_network, table_rows
-from fedtext.received import Received, load_into
+from fedtext.received import Received, Values, load_into
 from fedtext.seeding import generator
 from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import Assembler, Texts
@@ -64,7 +66,7 @@ class Hosted:
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.everyone = self._everyone() if experiment.evaluation.union else None
-        self.initial_private = private
+        self.initial_private, self.resident = private, Resident(self.device)
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
         cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
@@ -126,15 +128,23 @@ class Hosted:
 
     def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
         """Any rows of a table as a client starts with them."""
-        table_XD = torch.from_numpy(self._table(self._sources(flat), client, name)[rows_X])
+        source = self._table(self._sources(flat), client, name)
+        table_XD = torch.empty(len(rows_X), source.shape[1], device=self.device)
+        load_into(table_XD, source, rows_X)
         self._own_start(client, name, table_XD, rows_X)
-        return table_XD.to(self.device)
+        return table_XD
 
-    def _sources(self, flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
         """What parameters are when a client has none of its own: the server's, and those that all start with."""
-        return self.shared.views(flat) | dict(self.initial_private)
+        return {**self._received(flat), **{n: self._there(n, array) for n, array in self.initial_private.items()}}
 
-    def _table(self, sources: Mapping[str, NDArray[np.float32]], client: int, name: str) -> NDArray[np.float32]:
+    def _received(self, flat: NDArray[np.float32]) -> dict[str, Any]:
+        return self.shared.views(self._there("received", flat))
+
+    def _there(self, name: str, array: NDArray[np.float32]) -> Any:
+        return array if self.device.type == "cpu" else self.resident.of(name, array)
+
+    def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
         """A table with V rows, which of several sources the client's own."""
         found = sources[self.method.mirrors(name) or name]
         if not isinstance(self.experiment.model.embedding.init, EachInit):
@@ -162,7 +172,7 @@ class Hosted:
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """What these clients optimise, having received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
-        return Problem(self.method, self.network, Received(self.shared.views(flat), rows_R, self.device))
+        return Problem(self.method, self.network, Received(self._received(flat), rows_R))
 
     def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
         """Moves what moves in a ``phase``, with nothing remembered."""

@@ -29,8 +29,8 @@ class Layout:
         """How many there are, without the gaps between tensors."""
         return sum(map(prod, self.shapes.values()))
 
-    def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """The named tensors as views into ``flat``."""
+    def views(self, flat: Any) -> dict[str, Any]:
+        """The named tensors as views into ``flat``, which is an array or a tensor."""
         return {
             name: flat[self.starts[name] : self.starts[name] + prod(shape)].reshape(shape)
             for name, shape in self.shapes.items()

@@ -29,8 +29,8 @@ class Uplink:
     def payload(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
     ) -> tuple[NDArray[np.uint8], dict[str, float]]:
-        """The bytes of a client that received ``flat`` and has ``parameters`` now, its table in its own rows; none if
-        nothing is shared. With them, what the mechanisms have to say of this turn.
+        """The bytes of a client that received ``flat`` and has ``parameters`` now, on the CPU and with the table in
+        its own rows; none if nothing is shared. With them, what the mechanisms have to say of this turn.
 
         Raises ValueError if what they leave is not finite; that the parameters are is known."""
         if not self.layout.shapes:
@@ -42,7 +42,7 @@ class Uplink:
         rows = data.rows_R[held]
         received, delta = self.layout.views(flat), {}
         for name, before in received.items():
-            after = parameters[name].cpu().numpy()
+            after = parameters[name].numpy()
             if name == TABLE:
                 change = before.take(rows, axis=0)
                 np.subtract(after[held], change, out=change)

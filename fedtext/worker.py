@@ -84,7 +84,7 @@ class Worker(Hosted):
             if fault:
                 turns[client] = Reply(client, error=fault), {}
                 continue
-            start, data, parameters = _clocks(), self.clients[client], stack.tensors(place)
+            start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
             payload, said = self.uplink.payload(flat, parameters, round_, data)
             self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
@@ -98,7 +98,7 @@ class Worker(Hosted):
     def _kept(self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int) -> dict[str, NDArray]:
         """What stays with a client after its turn, in which it had this place."""
         private, mirrors = self.method.private, self.method.mirrors
-        kept = {n: p.cpu().numpy().copy() for n, p in parameters.items() if private(n) and not mirrors(n)}
+        kept = {n: p.numpy().copy() for n, p in parameters.items() if private(n) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept

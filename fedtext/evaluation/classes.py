@@ -30,16 +30,20 @@ def accuracy(
 ) -> tuple[float, Scored | None]:
     """Share of texts whose most probable class is theirs (KTEPS paper, equation 14); and if they are to be ``scored``,
     of two classes each text's score: log p_1 - log p_0, which tells texts apart where p_1 has long come to be 1."""
-    right, scores_N = 0, None
+    right, scores = [], []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         probabilities_BC = method.probabilities(model, batch, inference)
-        right += int((probabilities_BC.argmax(1) == batch.labels_B).sum())
+        right.append((probabilities_BC.argmax(1) == batch.labels_B).sum())
         if scored and probabilities_BC.shape[1] == 2:
-            scores_N = np.zeros(len(texts), np.float32) if scores_N is None else scores_N
             log_BC = probabilities_BC.log()
-            scores_N[chosen] = (log_BC[:, 1] - log_BC[:, 0]).cpu().numpy()
-    return right / len(texts), None if scores_N is None else Scored(scores_N, texts.labels_N == 1)
+            scores.append((chosen, log_BC[:, 1] - log_BC[:, 0]))
+    share = int(torch.stack(right).sum()) / len(texts)
+    if not scores:
+        return share, None
+    scores_N = np.zeros(len(texts), np.float32)
+    scores_N[np.concatenate([chosen for chosen, _ in scores])] = torch.cat([each for _, each in scores]).cpu().numpy()
+    return share, Scored(scores_N, texts.labels_N == 1)
 
 
 def area(parts: Sequence[Scored]) -> float | None:

@@ -34,14 +34,14 @@ class Predicted:
 
 @torch.no_grad()
 def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
-    tokens, nats, right = 0, 0.0, [0] * len(LIKELIEST)
+    tokens, sums = 0, []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         score = model(batch)
         tokens += len(score.nats_S)
-        nats += float(score.nats_S.double().sum())
-        right = [count + int((score.ranks_S < k).sum()) for count, k in zip(right, LIKELIEST, strict=True)]
-    return Predicted(tokens, nats, tuple(right))
+        sums.append([score.nats_S.double().sum(), *((score.ranks_S < k).sum() for k in LIKELIEST)])
+    nats, *right = (torch.stack(found).cpu() for found in zip(*sums, strict=True))  # nobody waits before the last batch
+    return Predicted(tokens, sum(nats.tolist()), tuple(int(found.sum()) for found in right))
 
 
 def added(parts: Sequence[Predicted]) -> Predicted:

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, pad
 
-from fedtext.models.batch import Batch
+from fedtext.devices import to_device
+from fedtext.models.batch import Batch, Known
 from fedtext.models.output import two_logits
 
 
@@ -34,8 +35,7 @@ class BagEncoder(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
-        read = batch.tokens_BT, batch.lengths_B, batch.values_BT
-        features_BF = _joined(_First.apply(table.weight, self.bias, *read, self.relu), batch)
+        features_BF = _joined(_First.apply(table.weight, self.bias, batch.known, self.relu), batch)
         return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
@@ -84,21 +84,19 @@ class _First(torch.autograd.Function):
         ctx: Any,
         table_VD: Tensor,
         bias_D: Tensor | None,
-        tokens_BT: Tensor,
-        lengths_B: Tensor,
-        values_BT: Tensor | None,
+        known: Known,
         relu: bool,
     ) -> Tensor:
-        tokens, lengths = tokens_BT.cpu().numpy(), lengths_B.cpu().numpy()
-        there_BT = np.arange(tokens.shape[1]) < lengths[:, None]
-        tokens_S = tokens[there_BT].astype(np.int64)
-        values_S = None if values_BT is None else values_BT.cpu().numpy()[there_BT]
-        features_BD = _sums(table_VD, tokens_S, lengths, values_S)
+        tokens_BT, lengths_B, values_BT = known
+        there_BT = np.arange(tokens_BT.shape[1]) < lengths_B[:, None]
+        tokens_S = tokens_BT[there_BT].astype(np.int64)
+        values_S = None if values_BT is None else values_BT[there_BT]
+        features_BD = _sums(table_VD, tokens_S, lengths_B, values_S)
         if bias_D is not None:
             features_BD.add_(bias_D)
         if relu:
             features_BD.relu_()
-        ctx.tokens_S, ctx.lengths_B, ctx.values_S, ctx.rows = tokens_S, lengths, values_S, len(table_VD)
+        ctx.tokens_S, ctx.lengths_B, ctx.values_S, ctx.rows = tokens_S, lengths_B, values_S, len(table_VD)
         ctx.save_for_backward(*[features_BD] * relu)
         return features_BD
 
@@ -111,7 +109,7 @@ class _First(torch.autograd.Function):
             grad_BD = grad_BD * features_BD.sign()  # 1 where ReLU let pass, else 0
         bias_grad_D = grad_BD.sum(0) if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]:
-            return None, bias_grad_D, None, None, None, None
+            return None, bias_grad_D, None, None
         bits = len(grad_BD).bit_length()
         # (word, text) in one number each: numpy sorts numbers several times faster than torch does
         pairs_S = (ctx.tokens_S << bits) | np.repeat(np.arange(len(grad_BD)), ctx.lengths_B)
@@ -122,7 +120,7 @@ class _First(torch.autograd.Function):
             order_S = pairs_S.argsort()
             pairs_S, values_S = pairs_S[order_S], values_S[order_S]
         texts_V = np.bincount(ctx.tokens_S, minlength=ctx.rows)
-        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V, values_S), bias_grad_D, None, None, None, None
+        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V, values_S), bias_grad_D, None, None
 
 
 def _sums(
@@ -132,8 +130,8 @@ def _sums(
     counts_N[1], and so on; zero of none."""
     ends = np.zeros(len(counts_N) + 1, np.int64)
     np.cumsum(counts_N, out=ends[1:])
-    chosen, bounds = (torch.from_numpy(numbers).to(rows.device) for numbers in (chosen_S, ends))
-    values = None if values_S is None else torch.from_numpy(values_S).to(rows)
+    chosen, bounds = (to_device(numbers, rows.device) for numbers in (chosen_S, ends))
+    values = None if values_S is None else to_device(values_S, rows.device).to(rows)
     # detached: it need not prepare for torch's own backward
     return embedding_bag(chosen, rows.detach(), bounds, mode="sum", include_last_offset=True, per_sample_weights=values)
 

@@ -5,7 +5,10 @@ Legend: B batch, T time, K features of a text, U distinct words of the batch, S 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.models.packing import Packing
@@ -24,6 +27,14 @@ class Words:
     packing: Packing
 
 
+class Known(NamedTuple):
+    """What a batch was made from, which is on the CPU."""
+
+    tokens_BT: NDArray[np.int32]
+    lengths_B: NDArray[np.int64]
+    values_BT: NDArray[np.float32] | None
+
+
 @dataclass(frozen=True)
 class Batch:
     """B texts: padded token ids (rows of the table that is given with them), their true lengths, their classes.
@@ -38,3 +49,12 @@ class Batch:
     task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text
     values_BT: Tensor | None = None  # what each token counts for; None: 1
     features_BK: Tensor | None = None  # what is known of each text beside its words, if the model reads it apart
+    source: Known | None = None
+
+    @property
+    def known(self) -> Known:
+        """The texts on the CPU. Nobody waits for a GPU to say what came from here."""
+        if self.source is not None:
+            return self.source
+        values_BT = None if self.values_BT is None else self.values_BT.cpu().numpy()
+        return Known(self.tokens_BT.cpu().numpy(), self.lengths_B.cpu().numpy(), values_BT)

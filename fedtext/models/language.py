@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from fedtext.devices import to_device
 from fedtext.models import cells, softmax
 from fedtext.models.batch import Batch, Words
 from fedtext.models.config import GRULanguageModel
@@ -49,7 +50,7 @@ class LanguageModel(nn.Module):
     def forward(self, batch: Batch) -> Score:
         if batch.words is not None:
             return self._cells(batch, batch.words)
-        return self._reference(batch.tokens_BT, batch.lengths_B.cpu() - 1)
+        return self._reference(batch.tokens_BT, torch.from_numpy(batch.known.lengths_B - 1))
 
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
@@ -71,7 +72,7 @@ class LanguageModel(nn.Module):
             words = replace(words, rows_U=None)
         hidden_PH = cells.recurrent(self.rnn, table_VD, words, nn.Dropout(0))
         hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
-        text_S, step_S = (torch.from_numpy(x).to(hidden_SH.device) for x in (packing.text_CS[0], packing.step_S))
+        text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.text_CS[0], packing.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
         if not torch.is_grad_enabled():
             nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S)

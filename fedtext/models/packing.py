@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtext.devices import to_device
+
 Ints = NDArray[np.int64]
 BLOCK = 16  # texts that one program of a kernel has: the least that Triton multiplies at a time
 
@@ -169,4 +171,4 @@ class Packing:
         return self._tensor(ordered_P)
 
     def _tensor(self, values: Ints) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).reshape(-1).to(self.device)
+        return to_device(np.ascontiguousarray(values).reshape(-1), self.device)

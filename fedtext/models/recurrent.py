@@ -57,12 +57,13 @@ class Encoder(nn.Module):
         if batch.words is not None:
             pooled = self._cells(embedding, batch.words, batch.lengths_B)
         else:
-            pooled = self._reference(embedding, batch.tokens_BT, batch.lengths_B)
+            pooled = self._reference(embedding, batch)
         return self.dropout(pooled)
 
-    def _reference(self, embedding: nn.Embedding, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        embedded_BTD = self.dropout(embedding(tokens_BT))
-        packed = pack_padded_sequence(embedded_BTD, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+    def _reference(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
+        embedded_BTD, lengths_B = self.dropout(embedding(batch.tokens_BT)), batch.lengths_B
+        known_B = torch.from_numpy(batch.known.lengths_B)  # torch wants them on the CPU
+        packed = pack_padded_sequence(embedded_BTD, known_B, batch_first=True, enforce_sorted=False)
         hidden, last = self.rnn(packed)
         if self.pooling == "last":
             last = last[0] if isinstance(last, tuple) else last

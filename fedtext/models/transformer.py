@@ -9,6 +9,7 @@ Legend: B batch, T time (signs among the tokens), D embedding, which is the enco
 """
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -94,14 +95,24 @@ class TransformerEncoder(nn.Module):
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[made.model_type])
         self.run = network.forward  # not the network itself: a module's modules give its parameters their names
         self.dropout = nn.Dropout(config.dropout)
-        self.pooling, self.dtype = config.pooling, getattr(torch, config.precision)
+        self.pooling, self.attention = config.pooling, config.attention
+        self.dtype = getattr(torch, config.precision)
+
+    def _mask(self, batch: Batch, there_BT: Tensor) -> Tensor | None:
+        """Where there is anything to attend to; None: everywhere. Made here, since the package would wait for a GPU to
+        say whether it is everywhere."""
+        longest = there_BT.shape[1]
+        if batch.known.lengths_B.min() == longest:
+            return None
+        return there_BT[:, None, None].expand(-1, 1, longest, -1) if self.attention == "sdpa" else there_BT
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         places_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
         there_BT = places_T < batch.lengths_B[:, None]
         rows_BTD = embedding(batch.tokens_BT)
-        with torch.autocast(rows_BTD.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=there_BT).last_hidden_state
+        exact = self.dtype == torch.float32
+        with nullcontext() if exact else torch.autocast(rows_BTD.device.type, self.dtype):
+            hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=self._mask(batch, there_BT)).last_hidden_state
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)
         if self.pooling == "cls":
             return self.dropout(hidden_BTD[:, 0])

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.corpora.types import TokenSet
-from fedtext.models.batch import Batch, Words
+from fedtext.devices import to_device
+from fedtext.models.batch import Batch, Known, Words
 from fedtext.models.packing import Ints, Packing
 from fedtext.seeding import generator
 from fedtext.training.bags import Counting, sets
@@ -99,10 +100,17 @@ class Assembler:
         longest = int(lengths_B.max())
         padded_BT = texts.padded_NT[chosen_B, :longest]
         labels_B, task = texts.labels_N[chosen_B], int(texts.tasks_N[chosen_B[0]])
-        values_BT = None if texts.values_NT is None else self._on(texts.values_NT[chosen_B, :longest])
+        values_BT = None if texts.values_NT is None else texts.values_NT[chosen_B, :longest]
         features_BK = None if texts.features_NK is None else self._on(texts.features_NK[chosen_B])
-        read = self._on(padded_BT), self._on(lengths_B), self._on(labels_B)
-        return Batch(*read, task=task, values_BT=values_BT, features_BK=features_BK)
+        return Batch(
+            self._on(padded_BT),
+            self._on(lengths_B),
+            self._on(labels_B),
+            task=task,
+            values_BT=None if values_BT is None else self._on(values_BT),
+            features_BK=features_BK,
+            source=Known(padded_BT, lengths_B, values_BT),
+        )
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
         """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
@@ -133,7 +141,7 @@ class Assembler:
         return batch, words
 
     def _on(self, values: NDArray) -> Tensor:
-        return torch.from_numpy(values).to(self.device)
+        return to_device(values, self.device)
 
 
 def shuffled(

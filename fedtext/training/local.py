@@ -87,11 +87,12 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
             outcomes[client].samples += size
             outcomes[client].steps += 1
     optimizer.finish()
+    values = iter(torch.cat([term for parts in seen.values() for *_, term in parts]).cpu().tolist())
     for name, parts in seen.items():
         sums = dict.fromkeys(range(len(work)), 0.0)
-        sizes = [(client, size) for clients, size, _ in parts for client in clients]
-        for (client, size), value in zip(sizes, torch.cat([term for *_, term in parts]).tolist(), strict=True):
-            sums[client] += size * value
+        for clients, size, _ in parts:
+            for client in clients:
+                sums[client] += size * next(values)
         for client, outcome in enumerate(outcomes):
             outcome.terms[name] = sums[client] / outcome.samples
     return outcomes

@@ -71,6 +71,14 @@ class Stack:
         """One client's parameters by name, its table among them, as views."""
         return self.named[client] | self.columns(self.table_ND[self.starts[client] : self.starts[client + 1]])
 
+    def fetched(self, client: int) -> dict[str, Tensor]:
+        """The same on the CPU: from elsewhere they come in two pieces, not one by one."""
+        if self.workspace.device.type == "cpu":
+            return self.tensors(client)
+        flat_1P = self.flat_CP[client : client + 1].cpu()
+        table_RD = self.table_ND[self.starts[client] : self.starts[client + 1]].cpu()
+        return {name: tensor[0] for name, tensor in self.views(flat_1P).items()} | self.columns(table_RD)
+
     def columns(self, rows_XD: Tensor) -> dict[str, Tensor]:
         """Each table's own columns of rows of all of them."""
         if len(self.widths) == 1:

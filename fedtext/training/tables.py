@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtext.devices import to_device
 from fedtext.models.packing import Ints
 from fedtext.training.stack import Stack
 
@@ -136,7 +137,8 @@ class TouchedRows:
         k = np.arange(min(steps, self.dead) + 2)
         powers = np.power(self.momentum, k) * (k < self.dead)
         moves = self.lr * np.cumsum(powers * (k > 0))
-        self.decay_K1, self.move_K1 = (torch.from_numpy(x)[:, None].to(self.stack.table_ND) for x in (powers, moves))
+        table_ND = self.stack.table_ND
+        self.decay_K1, self.move_K1 = (to_device(x[:, None], table_ND.device).to(table_ND) for x in (powers, moves))
 
     def reset(self) -> None:
         take, table_ND = self.stack.workspace.take, self.stack.table_ND
@@ -149,8 +151,8 @@ class TouchedRows:
         most = int(self.steps_C.max()) + 1  # steps that a row may have missed by the end of this one
         if min(most, self.dead) > len(self.decay_K1) - 2:
             self._look_ahead(2 * most)
-        counts = torch.from_numpy(np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients)))
-        self.counts = counts.to(self.rows.device)
+        counts = np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients))
+        self.counts = to_device(counts, self.rows.device)
         self.fetched, self.velocity, self.missed = self._fetch(self.rows, self.counts)
         return _leaf(self.fetched, clients)
 
@@ -173,7 +175,7 @@ class TouchedRows:
 
     def finish(self) -> None:
         counts = [np.full(len(table), steps) for table, steps in zip(self._tables(), self.steps_C, strict=True)]
-        steps_N = torch.from_numpy(np.concatenate(counts)).to(self.made_N.device)
+        steps_N = to_device(np.concatenate(counts), self.made_N.device)
         behind = torch.nonzero(self.made_N[: len(steps_N)] < steps_N).squeeze(1)
         steps = steps_N.index_select(0, behind)
         fetched, velocity, missed = self._fetch(behind, steps)
@@ -194,7 +196,7 @@ def _rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
     for rows_U, client, words_U in zip(rows_CU, clients, words, strict=True):
         rows_U[: len(words_U)] = stack.starts[client] + words_U
         rows_U[len(words_U) :] = stack.starts[-1] + client
-    return torch.from_numpy(rows_CU.reshape(-1)).to(stack.table_ND.device)
+    return to_device(rows_CU.reshape(-1), stack.table_ND.device)
 
 
 def _shaped(rows_MD: Tensor, clients: range) -> Tensor:

@@ -1,0 +1,129 @@
+"""Clients computed on a device that is not the CPU: the same results, and nobody waits for it in between."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedtext.evaluation import classes, words
+from fedtext.federation import Federation
+from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
+from fedtext.models.config import TABLE
+from fedtext.parameters import initial
+from fedtext.worker import Worker
+from tests import tiny
+from tests.elsewhere import DEVICE, Elsewhere
+from tests.test_models import METHODS, MODELS, named
+
+BIGRU: dict[str, Any] = {"name": "bigru", "embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
+READ = {"personalize": {"steps": 2}, "union": {"texts": 5}}
+
+
+def run(experiment: Any, corpus: Any, device: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The last parameters of all rounds, and what was read in them."""
+    shared, private = initial(experiment, corpus)
+    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private, device), None)
+    rows = list(federation.run())
+    return federation.flat, [{k: v for k, v in row["metrics"].items() if "seconds" not in k} for row in rows]
+
+
+def check(experiment: Any, corpus: Any, exactly: bool = True) -> None:
+    expected, expected_rows = run(experiment, corpus, "cpu")
+    with Elsewhere():
+        got, rows = run(experiment, corpus, DEVICE)
+    if exactly:
+        assert np.array_equal(got, expected)
+        assert rows == expected_rows
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_comes_to_the_same_elsewhere(method: str) -> None:
+    """Two side by side, and one alone, where the method can do so."""
+    stack = "auto" if tiny.experiment(method).reads_table else 2
+    training = tiny.TRAINING | {"stack": stack}
+    check(tiny.experiment(method, model=BIGRU, evaluation=READ, training=training), tiny.corpus(3))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=named)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_every_model_comes_to_the_same_elsewhere(model: dict[str, Any], optimizer: str) -> None:
+    training = tiny.TRAINING | {"optimizer": {"name": optimizer, "lr": 0.01}}
+    check(tiny.experiment("fedprox", model=model, evaluation=READ, training=training), tiny.corpus(2))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_language_model_comes_to_the_same_elsewhere(tied: bool) -> None:
+    check(tiny.language_model("fedatt", tied), tiny.language_corpus())
+
+
+@pytest.mark.parametrize("experiment", [tiny.experiment, tiny.language_model])
+def test_torchs_own_layers_do_too(experiment: Any) -> None:
+    corpus = tiny.corpus(2) if experiment is tiny.experiment else tiny.language_corpus()
+    check(experiment(training=tiny.TRAINING | {"engine": "reference"}), corpus, exactly=False)
+
+
+def waits(experiment: Any, corpus: Any, members: list[int]) -> tuple[int, int]:
+    """How often a client's turn waits for the device, and reading its test texts, once all is in place."""
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    with Elsewhere() as device:
+        worker = Worker(experiment, corpus, corpus.clients, private, DEVICE)
+        worker.train(flat, 1, members)
+        found = []
+        for turn in (worker.train, lambda *of: worker.evaluate(*of, final=True)):
+            before = device.waits.total()
+            turn(flat, 2, members)
+            found.append(device.waits.total() - before)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("model", [BIGRU, *MODELS[:3], MODELS[-1], "gru_lm"], ids=named)
+def test_no_batch_waits_for_the_device(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three epochs wait as often as one, and many batches that are read as often as few."""
+    found, members = [], [0, 1] if model is BIGRU else [0]
+    for epochs, size in ((1, 100), (3, 2)):
+        for module in (classes, words):
+            monkeypatch.setattr(module, "BATCH", size)
+        training = tiny.TRAINING | {"local_epochs": epochs}
+        if model == "gru_lm":
+            found.append(waits(tiny.language_model(training=training), tiny.language_corpus(2, 10), [0]))
+        else:
+            experiment = tiny.experiment(model=model, training=training, evaluation={"personalize": None})
+            found.append(waits(experiment, tiny.corpus(2), members))
+    assert found[0] == found[1]
+    assert 0 < found[0][0] <= 2 + 4 * len(members)
+
+
+def test_what_all_clients_start_from_is_sent_once() -> None:
+    """The parameters of a round for all its clients, a private table for all rounds."""
+    experiment, corpus = tiny.experiment("local_only", evaluation={"personalize": None}), tiny.corpus(3)
+    shared, private = initial(experiment, corpus)
+    assert TABLE in private
+    flat = Layout({}).pack(shared)
+    with Elsewhere() as device:
+        worker = Worker(experiment, corpus, corpus.clients, private, DEVICE)
+        sent = []
+        for client in range(3):
+            before = device.sends
+            worker.train(flat, 1, [client])
+            sent.append(device.sends - before)
+    assert sent == [len(private) + 1, 0, 0]
+
+
+def test_the_pretended_device_holds_code_to_what_holds_for_a_gpu() -> None:
+    with Elsewhere() as device:
+        there, here = torch.ones(3, device=DEVICE), torch.ones(3)
+        with pytest.raises(RuntimeError, match="some tensors are on the CPU"):
+            there + here
+        assert (there + torch.tensor(1.0)).cpu().tolist() == [2, 2, 2]
+        assert (device.reads, device.sends) == (1, 0)
+        assert (here.to(DEVICE) + there).sum().item() == 6
+        assert (device.reads, device.sends) == (2, 1)
+        there[:2] += here.pin_memory().to(DEVICE, non_blocking=True)[:2]
+        assert there.cpu().tolist() == [2, 2, 1]
+        assert len(there.nonzero()) == 3
+        assert (device.reads, device.sends) == (4, 1)
