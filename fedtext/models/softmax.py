@@ -16,9 +16,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 # Logits of a chunk. Smaller, and the products slow down, each of which reads all weights; larger, and it leaves the
-# cache. From 1.4 to 3.5 million it matters less than 4 % (10,000 x 300 weights, one core). On a GPU, whose products
-# want to be large, it only bounds the memory.
-CHUNK = {"cpu": 2_000_000, "cuda": 50_000_000}
+# cache. From 2 to 7 million it matters about 3 % (10,000 x 300 weights, one core). On a GPU, whose products want to be
+# large, it only bounds the memory.
+CHUNK = {"cpu": 3_500_000, "cuda": 50_000_000}
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -83,7 +83,8 @@ def _by_chunks(
     workspace_RV = hidden_SH.new_empty(rows, vocabulary)
     nats_S = hidden_SH.new_empty(tokens)
     grad_hidden_SH = torch.empty_like(hidden_SH) if wanted[0] else None
-    grad_weight_VH = torch.empty_like(weight_VH) if wanted[1] else None
+    # turned over, which its product is faster for: by a quarter on an AMD EPYC
+    grad_weight_HV = weight_VH.new_empty(weight_VH.shape[::-1]) if wanted[1] else None
     grad_bias_V = torch.empty_like(bias_V) if bias_V is not None and wanted[2] else None
     for start in range(0, tokens, rows):
         part = slice(start, start + rows)
@@ -106,8 +107,16 @@ def _by_chunks(
         kept = 1 if start else 0  # the first chunk overwrites what happens to be in memory
         if grad_hidden_SH is not None:
             torch.mm(grad_RV, weight_VH, out=grad_hidden_SH[part]).mul_(scale_R1)
-        if grad_weight_VH is not None:
-            grad_weight_VH.addmm_(grad_RV.t(), hidden_RH * scale_R1, beta=kept)
+        if grad_weight_HV is not None:
+            grad_weight_HV.addmm_((hidden_RH * scale_R1).t(), grad_RV, beta=kept)
         if grad_bias_V is not None:
             grad_bias_V.addmv_(grad_RV.t(), scale_R1[:, 0], beta=kept)
-    return nats_S, (grad_hidden_SH, grad_weight_VH, grad_bias_V)
+    return nats_S, (grad_hidden_SH, None if grad_weight_HV is None else _turned(grad_weight_HV), grad_bias_V)
+
+
+def _turned(tensor_HV: Tensor) -> Tensor:
+    """V x H. Piece by piece: torch takes twice as long for the whole."""
+    turned_VH = tensor_HV.new_empty(tensor_HV.shape[::-1])
+    for into, piece in zip(turned_VH.split(500), tensor_HV.split(500, 1), strict=True):
+        into.copy_(piece.t())
+    return turned_VH
