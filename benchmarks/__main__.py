@@ -1,6 +1,7 @@
 """All benchmarks of this repository, one after the other: ``make bench``, or ``python -m benchmarks [--quick]``.
 
   local_loop       W1 to W4: the training loop against the plain torch loop, and against its floor
+  gpu              the same on a GPU, against what the card can do (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   startup          from typing the quick start to its first round
   instructions     instructions of the hot loop, against those kept (needs valgrind)
@@ -15,7 +16,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-QUICK = {"local_loop": ["--turns", "3", "--steps", "5"], "platform_cost": ["--quick"], "startup": ["--runs", "1"]}
+import torch
+
+QUICK = {
+    "local_loop": ["--turns", "3", "--steps", "5"],
+    "gpu": ["--turns", "3", "--stacks", "16"],
+    "platform_cost": ["--quick"],
+    "startup": ["--runs", "1"],
+}
 
 
 def main() -> int:
@@ -24,8 +32,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     failed = 0
-    for name in ("local_loop", "platform_cost", "startup", "instructions"):
+    for name in ("local_loop", "gpu", "platform_cost", "startup", "instructions"):
         print(f"\n## {name}\n", flush=True)
+        if name == "gpu" and not torch.cuda.is_available():
+            print("left out: torch finds no GPU here")
+            continue
         if name == "instructions" and not shutil.which("valgrind"):
             print("left out: valgrind is not installed")
             continue

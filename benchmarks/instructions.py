@@ -4,8 +4,8 @@
     python -m benchmarks.instructions --keep      and keeps them
 
 A change that adds more than --limit percent to a workload leaves with status 1. Counts depend on the processor
-(libraries choose their kernels by it) and on torch, so both are kept with them: where either differs nothing is
-compared, and that is said. Counting is switched on after importing and warming up.
+(libraries choose their kernels by it) and on torch, so they are kept for each pair of these by itself: on another
+nothing is compared, and that is said. Counting is switched on after importing and warming up.
 """
 
 import argparse
@@ -73,26 +73,24 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("error: valgrind is not installed", file=sys.stderr)
         return 2
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"machine": None, "instructions": {}}
-    comparable = kept["machine"] == machine()
+    here, kept = machine(), json.loads(KEPT.read_text())
+    known = next((each["instructions"] for each in kept if each["machine"] == here), {})
     found, worse = {}, False
     print("| workload | million instructions per client and batch | kept | change |\n| --- | --- | --- | --- |")
     for label, (name, clients, steps) in CASES.items():
         each = count(name, clients, steps) / steps / clients / 1e6
         found[label] = round(each, 2)
-        before = kept["instructions"].get(label) if comparable else None
+        before = known.get(label)
         change = f"{100 * (each / before - 1):+.1f} %" if before else ""
         worse |= bool(before) and each > before * (1 + arguments.limit / 100)
         print(f"| {label} | {each:.1f} | {before or ''} | {change} |", flush=True)
-    if not comparable:
-        why = (
-            "nothing has been kept yet" if not kept["machine"] else "the kept counts are of another processor or torch"
-        )
-        print(f"not compared: {why}")
+    if not known:
+        print(f"not compared: nothing is kept of {here['cpu']} with torch {here['torch']}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine(), "figures": found}, indent=1))
+        arguments.json.write_text(json.dumps({"machine": here, "figures": found}, indent=1))
     if arguments.keep:
-        KEPT.write_text(json.dumps({"machine": machine(), "instructions": found}, indent=1) + "\n")
+        others = [each for each in kept if each["machine"] != here]
+        KEPT.write_text(json.dumps([*others, {"machine": here, "instructions": found}], indent=1) + "\n")
     return int(worse)
 
 

@@ -14,9 +14,6 @@ gradient, a default optimizer. ``floor`` is the time of the products alone, each
 are per client and batch, of W2 per client: a local epoch and its randomised response; wall ms are medians. Samples are
 texts, of W3 sentences. Variants take turns of ``--steps`` batches (W2: clients); ratios are of CPU time, paired turn by
 turn. Memory is the most that this process held (RSS) with all variants of a workload, and all texts asked for, in it.
-
-With --device cuda, W1 and W4 by every engine and in stacks of up to 64 made-up clients, as wall time; FLOP are those
-of the products that ``floor`` makes.
 """
 
 import argparse
@@ -24,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,7 +44,7 @@ from fedtext.layout import Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import KERNEL_WIDTH, TABLE, RecurrentClassifier
+from fedtext.models.config import TABLE, RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, shuffled
@@ -79,7 +76,6 @@ def model(name: str, dim: int, hidden: int) -> RecurrentClassifier:
     return RecurrentClassifier.model_validate({"name": name, "hidden": hidden, "embedding": {"dim": dim}})
 
 
-GPU_STACKS = (4, 16, 64)
 TASKS = {
     "W1": Task(KTEPS(), model("bigru", 200, 64), SGD(), 8, (2, 4, 8, 16)),
     "W4": Task(FedAvg(), model("bilstm", 300, 300), Adam(), 32, (4,)),
@@ -208,16 +204,6 @@ def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
     return found | {"floor": (floor(task, clients[0]), 1)}
 
 
-def on_gpu(name: str, clients: list[ClientData], device: torch.device) -> dict[str, tuple[Run, int]]:
-    """The loops to be measured on a GPU: every engine that is for this model, alone and in stacks."""
-    task = TASKS[name]
-    found = {"reference": (engine(task, "reference", clients[:1], device), 1)}
-    for kind in ("cells", "triton") if task.model.hidden <= KERNEL_WIDTH else ("cells",):
-        found[kind] = engine(task, kind, clients[:1], device), 1
-        found |= {f"{kind}, stack {n}": (engine(task, kind, clients[:n], device), n) for n in GPU_STACKS}
-    return found
-
-
 STEPS = {"W1": 30, "W2": 5, "W3": 5, "W4": 3}
 
 
@@ -244,12 +230,7 @@ def main(words: list[str] | None = None) -> list[dict]:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--data", type=Path, help="folder of the corpora: real texts instead of made-up ones")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
-    parser.add_argument("--device", default="cpu", help="cuda: W1 and W4 on a GPU, on made-up texts")
     arguments = parser.parse_args(words)
-    if arguments.device != "cpu":
-        if arguments.data or not set(arguments.workloads) <= set(TASKS):
-            parser.error(f"--device {arguments.device} is for {' and '.join(TASKS)}, on made-up texts")
-        return gpu(arguments, torch.device(arguments.device))
     try:  # all of them first: what is missing is said before anything is measured
         corpora = {name: CORPORA[name](arguments.data) for name in arguments.workloads or STEPS}
     except UserError as error:
@@ -264,24 +245,6 @@ def main(words: list[str] | None = None) -> list[dict]:
             more["peak MB"] = peak_rss() / 1e6
             print(f"\n{name}, texts {more['texts']}: at most {more['peak MB']:.0f} MB of memory\n", flush=True)
         rows += [row | more for row in found]
-    write(arguments.json, rows)
-    return rows
-
-
-def gpu(arguments: argparse.Namespace, device: torch.device) -> list[dict]:
-    """The same on a GPU; what is printed, and returned."""
-    torch.backends.cudnn.allow_tf32 = False  # all engines in float32
-    made, rows = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(GPU_STACKS))], []
-    for name in arguments.workloads or TASKS:
-        steps, wait = arguments.steps or STEPS[name], partial(torch.cuda.synchronize, device)
-        found = in_turns(on_gpu(name, made, device), steps, arguments.turns, wait)
-        flop = 3 * sum(2 * m * k * n for m, k, n in products(TASKS[name], made[0]))
-        for variant, times in found.items():
-            row = {"workload": name, "variant": variant, "wall ms": spread(times.wall)}
-            row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]["median"]
-            row["GFLOP / s"] = 1e-6 * flop / row["wall ms"]["median"]
-            rows.append(row | {"times reference": paired(found["reference"].wall, times.wall)})
-        print(table(rows[-len(found) :]), flush=True)
     write(arguments.json, rows)
     return rows
 

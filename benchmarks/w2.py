@@ -72,7 +72,7 @@ def naive(clients: list[ClientData]) -> Callable[[int], None]:
     return run
 
 
-def ours(clients: list[ClientData]) -> Callable[[int], None]:
+def ours(clients: list[ClientData], device: str = "cpu") -> Callable[[int], None]:
     experiment = Experiment.model_validate(
         {
             "name": "w2",
@@ -85,7 +85,7 @@ def ours(clients: list[ClientData]) -> Callable[[int], None]:
     )
     corpus = synthetic.corpus(0, 0, ROWS)
     shared, private = initial(experiment, corpus, len(clients))
-    worker = Worker(experiment, corpus, clients, private)
+    worker = Worker(experiment, corpus, clients, private, device)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     count = itertools.count()
 

@@ -27,6 +27,7 @@ from fedtext.training.stack import Stack, Workspace
 
 VOCABULARY, WIDTH, BATCH, TOKENS = 10_000, 300, 20, 36
 LR, MOMENTUM = 0.01, 0.5  # FedAtt's
+CPU = torch.device("cpu")
 
 
 def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
@@ -74,18 +75,21 @@ def naive(made: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], Non
     return run
 
 
-def ours(data: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], None]:
-    network, at = model(vocabulary), 0
+def ours(
+    data: np.ndarray, vocabulary: int = VOCABULARY, device: torch.device = CPU, directions: int | None = 1
+) -> Callable[[int], None]:
+    """``directions``: None for the engine ``reference``."""
+    network, at = model(vocabulary).to(device), 0
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
-    stack = Stack(layout, [vocabulary], Workspace(torch.device("cpu")))
+    stack = Stack(layout, [vocabulary], Workspace(device))
     for name, tensor in stack.tensors(0).items():
         tensor.copy_(drawn[name])
     optimizer = LocalOptimizer(SGD(lr=LR, momentum=MOMENTUM), stack, LR)
     tokens_NT, one = data.reshape(-1, TOKENS), range(1)
     offsets, labels_N = TOKENS * np.arange(len(tokens_NT) + 1), np.zeros(len(tokens_NT), np.int64)
     texts = Texts(TokenSet(tokens_NT.astype(np.int32).reshape(-1), offsets, labels_N), vocabulary)
-    assembler = Assembler(1, cut=False, device=torch.device("cpu"), ahead=True)
+    assembler = Assembler(directions, cut=False, device=device, ahead=True)
 
     def run(steps: int) -> None:
         nonlocal at

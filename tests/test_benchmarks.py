@@ -1,16 +1,20 @@
 """What the benchmarks run on, and how they end: never how fast they are."""
 
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from benchmarks import local_loop, real, synthetic, w2, w3
+from benchmarks import gpu, local_loop, real, synthetic, w2, w3
 from fedtext.corpora.types import ClientData
 from fedtext.text.hashing import buckets
 from tests.data import real_data
+from tests.elsewhere import DEVICE, Elsewhere
 
 REVIEWS = ["Dogs and CATS<br />don't 10/10", "and and dogs!", "cats", "a b"]
 
@@ -143,3 +147,42 @@ def test_a_run_on_real_texts(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["texts"] == f"of {data}"
         assert row["samples / s"] == pytest.approx(1000 * local_loop.SAMPLES[row["workload"]] / row["wall ms"])
     assert "wall ms" in capsys.readouterr().out
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "VOCABULARY", 300)
+    monkeypatch.setattr(gpu, "TEXTS", 40)
+    monkeypatch.setattr(synthetic, "client", partial(synthetic.client, longest=20))
+
+
+def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It asks for the FLOP of the products that local_loop counts by hand, but for the small ones of the head, and no
+    stack asks for more calls a client than its clients one by one."""
+    words = ["W1", "--device", "cpu", "--stacks", "4", "--turns", "1", "--steps", "2", "--json", str(tmp_path / "g")]
+    rows = {row["variant"]: row for row in gpu.main(words, size=(64, 1))}
+    assert list(rows) == ["reference", "cells", "cells, stack 4"]
+    client = synthetic.client(0, 40, 300)
+    expected = 3 * sum(2 * m * k * n for m, k, n in local_loop.products(local_loop.TASKS["W1"], client))
+    for row in rows.values():
+        assert row["GFLOP / s"] * row["wall ms"]["median"] * 1e6 == pytest.approx(expected, rel=0.1)
+    assert rows["cells, stack 4"]["calls"] < 0.5 * rows["cells"]["calls"]
+    card = json.loads((tmp_path / "g").read_text())["figures"]["card"]
+    assert card["name"] == "the CPU"
+    assert min(card["GFLOP / s"], card["GB / s"]) > 0
+    assert "% of the card's" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4"])
+def test_a_gpus_benchmark_keeps_to_the_gpu(workload: str, small: None) -> None:
+    with Elsewhere():
+        for run, _ in gpu.variants(workload, torch.device(DEVICE), (2,)).values():
+            run(1)
+
+
+def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        gpu.main([])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: torch finds no GPU here: it is missing, or torch was built without CUDA\n"

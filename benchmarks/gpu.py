@@ -1,0 +1,156 @@
+"""The local loop on a GPU: samples a second of every engine, alone and in stacks, against what the card can do.
+
+W1 to W4 are those of local_loop.py, on made-up texts: W1 and W4 by ``reference``, ``cells`` and (up to 128 units)
+``triton``, in stacks of up to 64 clients; W2, clients' whole turns with the randomised response of their updates (which
+the CPU draws), and W3, for one client at a time, since their layers are not for stacks.
+
+Times are wall time, medians of turns, for one batch of one client (W2: one client). ``calls`` are torch's operations in
+it, views aside, of a stack's divided by its clients: at some microseconds each they bound the time from below. GFLOP
+are those of the products that ``cells`` makes, for every engine; GB what torch's operations read and write, each by
+itself, where all that is done is theirs. Beside them the card's own: a product of two large float32 matrices, without
+TF32, and a copy of a large piece of memory, read and written.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import in_turns, paired, spread, table, write
+from fedtext.environment import ENVIRONMENT
+
+if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
+    os.execve(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:]], os.environ | ENVIRONMENT)
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks import synthetic, w2, w3
+from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
+from fedtext.models.config import KERNEL_WIDTH
+from fedtext.threads import one_torch_thread
+
+STACKS = (1, 4, 16, 64)
+Size = tuple[int, int]  # of the card's measurements: a matrix's rows, a copy's MB
+
+
+class Counted(TorchDispatchMode):
+    """Operations made meanwhile, views aside: how many, the FLOP of products, and the bytes read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.flop, self.bytes = 0, 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        of = [returned.alias_info for returned in func._schema.returns]
+        if of and all(alias is not None and not alias.is_write for alias in of):
+            return found  # a view
+        self.calls += 1
+        leaves = [leaf for leaf in tree_leaves((args, kwargs, found)) if isinstance(leaf, torch.Tensor)]
+        self.bytes += sum(leaf.nbytes for leaf in leaves)
+        if func.overloadpacket.__name__.rstrip("_") in ("mm", "addmm", "bmm", "baddbmm"):
+            self.flop += 2 * found.numel() * args[-1].shape[-2]
+        return found
+
+
+def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 1024)) -> dict[str, float]:
+    """GFLOP a second of a large product, and GB a second of a large copy."""
+    rows, megabytes = size
+    left, right = torch.randn(2, rows, rows, device=device)
+    source = torch.zeros(megabytes * 250_000, device=device)
+    product, into = torch.empty_like(left), torch.empty_like(source)
+    runs: dict[str, tuple[Run, int]] = {
+        "product": (lambda steps: [torch.mm(left, right, out=product) for _ in range(steps)] and None, 1),
+        "copy": (lambda steps: [into.copy_(source) for _ in range(steps)] and None, 1),
+    }
+    found = {name: spread(times.wall)["median"] for name, times in in_turns(runs, 5, 5, wait).items()}
+    return {"GFLOP / s": 2e-6 * rows**3 / found["product"], "GB / s": 2e-6 * source.nbytes / found["copy"]}
+
+
+def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[str, tuple[Run, int]]:
+    """A workload's loops, and how many clients each trains at a time."""
+    if name == "W2":
+        return {"ours": (w2.ours(w2.corpus(None), str(device)), 1)}
+    if name == "W3":
+        return {
+            kind: (w3.ours(w3.corpus(None), device=device, directions=directions), 1)
+            for kind, directions in (("reference", None), ("cells", 1))
+        }
+    task, found = TASKS[name], {}
+    made = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(stacks))]
+    kinds = ["reference", "cells"] + ["triton"] * (task.model.hidden <= KERNEL_WIDTH and device.type == "cuda")
+    for kind in kinds:
+        for size in sorted({1, *stacks}) if kind != "reference" else [1]:
+            found[kind if size == 1 else f"{kind}, stack {size}"] = engine(task, kind, made[:size], device), size
+    return found
+
+
+def rows_of(
+    name: str,
+    device: torch.device,
+    wait: Callable[[], None],
+    limits: dict[str, float],
+    turns: int,
+    steps: int,
+    stacks: tuple[int, ...],
+) -> list[dict[str, Any]]:
+    """A workload's figures, a row for each variant."""
+    loops, rows, flop = variants(name, device, stacks), [], 0.0
+    times = in_turns(loops, steps, turns, wait)
+    asked = {}
+    for variant, (run, clients) in loops.items():
+        with Counted() as asked[variant]:
+            run(steps)
+        if variant in ("cells", "ours"):
+            flop = asked[variant].flop / steps / clients
+    for variant, spent in times.items():
+        batches, seconds = steps * loops[variant][1], spread(spent.wall)["median"] / 1000
+        row: dict[str, Any] = {"workload": name, "variant": variant, "wall ms": spread(spent.wall)}
+        row["samples / s"] = SAMPLES[name] / seconds
+        row["GFLOP / s"] = 1e-9 * flop / seconds
+        row["% of the card's"] = 100 * row["GFLOP / s"] / limits["GFLOP / s"]
+        row["calls"] = round(asked[variant].calls / batches)
+        if variant.startswith(("cells", "ours")):
+            row["GB / s"] = 1e-9 * asked[variant].bytes / batches / seconds
+            row["% of its copy"] = 100 * row["GB / s"] / limits["GB / s"]
+        if "reference" in times:
+            row["times reference"] = paired(times["reference"].wall, spent.wall)
+        rows.append(row)
+    return rows
+
+
+@one_torch_thread()
+def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict[str, Any]]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
+    parser.add_argument("--steps", type=int, help="batches in a turn (W2: clients)")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--stacks", type=int, nargs="+", default=STACKS, metavar="CLIENTS", help="side by side")
+    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--device", default="cuda", help="cuda, or cuda:1; cpu tries the benchmark out")
+    arguments = parser.parse_args(words)
+    device = torch.device(arguments.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.exit(2, "error: torch finds no GPU here: it is missing, or torch was built without CUDA\n")
+    torch.backends.cudnn.allow_tf32 = False  # all engines in float32
+    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    limits = card(device, wait, size)
+    named = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+    print(f"{named}: {limits['GFLOP / s']:.0f} GFLOP / s, {limits['GB / s']:.0f} GB / s\n", flush=True)
+    rows = []
+    for name in arguments.workloads or STEPS:
+        steps = arguments.steps or STEPS[name]
+        found = rows_of(name, device, wait, limits, arguments.turns, steps, tuple(arguments.stacks))
+        print(f"{table(found)}\n", flush=True)
+        rows += found
+    write(arguments.json, {"card": {"name": named, **limits}, "rows": rows})
+    return rows
+
+
+if __name__ == "__main__":
+    main()
