@@ -6,9 +6,10 @@ the CPU draws), and W3, for one client at a time, since their layers are not for
 
 Times are wall time, medians of turns, for one batch of one client (W2: one client). ``calls`` are torch's operations in
 it, views aside, of a stack's divided by its clients: at some microseconds each they bound the time from below. GFLOP
-are those of the products that ``cells`` makes, for every engine; GB what torch's operations read and write, each by
-itself, where all that is done is theirs. Beside them the card's own: a product of two large float32 matrices, without
-TF32, and a copy of a large piece of memory, read and written.
+are those of the products that ``cells`` makes, for every engine; GB what torch's operations have to read and write in
+the card's memory, each by itself, where all that is done is theirs (of tables the rows that are looked up or put back).
+Beside them the card's own: a product of two large float32 matrices, without TF32, and a copy of a large piece of
+memory, read and written.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +40,60 @@ STACKS = (1, 4, 16, 64)
 Size = tuple[int, int]  # of the card's measurements: a matrix's rows, a copy's MB
 
 
-class Counted(TorchDispatchMode):
-    """Operations made meanwhile, views aside: how many, the FLOP of products, and the bytes read and written."""
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+LOOK_UPS = ("index_select", "gather", "embedding", "index")  # read as many rows as they return
+PUT_BACKS = {
+    "index_copy": 1,
+    "index_fill": 1,
+    "index_add": 2,
+    "scatter_add": 2,
+    "index_put": 1,
+}  # and how often each row
 
-    def __init__(self) -> None:
+
+class Counted(TorchDispatchMode):
+    """Operations made meanwhile on a device, views and allocations aside: how many, the FLOP of products, and the bytes
+    that they have to read and write."""
+
+    def __init__(self, device: torch.device) -> None:
         super().__init__()
-        self.calls, self.flop, self.bytes = 0, 0, 0
+        self.device, self.calls, self.flop, self.bytes = device, 0, 0, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        of = [returned.alias_info for returned in func._schema.returns]
-        if of and all(alias is not None and not alias.is_write for alias in of):
-            return found  # a view
+        of, name = [returned.alias_info for returned in func._schema.returns], func.overloadpacket.__name__
+        view = of and all(alias is not None and not alias.is_write for alias in of)
+        if view or "empty" in name or not self._there(args, kwargs, found):
+            return found
         self.calls += 1
-        leaves = [leaf for leaf in tree_leaves((args, kwargs, found)) if isinstance(leaf, torch.Tensor)]
-        self.bytes += sum(leaf.nbytes for leaf in leaves)
-        if func.overloadpacket.__name__.rstrip("_") in ("mm", "addmm", "bmm", "baddbmm"):
+        kind = name.rstrip("_")
+        self.bytes += self._bytes(kind, args, kwargs, found)
+        if kind in PRODUCTS:
             self.flop += 2 * found.numel() * args[-1].shape[-2]
         return found
+
+    def _bytes(self, kind: str, args: Any, kwargs: Any, found: Any) -> int:
+        if kind in LOOK_UPS:
+            return self._size(args[1:]) + 2 * self._size(found)
+        if kind in PUT_BACKS:
+            index, rows = args[2], args[3:]
+            moved = self._size(rows) or index.numel() * args[0][0].nbytes  # a number fills them
+            return self._size(index) + self._size(rows) + PUT_BACKS[kind] * moved
+        if kind in ("copy", "zero", "fill"):  # what was there is not read
+            return self._size(args[1:]) + self._size(found)
+        if kind.startswith("_fused"):  # an optimizer: all is read, and written but for the gradients
+            return 2 * self._size((args, kwargs)) - self._size(args[1])
+        if kind.startswith("_foreach") and not self._there(found):
+            return self._size(args) + self._size(args[0]) * (kind != "_foreach_copy")
+        given = {name: value for name, value in (kwargs or {}).items() if name != "out"}
+        return self._size((args, given)) + self._size(found)
+
+    def _there(self, *tensors: Any) -> list[torch.Tensor]:
+        leaves = tree_leaves(tensors)
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.device.type == self.device.type]
+
+    def _size(self, tensors: Any) -> int:
+        return sum(leaf.nbytes for leaf in self._there(tensors))
 
 
 def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 1024)) -> dict[str, float]:
@@ -83,7 +121,9 @@ def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[s
         }
     task, found = TASKS[name], {}
     made = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(stacks))]
-    kinds = ["reference", "cells"] + ["triton"] * (task.model.hidden <= KERNEL_WIDTH and device.type == "cuda")
+    kinds = ["reference", "cells"]
+    if task.model.hidden <= KERNEL_WIDTH and device.type == "cuda" and find_spec("triton"):
+        kinds.append("triton")
     for kind in kinds:
         for size in sorted({1, *stacks}) if kind != "reference" else [1]:
             found[kind if size == 1 else f"{kind}, stack {size}"] = engine(task, kind, made[:size], device), size
@@ -104,7 +144,7 @@ def rows_of(
     times = in_turns(loops, steps, turns, wait)
     asked = {}
     for variant, (run, clients) in loops.items():
-        with Counted() as asked[variant]:
+        with Counted(device) as asked[variant]:
             run(steps)
         if variant in ("cells", "ours"):
             flop = asked[variant].flop / steps / clients
@@ -148,7 +188,7 @@ def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict
         found = rows_of(name, device, wait, limits, arguments.turns, steps, tuple(arguments.stacks))
         print(f"{table(found)}\n", flush=True)
         rows += found
-    write(arguments.json, {"card": {"name": named, **limits}, "rows": rows})
+        write(arguments.json, {"card": {"name": named, **limits}, "rows": rows})
     return rows
 
 

@@ -73,7 +73,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("error: valgrind is not installed", file=sys.stderr)
         return 2
-    here, kept = machine(), json.loads(KEPT.read_text())
+    here, kept = machine(), json.loads(KEPT.read_text()) if KEPT.exists() else []
     known = next((each["instructions"] for each in kept if each["machine"] == here), {})
     found, worse = {}, False
     print("| workload | million instructions per client and batch | kept | change |\n| --- | --- | --- | --- |")

@@ -6,7 +6,6 @@ Legend: V vocabulary, R rows a client holds, D embedding, N rows of all tables o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from fedtext.corpora.pool import everybody
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.corpora.vectors import source_of
-from fedtext.devices import Resident
+from fedtext.devices import to_device
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.methods.base import Phase
@@ -66,7 +65,8 @@ class Hosted:
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.everyone = self._everyone() if experiment.evaluation.union else None
-        self.initial_private, self.resident = private, Resident(self.device)
+        self.initial_private = private
+        self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
         cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
@@ -136,13 +136,17 @@ class Hosted:
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
         """What parameters are when a client has none of its own: the server's, and those that all start with."""
-        return {**self._received(flat), **{n: self._there(n, array) for n, array in self.initial_private.items()}}
+        return {**self._received(flat), **self.initial_private}
 
-    def _received(self, flat: NDArray[np.float32]) -> dict[str, Any]:
-        return self.shared.views(self._there("received", flat))
-
-    def _there(self, name: str, array: NDArray[np.float32]) -> Any:
-        return array if self.device.type == "cpu" else self.resident.of(name, array)
+    def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
+        """The server's parameters, on a GPU sent there once for all clients of a round. Each call of an actor has an
+        array of its own over the same memory, which cannot become another's for as long as one of them is kept."""
+        if self.device.type == "cpu":
+            return self.shared.views(flat)
+        if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
+            self.sent = None  # its memory is needed
+            self.sent = flat, torch.tensor(flat, device=self.device)
+        return self.shared.views(self.sent[1])
 
     def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
         """A table with V rows, which of several sources the client's own."""
@@ -167,7 +171,7 @@ class Hosted:
         drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
         place_V = np.cumsum(chosen_V) - 1
         chosen_X = chosen_V[rows_X]
-        table_XD[torch.from_numpy(chosen_X)] = torch.from_numpy(drawn[place_V[rows_X[chosen_X]]]).to(table_XD)
+        table_XD[torch.from_numpy(chosen_X)] = to_device(drawn[place_V[rows_X[chosen_X]]], table_XD.device)
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """What these clients optimise, having received ``flat``."""
@@ -189,7 +193,7 @@ class Hosted:
         digits = [np.zeros(len(rows_R), bool) if self.digits_V is None else self.digits_V[rows_R] for rows_R in each]
         chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
         moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last ones pad words
-        return torch.from_numpy(moving_N)[:, None].to(self.device, torch.float32)
+        return to_device(moving_N[:, None].astype(np.float32), self.device)
 
     def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
         """The batches of these clients in a phase. The ``last`` one of a turn draws its order as if it were alone."""
@@ -211,7 +215,7 @@ class Hosted:
     def remembered(self, client: int) -> dict[str, Tensor]:
         """The optimizer's state after the client's last turn, where it persists."""
         return {
-            name.removeprefix(OPTIMIZER): torch.from_numpy(value.copy()).to(self.device)
+            name.removeprefix(OPTIMIZER): to_device(value.copy(), self.device)
             for name, value in self.private.get(client, {}).items()
             if name.startswith(OPTIMIZER)
         }

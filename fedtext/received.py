@@ -26,7 +26,7 @@ class Received(Mapping[str, Tensor]):
             values = self.shared[name]
             if name == TABLE:
                 assert self.rows_R is not None, "a loss that reads the table has to say so (reads_table)"
-                values = rows_of(values, self.rows_R)
+                values = chosen_rows(values, self.rows_R)
             self.ready[name] = values if isinstance(values, Tensor) else torch.tensor(values)
         return self.ready[name]
 
@@ -37,7 +37,7 @@ class Received(Mapping[str, Tensor]):
         return len(self.shared)
 
 
-def rows_of(source: Values, rows: NDArray[np.int32]) -> Values:
+def chosen_rows(source: Values, rows: NDArray[np.int32]) -> Values:
     """Some rows of a table, where it lies."""
     return source.index_select(0, to_device(rows, source.device)) if isinstance(source, Tensor) else source[rows]
 
@@ -45,7 +45,7 @@ def rows_of(source: Values, rows: NDArray[np.int32]) -> Values:
 def load_into(into: Tensor, source: Values, rows: NDArray[np.int32] | None = None) -> None:
     """``source``, or some of its rows, into a tensor on any device."""
     if isinstance(source, Tensor) or into.device.type != "cpu":
-        chosen = source if rows is None else rows_of(source, rows)
+        chosen = source if rows is None else chosen_rows(source, rows)
         into.copy_(chosen if isinstance(chosen, Tensor) else to_device(chosen, into.device))
     elif rows is None:
         np.copyto(into.numpy(), source)

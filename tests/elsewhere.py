@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 DEVICE = "meta"  # what torch keeps no numbers for: nothing can be computed there by accident
 
 _COPIES = {"aten._to_copy.default", "aten.copy_.default"}
-_READ = {"aten._local_scalar_dense.default", "aten.equal.default"}
-_READ |= {f"aten.{name}.default" for name in ("nonzero", "masked_select", "_unique2", "is_nonzero")}
-# Operations that also take some of the CPU's tensors: lengths, sizes of steps, indices.
-_MIXED = {"aten._pack_padded_sequence.default", "aten._pad_packed_sequence.default", "aten.index.Tensor"}
-_MIXED |= {"aten.index_put_.default", "aten._pack_padded_sequence_backward.default", "aten.gru.data", "aten.lstm.data"}
-_MIXED |= {"aten._index_put_impl_.default"}
+_READ = {f"aten.{name}.default" for name in ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select")}
+_READ |= {"aten._unique2.default", "aten.bincount.default", "aten.repeat_interleave.Tensor"}
+# Arguments that are the CPU's: lengths, and the sizes of steps.
+_HERE = {"aten._pack_padded_sequence.default": 1, "aten._pad_packed_sequence.default": 1, "aten.gru.data": 1}
+_HERE |= {"aten.lstm.data": 1, "aten._pack_padded_sequence_backward.default": 2}
+_INDEXED = {"aten.index.Tensor", "aten.index_put_.default", "aten._index_put_impl_.default"}
 
 
 class Far(Tensor):
@@ -57,6 +57,17 @@ class Elsewhere(TorchDispatchMode):
     def sends(self) -> int:
         return self.waits["sends"]
 
+    def _check(self, name: str, args: Any, tensors: list[Tensor]) -> None:
+        """Raises RuntimeError where a GPU would: only single numbers, and indices, may be the CPU's."""
+        exempt = [args[_HERE[name]]] if name in _HERE else []
+        if name in _INDEXED and isinstance(args[0], Far):
+            exempt = [index for index in args[1] if index is not None]
+            self.waits["reads"] += sum(isinstance(i, Far) and i.dtype in (torch.bool, torch.uint8) for i in exempt)
+            self.waits["sends"] += sum(not isinstance(i, Far) for i in exempt)
+        for tensor in tensors:
+            if tensor.dim() and not isinstance(tensor, Far) and not any(tensor is one for one in exempt):
+                raise RuntimeError(f"{name}: some tensors are on the CPU, others are not")
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = str(func), dict(kwargs or {})
         if name == "aten.is_pinned.default":
@@ -75,12 +86,12 @@ class Elsewhere(TorchDispatchMode):
             source = args[1] if name == "aten.copy_.default" else args[0]
             if isinstance(source, Far) != there:
                 awaited = not kwargs.get("non_blocking") or not getattr(source, "locked", False)
-                self.waits["sends" if there else "reads"] += awaited and bool(source.dim() or not there)
+                self.waits["sends" if there else "reads"] += awaited
         elif name in _READ:
             self.waits["reads"] += bool(far)
             there = there and name not in ("aten.equal.default", "aten.is_nonzero.default")
-        elif far and name not in _MIXED and any(tensor.dim() for tensor in tensors if not isinstance(tensor, Far)):
-            raise RuntimeError(f"{name}: some tensors are on the CPU, others are not")
+        elif far:
+            self._check(name, args, tensors)
         here_args, here_kwargs = tree_map(lambda leaf: leaf.here if isinstance(leaf, Far) else leaf, (args, kwargs))
         found = func(*here_args, **here_kwargs)
         if not there:

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -171,6 +172,37 @@ def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, caps
     assert card["name"] == "the CPU"
     assert min(card["GFLOP / s"], card["GB / s"]) > 0
     assert "% of the card's" in capsys.readouterr().out
+
+
+def test_what_operations_have_to_read_and_write() -> None:
+    """In numbers of 4 bytes; indices have 8."""
+    table, rows, two = torch.zeros(1000, 3), torch.zeros(2, 3), torch.tensor([1, 5])
+    flat, grad, memory = [torch.zeros(50)], [torch.zeros(50)], [torch.zeros(50)]
+
+    def bytes_of(run: Any) -> int:
+        with gpu.Counted(torch.device("cpu")) as counted:
+            run()
+        assert counted.calls == 1
+        return counted.bytes
+
+    indices, six = 2 * 8, 6 * 4
+    assert bytes_of(lambda: table.index_select(0, two)) == indices + 2 * six
+    assert bytes_of(lambda: table.index_copy_(0, two, rows)) == indices + 2 * six
+    assert bytes_of(lambda: table.index_add_(0, two, rows)) == indices + 3 * six
+    assert bytes_of(lambda: table.index_fill_(0, two, 0)) == indices + six
+    into = torch.empty_like(rows)
+    assert bytes_of(into.zero_) == six
+    assert bytes_of(lambda: into.copy_(rows)) == 2 * six
+    assert bytes_of(lambda: torch._foreach_copy_([into], [rows])) == 2 * six
+    assert bytes_of(lambda: torch._foreach_add_([into], 1)) == 2 * six
+    assert bytes_of(lambda: torch.add(rows, rows, out=into)) == 3 * six
+    assert bytes_of(lambda: rows.view(6)[:2].mul_(2)) == 2 * 2 * 4
+    sgd = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
+    step = partial(torch._fused_sgd_, flat, grad, memory, **sgd, is_first_step=False)
+    assert bytes_of(step) == 5 * 200  # parameters and momentum both ways, the gradient once
+    with gpu.Counted(torch.device("cuda")) as counted:
+        rows + rows
+    assert counted.calls == 0  # that was not there
 
 
 @pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4"])

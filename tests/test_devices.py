@@ -1,5 +1,6 @@
 """Clients computed on a device that is not the CPU: the same results, and nobody waits for it in between."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from fedtext.evaluation import classes, words
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.worker import Worker
 from tests import tiny
@@ -60,6 +60,32 @@ def test_a_language_model_comes_to_the_same_elsewhere(tied: bool) -> None:
     check(tiny.language_model("fedatt", tied), tiny.language_corpus())
 
 
+def test_a_transformer_that_attends_eagerly_comes_to_the_same_elsewhere() -> None:
+    check(tiny.experiment(model=MODELS[-1] | {"attention": "eager"}), tiny.corpus(2))
+
+
+OWN = BIGRU | {"embedding": {"dim": 5, "own": {"words": "all"}}}
+EACH = BIGRU | {"embedding": {"dim": 5, "init": {"each": {"sources": [{"random": {"std": s}} for s in (0.1, 0.2)]}}}}
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedavg", {"audits": [{"word_relations": {"words": ["w2", "w3"]}}, "label_leakage"]}),
+        ("fedavg", {"training": tiny.TRAINING | {"optimizer": {"lr": 0.1, "persist": True}, "stack": 2}}),
+        ("fedavg", {"training": tiny.TRAINING | {"optimizer": {"name": "adam", "persist": True}}}),
+        ("fedevocab", {"model": OWN, "evaluation": READ}),
+        ("fedevocab", {"model": EACH, "evaluation": READ}),
+    ],
+)
+def test_whatever_else_reads_or_keeps_parameters_comes_to_the_same(method: str, changes: dict[str, Any]) -> None:
+    corpus = tiny.corpus(2)
+    if changes.get("model") is EACH:  # such tables come with the corpus
+        drawn_SVD = np.random.default_rng(0).standard_normal((2, len(corpus.vocabulary), 5), np.float32)
+        corpus = replace(corpus, table_VD=drawn_SVD)
+    check(tiny.experiment(method, **({"model": BIGRU} | changes)), corpus)
+
+
 @pytest.mark.parametrize("experiment", [tiny.experiment, tiny.language_model])
 def test_torchs_own_layers_do_too(experiment: Any) -> None:
     corpus = tiny.corpus(2) if experiment is tiny.experiment else tiny.language_corpus()
@@ -81,7 +107,9 @@ def waits(experiment: Any, corpus: Any, members: list[int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("model", [BIGRU, *MODELS[:3], MODELS[-1], "gru_lm"], ids=named)
+@pytest.mark.parametrize(
+    "model", [BIGRU, *MODELS[:3], MODELS[-1], MODELS[-1] | {"attention": "eager"}, "gru_lm"], ids=named
+)
 def test_no_batch_waits_for_the_device(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three epochs wait as often as one, and many batches that are read as often as few."""
     found, members = [], [0, 1] if model is BIGRU else [0]
@@ -98,20 +126,24 @@ def test_no_batch_waits_for_the_device(model: Any, monkeypatch: pytest.MonkeyPat
     assert 0 < found[0][0] <= 2 + 4 * len(members)
 
 
-def test_what_all_clients_start_from_is_sent_once() -> None:
-    """The parameters of a round for all its clients, a private table for all rounds."""
-    experiment, corpus = tiny.experiment("local_only", evaluation={"personalize": None}), tiny.corpus(3)
+def test_what_the_server_sends_goes_to_the_device_once_a_round() -> None:
+    """Each call of an actor has an array of its own, over the same memory for as long as it is the same round."""
+    experiment, corpus = tiny.experiment(evaluation={"personalize": None}), tiny.corpus(2)
     shared, private = initial(experiment, corpus)
-    assert TABLE in private
-    flat = Layout({}).pack(shared)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    other = flat + np.float32(0.5)
+    plain = Worker(experiment, corpus, corpus.clients, private)
+    expected = [plain.train(sent, 1, [client])[0].payload for sent in (flat, other) for client in (0, 1)]
     with Elsewhere() as device:
         worker = Worker(experiment, corpus, corpus.clients, private, DEVICE)
-        sent = []
-        for client in range(3):
-            before = device.sends
-            worker.train(flat, 1, [client])
-            sent.append(device.sends - before)
-    assert sent == [len(private) + 1, 0, 0]
+        got, sends = [], []
+        for sent in (flat, other):
+            for client in (0, 1):
+                before = device.sends
+                got.append(worker.train(sent[:], 1, [client])[0].payload)
+                sends.append(device.sends - before)
+    assert all(map(np.array_equal, got, expected))
+    assert sends == [1, 0, 1, 0]
 
 
 def test_the_pretended_device_holds_code_to_what_holds_for_a_gpu() -> None:

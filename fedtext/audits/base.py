@@ -102,7 +102,7 @@ class Turn:
 
     data: ClientData
     received: State  # the shared parameters that were sent to it, the table with all rows
-    trained: Mapping[str, "Tensor"]  # all its parameters before any mechanism, tables in its own rows
+    trained: Mapping[str, "Tensor"]  # all its parameters before any mechanism, on the CPU, tables in its own rows
     update: "Update"  # what the server reads in the payload, its mechanisms undone
     round: int
     place: int  # among those who were to train this round, ascending by id

@@ -96,7 +96,7 @@ class GradientInversion(Search, Audit):
             return None
         data = turn.data
         turn = replace(turn, data=replace(data, train=data.train.take(texts_behind(turn))))
-        own_RD = turn.trained[TABLE].cpu().numpy().copy()
+        own_RD = turn.trained[TABLE].numpy().copy()
         return Inversion(self, replace(turn, trained={}), own_RD, words)  # these are another client's soon
 
     def misfit(self, experiment: "Experiment") -> str:

@@ -50,7 +50,7 @@ class WordRelations(Audit):
         else:  # what was not sent is as it was
             _, here, there = np.intersect1d(rows_N, turn.update.rows, return_indices=True)
             restored_ND[here] += changed[there]
-        own_ND = turn.trained[TABLE].cpu().numpy()[places_N]
+        own_ND = turn.trained[TABLE].numpy()[places_N]
         near = [neighbours(table_ND, probes_P, self.top) for table_ND in (own_ND, restored_ND)]
         return Relations(turn.data.name, rows_N, probes_P, self.top, *near)
 

@@ -34,14 +34,16 @@ class Predicted:
 
 @torch.no_grad()
 def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
-    tokens, sums = 0, []
+    tokens, nats, sums = 0, 0.0, []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         score = model(batch)
         tokens += len(score.nats_S)
         sums.append([score.nats_S.double().sum(), *((score.ranks_S < k).sum() for k in LIKELIEST)])
-    nats, *right = (torch.stack(found).cpu() for found in zip(*sums, strict=True))  # nobody waits before the last batch
-    return Predicted(tokens, sum(nats.tolist()), tuple(int(found.sum()) for found in right))
+    nats_N, *right = (torch.stack(found).cpu() for found in zip(*sums, strict=True))  # waits for the last batch only
+    for each in nats_N.tolist():  # in this order, in every Python
+        nats += each
+    return Predicted(tokens, nats, tuple(int(found.sum()) for found in right))
 
 
 def added(parts: Sequence[Predicted]) -> Predicted:

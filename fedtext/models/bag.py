@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, pad
 
 from fedtext.devices import to_device
-from fedtext.models.batch import Batch, Known
+from fedtext.models.batch import Batch, Here
 from fedtext.models.output import two_logits
 
 
@@ -35,7 +35,7 @@ class BagEncoder(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
-        features_BF = _joined(_First.apply(table.weight, self.bias, batch.known, self.relu), batch)
+        features_BF = _joined(_First.apply(table.weight, self.bias, batch.here, self.relu), batch)
         return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
@@ -84,10 +84,10 @@ class _First(torch.autograd.Function):
         ctx: Any,
         table_VD: Tensor,
         bias_D: Tensor | None,
-        known: Known,
+        here: Here,
         relu: bool,
     ) -> Tensor:
-        tokens_BT, lengths_B, values_BT = known
+        tokens_BT, lengths_B, values_BT = here
         there_BT = np.arange(tokens_BT.shape[1]) < lengths_B[:, None]
         tokens_S = tokens_BT[there_BT].astype(np.int64)
         values_S = None if values_BT is None else values_BT[there_BT]

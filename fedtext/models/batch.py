@@ -27,8 +27,8 @@ class Words:
     packing: Packing
 
 
-class Known(NamedTuple):
-    """What a batch was made from, which is on the CPU."""
+class Here(NamedTuple):
+    """What a batch was made from, on the CPU."""
 
     tokens_BT: NDArray[np.int32]
     lengths_B: NDArray[np.int64]
@@ -49,12 +49,12 @@ class Batch:
     task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text
     values_BT: Tensor | None = None  # what each token counts for; None: 1
     features_BK: Tensor | None = None  # what is known of each text beside its words, if the model reads it apart
-    source: Known | None = None
+    origin: Here | None = None
 
     @property
-    def known(self) -> Known:
-        """The texts on the CPU. Nobody waits for a GPU to say what came from here."""
-        if self.source is not None:
-            return self.source
+    def here(self) -> Here:
+        """The texts on the CPU: what they were made from, so that no GPU has to be waited for, or else read back."""
+        if self.origin is not None:
+            return self.origin
         values_BT = None if self.values_BT is None else self.values_BT.cpu().numpy()
-        return Known(self.tokens_BT.cpu().numpy(), self.lengths_B.cpu().numpy(), values_BT)
+        return Here(self.tokens_BT.cpu().numpy(), self.lengths_B.cpu().numpy(), values_BT)

@@ -50,7 +50,7 @@ class LanguageModel(nn.Module):
     def forward(self, batch: Batch) -> Score:
         if batch.words is not None:
             return self._cells(batch, batch.words)
-        return self._reference(batch.tokens_BT, torch.from_numpy(batch.known.lengths_B - 1))
+        return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
 
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:

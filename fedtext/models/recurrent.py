@@ -61,15 +61,15 @@ class Encoder(nn.Module):
         return self.dropout(pooled)
 
     def _reference(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
-        embedded_BTD, lengths_B = self.dropout(embedding(batch.tokens_BT)), batch.lengths_B
-        known_B = torch.from_numpy(batch.known.lengths_B)  # torch wants them on the CPU
-        packed = pack_padded_sequence(embedded_BTD, known_B, batch_first=True, enforce_sorted=False)
+        embedded_BTD = self.dropout(embedding(batch.tokens_BT))
+        here_B = torch.from_numpy(batch.here.lengths_B)  # torch wants them on the CPU
+        packed = pack_padded_sequence(embedded_BTD, here_B, batch_first=True, enforce_sorted=False)
         hidden, last = self.rnn(packed)
         if self.pooling == "last":
             last = last[0] if isinstance(last, tuple) else last
             return torch.cat(list(last[-self.directions :]), dim=1)
         hidden_BTF, _ = pad_packed_sequence(hidden, batch_first=True)  # zero beyond each length
-        return hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
+        return hidden_BTF.sum(1) / batch.lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
 
     def _cells(self, embedding: nn.Embedding, words: Words, lengths_B: Tensor) -> Tensor:
         hidden_PH = cells.recurrent(self.rnn, embedding.weight, words, self.dropout)

@@ -115,8 +115,9 @@ def _by_chunks(
 
 
 def _turned(tensor_HV: Tensor) -> Tensor:
-    """V x H. Piece by piece: torch takes twice as long for the whole."""
+    """V x H. On a CPU piece by piece: torch takes twice as long for the whole."""
     turned_VH = tensor_HV.new_empty(tensor_HV.shape[::-1])
-    for into, piece in zip(turned_VH.split(500), tensor_HV.split(500, 1), strict=True):
+    words = 500 if tensor_HV.device.type == "cpu" else len(turned_VH)
+    for into, piece in zip(turned_VH.split(words), tensor_HV.split(words, 1), strict=True):
         into.copy_(piece.t())
     return turned_VH

@@ -99,18 +99,22 @@ class TransformerEncoder(nn.Module):
         self.dtype = getattr(torch, config.precision)
 
     def _mask(self, batch: Batch, there_BT: Tensor) -> Tensor | None:
-        """Where there is anything to attend to; None: everywhere. Made here, since the package would wait for a GPU to
-        say whether it is everywhere."""
+        """Where there is anything to attend to, for sdpa yes or no, else what is added; None: everywhere. Made here,
+        since the package would wait for a GPU to say whether it is everywhere."""
         longest = there_BT.shape[1]
-        if batch.known.lengths_B.min() == longest:
+        if batch.here.lengths_B.min() == longest:
             return None
-        return there_BT[:, None, None].expand(-1, 1, longest, -1) if self.attention == "sdpa" else there_BT
+        mask_BT = there_BT
+        if self.attention == "eager":
+            mask_BT = torch.zeros(there_BT.shape, device=there_BT.device)
+            mask_BT.masked_fill_(~there_BT, torch.finfo(mask_BT.dtype).min)
+        return mask_BT[:, None, None].expand(-1, 1, longest, -1)
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         places_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
         there_BT = places_T < batch.lengths_B[:, None]
         rows_BTD = embedding(batch.tokens_BT)
-        exact = self.dtype == torch.float32
+        exact = self.dtype == torch.float32  # and then no autocast, which is not for every device
         with nullcontext() if exact else torch.autocast(rows_BTD.device.type, self.dtype):
             hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=self._mask(batch, there_BT)).last_hidden_state
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtext.corpora.types import TokenSet
 from fedtext.devices import to_device
-from fedtext.models.batch import Batch, Known, Words
+from fedtext.models.batch import Batch, Here, Words
 from fedtext.models.packing import Ints, Packing
 from fedtext.seeding import generator
 from fedtext.training.bags import Counting, sets
@@ -109,7 +109,7 @@ class Assembler:
             task=task,
             values_BT=None if values_BT is None else self._on(values_BT),
             features_BK=features_BK,
-            source=Known(padded_BT, lengths_B, values_BT),
+            origin=Here(padded_BT, lengths_B, values_BT),
         )
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:

@@ -87,12 +87,13 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
             outcomes[client].samples += size
             outcomes[client].steps += 1
     optimizer.finish()
-    values = iter(torch.cat([term for parts in seen.values() for *_, term in parts]).cpu().tolist())
-    for name, parts in seen.items():
+    values = torch.cat([term for parts in seen.values() for *_, term in parts]).cpu()
+    counts = [sum(len(clients) for clients, *_ in parts) for parts in seen.values()]
+    for (name, parts), values_S in zip(seen.items(), values.split(counts), strict=True):
         sums = dict.fromkeys(range(len(work)), 0.0)
-        for clients, size, _ in parts:
-            for client in clients:
-                sums[client] += size * next(values)
+        sizes = [(client, size) for clients, size, _ in parts for client in clients]
+        for (client, size), value in zip(sizes, values_S.tolist(), strict=True):
+            sums[client] += size * value
         for client, outcome in enumerate(outcomes):
             outcome.terms[name] = sums[client] / outcome.samples
     return outcomes
