@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import synthetic, w2, w3
 from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
 from fedtext.models.config import KERNEL_WIDTH
+from fedtext.precision import products
 from fedtext.threads import one_torch_thread
 
 STACKS = (1, 4, 16, 64)
@@ -165,6 +166,7 @@ def rows_of(
 
 
 @one_torch_thread()
+@products(tf32=False)
 def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
@@ -177,7 +179,6 @@ def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "error: torch finds no GPU here: it is missing, or torch was built without CUDA\n")
-    torch.backends.cudnn.allow_tf32 = False  # all engines in float32
     wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     limits = card(device, wait, size)
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
