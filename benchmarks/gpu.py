@@ -33,23 +33,17 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks import synthetic, w2, w3
 from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
+from fedtext.devices import device_of
+from fedtext.errors import UserError
 from fedtext.models.config import KERNEL_WIDTH
 from fedtext.precision import products
 from fedtext.threads import one_torch_thread
 
 STACKS = (1, 4, 16, 64)
 Size = tuple[int, int]  # of the card's measurements: a matrix's rows, a copy's MB
-
-
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 LOOK_UPS = ("index_select", "gather", "embedding", "index")  # read as many rows as they return
-PUT_BACKS = {
-    "index_copy": 1,
-    "index_fill": 1,
-    "index_add": 2,
-    "scatter_add": 2,
-    "index_put": 1,
-}  # and how often each row
+PUT_BACKS = {"index_copy": 1, "index_fill": 1, "index_add": 2, "scatter_add": 2}  # what they do with a row: write, read
 
 
 class Counted(TorchDispatchMode):
@@ -176,9 +170,10 @@ def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda:1; cpu tries the benchmark out")
     arguments = parser.parse_args(words)
-    device = torch.device(arguments.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        parser.exit(2, "error: torch finds no GPU here: it is missing, or torch was built without CUDA\n")
+    try:
+        device = device_of(arguments.device)
+    except UserError as error:
+        parser.exit(2, f"error: {error}\n")
     wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     limits = card(device, wait, size)
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from fedtext import config
 from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.prepare import prepare
+from fedtext.devices import device_of
 from fedtext.errors import ClientError, UserError
 from fedtext.federation import Federation, fingerprint
 from fedtext.fleet import LocalFleet
@@ -44,10 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
     changes = dict(config.parse_override(word) for word in arguments.overrides)
     content = config.override(config.read(path), changes | {"space": {}, "baselines": [], "seeds": 1})
     experiment = config.validate(content, path.name, path)
-    try:
-        torch.zeros(1, device=arguments.device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device: {arguments.device} is not there ({str(error).splitlines()[0]})") from error
+    device_of(arguments.device)
     corpus = prepare(
         experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data, experiment.own_vocabularies
     )

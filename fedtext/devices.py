@@ -4,7 +4,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtext.errors import UserError
+
 LOCKED = 4_000_000  # bytes: page-locked memory is kept once it has been taken, and tables are too large for that
+
+
+def device_of(name: str) -> torch.device:
+    """The device of this name. Raises UserError where there is none."""
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device: {name} is not there ({str(error).splitlines()[0]})") from error
 
 
 def to_device(values: NDArray, device: torch.device) -> Tensor:

@@ -44,7 +44,7 @@ def chosen_rows(source: Values, rows: NDArray[np.int32]) -> Values:
 
 def load_into(into: Tensor, source: Values, rows: NDArray[np.int32] | None = None) -> None:
     """``source``, or some of its rows, into a tensor on any device."""
-    if isinstance(source, Tensor) or into.device.type != "cpu":
+    if into.device.type != "cpu":
         chosen = source if rows is None else chosen_rows(source, rows)
         into.copy_(chosen if isinstance(chosen, Tensor) else to_device(chosen, into.device))
     elif rows is None:

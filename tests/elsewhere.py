@@ -6,7 +6,6 @@ until the GPU has done all it was asked for is counted: ``reads``, numbers that 
 ``sends``, copies out of ordinary memory.
 """
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -47,23 +46,19 @@ class Elsewhere(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waits: Counter[str] = Counter()
+        self.reads, self.sends = 0, 0
 
     @property
-    def reads(self) -> int:
-        return self.waits["reads"]
-
-    @property
-    def sends(self) -> int:
-        return self.waits["sends"]
+    def waits(self) -> int:
+        return self.reads + self.sends
 
     def _check(self, name: str, args: Any, tensors: list[Tensor]) -> None:
         """Raises RuntimeError where a GPU would: only single numbers, and indices, may be the CPU's."""
         exempt = [args[_HERE[name]]] if name in _HERE else []
         if name in _INDEXED and isinstance(args[0], Far):
             exempt = [index for index in args[1] if index is not None]
-            self.waits["reads"] += sum(isinstance(i, Far) and i.dtype in (torch.bool, torch.uint8) for i in exempt)
-            self.waits["sends"] += sum(not isinstance(i, Far) for i in exempt)
+            self.reads += sum(isinstance(i, Far) and i.dtype in (torch.bool, torch.uint8) for i in exempt)
+            self.sends += sum(not isinstance(i, Far) for i in exempt)
         for tensor in tensors:
             if tensor.dim() and not isinstance(tensor, Far) and not any(tensor is one for one in exempt):
                 raise RuntimeError(f"{name}: some tensors are on the CPU, others are not")
@@ -86,10 +81,10 @@ class Elsewhere(TorchDispatchMode):
             source = args[1] if name == "aten.copy_.default" else args[0]
             if isinstance(source, Far) != there:
                 awaited = not kwargs.get("non_blocking") or not getattr(source, "locked", False)
-                self.waits["sends" if there else "reads"] += awaited
+                self.sends += there and awaited
+                self.reads += not there and awaited
         elif name in _READ:
-            self.waits["reads"] += bool(far)
-            there = there and name not in ("aten.equal.default", "aten.is_nonzero.default")
+            self.reads += bool(far)
         elif far:
             self._check(name, args, tensors)
         here_args, here_kwargs = tree_map(lambda leaf: leaf.here if isinstance(leaf, Far) else leaf, (args, kwargs))

@@ -212,9 +212,11 @@ def test_a_gpus_benchmark_keeps_to_the_gpu(workload: str, small: None) -> None:
             run(1)
 
 
-def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there_is_said(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        gpu.main([])
+        gpu.main(["--device", device])
+    message = capsys.readouterr().err
     assert end.value.code == 2
-    assert capsys.readouterr().err == "error: torch finds no GPU here: it is missing, or torch was built without CUDA\n"
+    assert message.startswith(f"error: --device: {device} is not there (")
+    assert message.count("\n") == 1

@@ -101,9 +101,9 @@ def waits(experiment: Any, corpus: Any, members: list[int]) -> tuple[int, int]:
         worker.train(flat, 1, members)
         found = []
         for turn in (worker.train, lambda *of: worker.evaluate(*of, final=True)):
-            before = device.waits.total()
+            before = device.waits
             turn(flat, 2, members)
-            found.append(device.waits.total() - before)
+            found.append(device.waits - before)
     return found[0], found[1]
 
 

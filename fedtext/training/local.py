@@ -87,12 +87,11 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
             outcomes[client].samples += size
             outcomes[client].steps += 1
     optimizer.finish()
+    whose = {name: [(c, size) for clients, size, _ in parts for c in clients] for name, parts in seen.items()}
     values = torch.cat([term for parts in seen.values() for *_, term in parts]).cpu()
-    counts = [sum(len(clients) for clients, *_ in parts) for parts in seen.values()]
-    for (name, parts), values_S in zip(seen.items(), values.split(counts), strict=True):
+    for (name, steps), values_S in zip(whose.items(), values.split(list(map(len, whose.values()))), strict=True):
         sums = dict.fromkeys(range(len(work)), 0.0)
-        sizes = [(client, size) for clients, size, _ in parts for client in clients]
-        for (client, size), value in zip(sizes, values_S.tolist(), strict=True):
+        for (client, size), value in zip(steps, values_S.tolist(), strict=True):
             sums[client] += size * value
         for client, outcome in enumerate(outcomes):
             outcome.terms[name] = sums[client] / outcome.samples
