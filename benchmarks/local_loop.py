@@ -154,8 +154,8 @@ def naive(task: Task, client: ClientData) -> Run:
         for _ in range(steps):
             batch = next(batches)
             optimizer.zero_grad()
-            loss = task.method.loss(Model(network, dict(network.named_parameters())), {}, batch)
-            torch.stack(list(loss.values())).sum().backward()
+            terms = task.method.loss(Model(network, dict(network.named_parameters())), {}, batch)
+            task.method.objective(terms).backward()
             optimizer.step()
 
     return run

@@ -126,7 +126,8 @@ def test_fedprox_by_hand_and_without_its_weight() -> None:
     received = {name: tensor.detach() - 0.5 for name, tensor in model.parameters.items()}
     numbers = sum(tensor.numel() for tensor in received.values())
     terms = FedProx(mu=0.2).loss(model, received, batch)
-    assert terms["proximal"].item() == pytest.approx(0.2 / 2 * numbers * 0.25)
+    assert terms["proximal"].item() == pytest.approx(numbers * 0.25)
+    assert FedProx(mu=0.2).objective(terms).item() == pytest.approx(terms["ce"].item() + 0.2 / 2 * numbers * 0.25)
     assert terms["ce"] == FedAvg().loss(model, {}, batch)["ce"]
     assert set(FedProx(mu=0).loss(model, received, batch)) == {"ce"}
 
@@ -219,9 +220,10 @@ def test_padding_changes_neither_loss_nor_gradient(method: str) -> None:
     model, batch = tiny.model_and_batch(chosen)
     garbage = batch.tokens_BT.clone()
     garbage[torch.arange(6) >= batch.lengths_B[:, None]] = 7
+    received = {name: tensor.detach() - 0.5 for name, tensor in model.parameters.items()}
     results = []
     for tokens in (batch.tokens_BT, garbage):
-        loss = sum(chosen.loss(model, {}, Batch(tokens, batch.lengths_B, batch.labels_B)).values())
+        loss = chosen.objective(chosen.loss(model, received, Batch(tokens, batch.lengths_B, batch.labels_B)))
         leaves = list(model.parameters.values())
         results.append([loss, *torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -56,7 +56,7 @@ class Client:
             longest = int(lengths_B[chosen_B].max())
             batch = Batch(places_BT[chosen_B, :longest], lengths_B[chosen_B], labels[chosen_B])
             model = Model(self.network, parameters | dict.fromkeys(self._tables(), dummies_MD))
-            loss = torch.stack(list(self.method.loss(model, received, batch).values())).sum()
+            loss = self.method.objective(self.method.loss(model, received, batch))
             leaves = list(parameters.values())
             grads = torch.autograd.grad(loss, leaves, create_graph=slopes, allow_unused=True, materialize_grads=True)
             if self.squashed:

@@ -65,10 +65,14 @@ class ASPMTL(Method):
         terms = {"ce": cross_entropy(made.logits_BC, batch.labels_B)}
         if self.adv:
             task_B = torch.full_like(batch.labels_B, batch.task)
-            terms["adversarial"] = self.adv * cross_entropy(made.tasks_BK, task_B)
+            terms["adversarial"] = cross_entropy(made.tasks_BK, task_B)
         if self.diff:
-            terms["orthogonality"] = self.diff * orthogonality(made.shared_BF, made.private_BF)
+            terms["orthogonality"] = orthogonality(made.shared_BF, made.private_BF)
         return terms
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"adversarial": self.adv, "orthogonality": self.diff}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch).logits_BC.softmax(1)

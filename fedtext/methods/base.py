@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -110,8 +111,32 @@ class Method(Strict, ABC):
 
     @abstractmethod
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The local objective on one batch, as named scalar terms that already carry their weights: the client
-        minimises their sum. ``received`` holds the shared parameters as they came from the server this round."""
+        """Compute the terms of the local objective on one batch, without their weights.
+
+        Args:
+            model: the network with the client's parameters.
+            received: the shared parameters as they came from the server this round.
+            batch: texts of one client.
+
+        Returns:
+            Scalars by the name under which they are logged (``loss_<name>``). A term whose weight is 0 is left out.
+        """
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The weights of the terms that ``loss`` returns, by name; of a term that is not named here it is 1."""
+        return {}
+
+    def objective(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """Combine the terms of ``loss`` into the scalar that is minimised: sum_t weight_t * term_t.
+
+        Args:
+            terms: scalars; or, of a stack, tensors with an axis of clients, which is summed over as well. The gradient
+                of a client does not depend on the others.
+        """
+        weights = self.weights
+        weighted = [weights[name] * term if name in weights else term for name, term in terms.items()]
+        return weighted[0] if len(weighted) == 1 and not weighted[0].dim() else torch.stack(weighted).sum()
 
     @abstractmethod
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:

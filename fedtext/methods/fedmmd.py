@@ -42,8 +42,12 @@ class FedMMD(Frozen):
         logits_BC, local_BF, received_BF = model(batch)
         terms = {"ce": cross_entropy(logits_BC, batch.labels_B)}
         if self.lambda_:
-            terms["mmd"] = self.lambda_ * mmd(local_BF, received_BF)
+            terms["mmd"] = mmd(local_BF, received_BF)
         return terms
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"mmd": self.lambda_}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch)[0].softmax(1)

@@ -23,5 +23,9 @@ class FedProx(FedAvg):
         terms = super().loss(model, received, batch)
         if self.mu:
             distances = [(model.parameters[name] - received[name]).square().sum() for name in received]
-            terms["proximal"] = self.mu / 2 * sum(distances)  # type: ignore[assignment]
+            terms["proximal"] = sum(distances)  # type: ignore[assignment]
         return terms
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"proximal": self.mu / 2}

@@ -72,10 +72,14 @@ class KTEPS(Method):
             "ce_private": cross_entropy(g_p_BC, batch.labels_B),
         }
         if self.lambda1:
-            terms["transfer"] = self.lambda1 * self.transfer(g_s_BC, g_p_BC)
+            terms["transfer"] = self.transfer(g_s_BC, g_p_BC)
         if self.lambda2 and len(batch.labels_B) > 1:  # HSIC of one sample does not exist
-            terms["diversity"] = self.lambda2 * hsic(o_s_BF, o_p_BF, self.bandwidth)
+            terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth)
         return terms
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"transfer": self.lambda1, "diversity": self.lambda2}
 
     def transfer(self, g_s_BC: Tensor, g_p_BC: Tensor) -> Tensor:
         """Equation 8, averaged over the batch. The shared branch teaches: its gradient is stopped."""

@@ -53,8 +53,12 @@ class PFLDA(Method):
         g_s_BC, g_p_BC, gate_B = model(batch)
         terms = {"ce": nll_loss(mixture(g_s_BC, g_p_BC, gate_B), batch.labels_B)}
         if self.shared_loss:
-            terms["ce_shared"] = self.shared_loss * cross_entropy(g_s_BC, batch.labels_B)
+            terms["ce_shared"] = cross_entropy(g_s_BC, batch.labels_B)
         return terms
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"ce_shared": self.shared_loss}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         g_s_BC, g_p_BC, gate_B = model(batch)

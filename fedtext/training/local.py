@@ -16,15 +16,18 @@ from fedtext.training.optimizer import LocalOptimizer
 
 @dataclass
 class Outcome:
-    """Mean of every loss term over the samples seen, and the number of samples and steps."""
+    """Mean of every loss term, without its weight, over the samples seen, and the number of samples and steps."""
 
+    method: Method
     samples: int = 0
     steps: int = 0
     terms: dict[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:
-        return sum(self.terms.values())
+        """The mean of the objective: the weighted sum of the terms."""
+        weights = self.method.weights
+        return sum(weights.get(name, 1.0) * value for name, value in self.terms.items())
 
     def fault(self, *parameters: Tensor) -> str:
         """What is wrong with a training that led to these; empty if nothing is."""
@@ -44,7 +47,7 @@ class Problem:
     received: Mapping[str, Tensor]
 
     def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The loss terms of one client's batch."""
+        """The loss terms of one client's batch, without their weights."""
         return self.method.loss(Model(self.network, parameters), self.received, batch)
 
     def stacked_terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
@@ -74,12 +77,12 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     such a step a client makes by itself, and then goes on with the others.
     """
     problem.network.train()
-    outcomes = [Outcome() for _ in work]
+    outcomes = [Outcome(problem.method) for _ in work]
     seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end: no step waits for a number
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words)
         terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
-        optimizer.step(clients, _sum(list(terms.values())))
+        optimizer.step(clients, problem.method.objective(terms))
         size = batch.labels_B.shape[-1]
         for name, term in terms.items():
             seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))
@@ -96,11 +99,6 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         for client, outcome in enumerate(outcomes):
             outcome.terms[name] = sums[client] / outcome.samples
     return outcomes
-
-
-def _sum(terms: list[Tensor]) -> Tensor:
-    """All terms of all clients: a client's gradient does not see the others'."""
-    return terms[0] if len(terms) == 1 and not terms[0].dim() else torch.stack(terms).sum()
 
 
 def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, Batch, list[Ints]]]:
