@@ -26,7 +26,7 @@ def encode(update: Update) -> bytes:
     }
     content[_SAMPLES] = np.array([update.samples], np.int64)
     if update.rows is not None:
-        content[_ROWS] = update.rows
+        content[_ROWS] = np.asarray(update.rows, order="C")  # safetensors writes memory as it lies
     return save(content)
 
 

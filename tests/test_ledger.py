@@ -135,6 +135,29 @@ def test_clipped_noise_of_a_client_hides_updates_that_are_two_norms_apart() -> N
 
 
 @pytest.mark.parametrize(
+    ("chain", "multiplier"),
+    [
+        ("gaussian 3 clip 0.5 gaussian 4", 4.0),
+        ("clip 1 gaussian 3 clip 0.5 gaussian 4", 4.0),
+        ("clip 0.5 gaussian 3 clip 1 gaussian 4", 3.0),
+        ("clip 4 clip 0.5 gaussian 2", 2.0),
+    ],
+)
+def test_noise_before_a_clip_does_not_add_to_that_behind_it(chain: str, multiplier: float) -> None:
+    """Noise behind a clip hides a distance of 2 norm. What came before the clip has been scaled down with the update,
+    nobody knows how far: it counts by what it hid itself, or not at all."""
+    pytest.importorskip("dp_accounting")
+    words = chain.split()
+    keys = {"clip": "norm", "gaussian": "sigma"}
+    uplink = [{n: {keys[n]: float(value)}} for n, value in zip(words[::2], words[1::2], strict=True)]
+    known = figures(ledger(tiny.experiment(uplink=uplink), 100, 10, 4))
+    for unit, rounds in (("client and round", 1), ("run", 4)):
+        epsilon = known[unit, 1e-5]
+        assert epsilon is not None
+        assert tail(epsilon, multiplier / math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"uplink": ["gaussian"]}, "no guarantee: no clip before it"),

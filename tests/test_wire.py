@@ -123,3 +123,39 @@ def test_noise_covers_every_row_unless_own_rows_are_asked_for() -> None:
     list(Federation(experiment, shared, fleet, None).run())
     for reply in fleet.received:
         assert np.all(np.any(load(reply.payload.tobytes())[TABLE] != 0, axis=1))
+
+
+def test_rows_come_as_int32_whatever_numbers_they_are() -> None:
+    shapes, tensors = {TABLE: (5, 2)}, {TABLE: np.ones((2, 2), np.float32)}
+    for dtype in (np.int64, np.uint32, np.int16):
+        rows: Any = np.array([0, 4], dtype)
+        with pytest.raises(ValueError, match="distinct rows of a table of 5"):
+            wire.decode(wire.encode(Update(1, 10, tensors, rows)), 1, shapes)
+    square: Any = np.array([[0, 4]], np.int32)
+    with pytest.raises(ValueError, match="distinct rows of a table of 5"):
+        wire.decode(wire.encode(Update(1, 10, tensors, square)), 1, shapes)
+
+
+def test_numbers_arrive_at_their_places_however_they_lie_in_memory() -> None:
+    """What is transposed, strided or turned round in memory is no other tensor."""
+    grid = np.arange(24, dtype=np.float32).reshape(4, 6)
+    laid_out: dict[str, Any] = {
+        "transposed": grid.T,
+        "strided": grid[::2, 1::3],
+        "reversed": grid[::-1],
+        "fortran": np.asfortranarray(grid),
+        "broadcast": np.broadcast_to(grid[0], (3, 6)),
+    }
+    shapes = {name: tensor.shape for name, tensor in laid_out.items()}
+    back = wire.decode(wire.encode(Update(1, 10, laid_out)), 1, shapes)
+    for name, tensor in laid_out.items():
+        assert back.tensors[name].tolist() == tensor.tolist(), name
+    bits: dict[str, Any] = {name: tensor > 9 for name, tensor in laid_out.items()}
+    back = wire.decode(wire.encode(Update(1, 10, bits)), 1, shapes, bits=True)
+    for name, tensor in bits.items():
+        assert back.tensors[name].tolist() == tensor.tolist(), name
+    rows = np.array([4, 9, 0, 9, 2, 9], np.int32)[::2]
+    table = {TABLE: np.ones((3, 2), np.float32)}
+    received = wire.decode(wire.encode(Update(1, 10, table, rows)), 1, {TABLE: (5, 2)}).rows
+    assert received is not None
+    assert received.tolist() == [4, 0, 2]

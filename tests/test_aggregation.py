@@ -1,0 +1,123 @@
+"""The weighted sum of updates against exact fractions, in any order and over any parts."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtext.aggregation import Update, WeightedSum
+from fedtext.errors import UserError
+from fedtext.layout import Layout
+from fedtext.models.config import TABLE
+
+LAYOUT = Layout({TABLE: (4, 2), "w": (3,)})
+UNIT = Fraction(1, 2**38)  # what addends are rounded to multiples of
+
+
+def update(client: int, samples: int, w: Sequence[float], rows: Sequence[int] = (), value: float = 0.0) -> Update:
+    """Rows of the table that all change by ``value``."""
+    table = np.full((len(rows), 2), value, np.float32)
+    return Update(client, samples, {TABLE: table, "w": np.array(w, np.float32)}, np.array(rows, np.int32))
+
+
+def total(updates: Sequence[Update], scale: float, **how: Any) -> WeightedSum:
+    made = WeightedSum(LAYOUT, scale, **({"uniform": False, "holders_only": False} | how))
+    for each in updates:
+        made.add(each)
+    return made
+
+
+def test_the_sum_is_that_of_addends_rounded_to_a_common_unit() -> None:
+    """In exact fractions: w_k delta_k / scale to the nearest multiple of 2^-38, whose sum no order can change."""
+    made = [
+        update(0, 7, [0.1, -3.3, 1e-9], [0, 2], 0.7),
+        update(1, 5, [1e3, 2e-5, -1e-6], [2, 3], -0.3),
+        update(2, 11, [-999.9, 0.3, 1 / 3], [1], 5.5),
+    ]
+    scale = 23.0
+    got = LAYOUT.views(total(made, scale).sum_N)
+    for place in range(3):
+        addends = [Fraction(u.samples / scale) * Fraction(float(u.tensors["w"][place])) for u in made]
+        assert Fraction(float(got["w"][place])) == sum(round(Fraction(float(a)) / UNIT) * UNIT for a in addends)
+    held = [
+        Fraction(float(np.float64(np.float32(0.7)) * (7 / scale))),
+        Fraction(float(np.float64(np.float32(-0.3)) * (5 / scale))),
+    ]
+    assert Fraction(float(got[TABLE][2, 0])) == sum(round(part / UNIT) * UNIT for part in held)
+    assert got[TABLE][0, 1] == pytest.approx(0.7 * 7 / 23)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5000), st.floats(-1000, 1000, width=32)), min_size=2, max_size=9),
+    st.randoms(use_true_random=False),
+)
+def test_sums_before_any_rounding_to_float32_have_the_same_bits_in_any_order(clients: Any, random: Any) -> None:
+    made = [update(n, samples, [v, v / 3, v / 7], [n % 4], v / 11) for n, (samples, v) in enumerate(clients)]
+    scale = float(sum(each.samples for each in made))
+    expected = total(made, scale, holders_only=True)
+    random.shuffle(made)
+    cut = random.randrange(len(made) + 1)
+    parts = [total(part, scale, holders_only=True) for part in (made[cut:], made[:cut])]
+    parts[0].merge(parts[1])
+    assert parts[0].sum_N.tobytes() == expected.sum_N.tobytes()
+    assert parts[0].weight == expected.weight
+    first, second = parts[0].mean(), expected.mean()
+    assert first is not None
+    assert second is not None
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_a_merged_sum_averages_rows_over_the_holders_of_all_parts(uniform: bool) -> None:
+    """Row 1: 6 of a client with 1 sample in one part, 2 of a client with 3 samples in the other; row 0 has one holder,
+    row 3 none."""
+    one, other = update(0, 1, [4, 0, 0], [0, 1], 6.0), update(1, 3, [0, 8, 0], [1, 2], 2.0)
+    scale = 2.0 if uniform else 4.0
+    merged = total([one], scale, uniform=uniform, holders_only=True)
+    merged.merge(total([other], scale, uniform=uniform, holders_only=True))
+    mean_N = merged.mean()
+    assert mean_N is not None
+    views = LAYOUT.views(mean_N)
+    row_1 = (6 + 2) / 2 if uniform else (1 * 6 + 3 * 2) / 4
+    assert views[TABLE].tolist() == [[6, 6], [row_1, row_1], [2, 2], [0, 0]]
+    assert views["w"].tolist() == ([2, 4, 0] if uniform else [1, 6, 0])
+
+
+def test_a_mean_is_of_who_took_part_or_of_who_was_expected() -> None:
+    """The scale, of all there are, drops out."""
+    made = [update(0, 2, [3, 0, 0]), update(1, 4, [0, 3, 0])]
+    of_participants = total(made, 600.0).mean()
+    assert of_participants is not None
+    assert LAYOUT.views(of_participants)["w"] == pytest.approx([1, 2, 0], abs=1e-8)
+    of_expected = total(made, 8.0, uniform=True).mean(expected=4.0)
+    assert of_expected is not None
+    assert LAYOUT.views(of_expected)["w"].tolist() == [0.75, 0.75, 0]
+    nobody = total([], 8.0, uniform=True)
+    assert nobody.mean() is None
+    zeros = nobody.mean(expected=4.0)
+    assert zeros is not None
+    assert not zeros.any()
+
+
+def test_the_largest_addend_that_is_held_exactly_is_just_below_4096() -> None:
+    total([update(0, 1, [4095.9, -4095.9, 0])], 1.0)
+    for w in ([4096, 0, 0], [0, -4096, 0]):
+        with pytest.raises(UserError, match="client 5 changed a parameter by 4096 in one round"):
+            total([update(5, 1, w)], 1.0)
+    total([update(5, 1, [4096, 0, 0])], 2.0)
+
+
+def test_long_tensors_are_added_in_pieces_without_a_seam() -> None:
+    rows, width = 40_000, 2
+    layout, rng = Layout({TABLE: (rows, width), "w": (70_001,)}), np.random.default_rng(0)
+    table, w = rng.normal(size=(rows, width)).astype(np.float32), rng.normal(size=70_001).astype(np.float32)
+    order = rng.permutation(rows).astype(np.int32)
+    made = WeightedSum(layout, 4.0, uniform=False, holders_only=False)
+    made.add(Update(0, 3, {TABLE: table, "w": w}, order))
+    views = layout.views(made.sum_N)
+    assert np.allclose(views[TABLE][order], 0.75 * table.astype(np.float64), rtol=0, atol=2.0**-38)
+    assert np.allclose(views["w"], 0.75 * w.astype(np.float64), rtol=0, atol=2.0**-38)

@@ -1,0 +1,78 @@
+"""Which clients take part in a round: how many, that rounds differ, and that nobody is preferred."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.cohort import sampled
+from fedtext.federation import Federation
+from fedtext.parameters import initial
+from fedtext.reply import Reply
+from tests import tiny
+
+
+def cohorts(clients: int, rounds: int, seed: int = 0, **participation: Any) -> np.ndarray:
+    """Rounds x clients: who trains."""
+    experiment = tiny.experiment(participation=participation, seed=seed)
+    made = [sampled(experiment, range(clients), round_) for round_ in range(1, rounds + 1)]
+    assert all(cohort == sorted(set(cohort)) for cohort in made)
+    return np.array([np.isin(np.arange(clients), cohort) for cohort in made])
+
+
+@pytest.mark.parametrize(
+    ("fraction", "clients", "size"),
+    [(0.7, 4, 3), (0.3, 4, 1), (0.26, 10, 3), (0.24, 10, 2), (0.01, 4, 1), (0.99, 4, 4), (1.0, 7, 7)],
+)
+def test_a_cohort_is_the_share_of_the_clients_rounded_to_the_nearest_and_never_empty(
+    fraction: float, clients: int, size: int
+) -> None:
+    assert cohorts(clients, 20, fraction=fraction).sum(1).tolist() == [size] * 20
+
+
+def test_every_round_draws_another_cohort_and_every_client_is_as_likely() -> None:
+    """3 of 10: each client's rounds are binomial, and so are those in which a pair of clients meets (3/10 of 2/9)."""
+    rounds = 3000
+    taken = cohorts(10, rounds, fraction=0.3)
+    together = taken.T.astype(int) @ taken
+    for found, chance in ((np.diag(together), 0.3), (together[np.triu_indices(10, 1)], 0.3 * 2 / 9)):
+        assert np.abs(found / rounds - chance).max() < 4.5 * math.sqrt(chance * (1 - chance) / rounds)
+    repeated = (taken[1:] == taken[:-1]).all(1).mean()  # one of 120 cohorts
+    assert abs(repeated - 1 / 120) < 4.5 * math.sqrt(1 / 120 / rounds)
+    assert (cohorts(10, 50, seed=1, fraction=0.3) != taken[:50]).any()
+
+
+@pytest.mark.parametrize("participation", [{}, {"fraction": 0.5}, {"fraction": 0.5, "sampling": "poisson"}])
+def test_absence_strikes_each_client_and_each_round_by_itself(participation: dict[str, Any]) -> None:
+    rounds, clients = 3000, 8
+    present = cohorts(clients, rounds, dropout=0.3, **participation)
+    chance = participation.get("fraction", 1.0) * 0.7
+    error = math.sqrt(chance * (1 - chance) / rounds)
+    assert np.abs(present.mean(0) - chance).max() < 4 * error
+    one_after_the_other = (present[1:] & present[:-1]).mean(0)
+    assert np.abs(one_after_the_other - chance**2).max() < 5 * math.sqrt(chance**2 / rounds)
+    if not participation:  # who is absent is binomial: nobody's absence goes with another's
+        assert abs(present.sum(1).var() - clients * 0.21) < 4 * clients * 0.21 * math.sqrt(2 / rounds)
+
+
+class Noting(tiny.Recording):
+    """A fleet that keeps every round's cohort."""
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        self.cohorts = [*getattr(self, "cohorts", []), list(cohort)]
+        yield from super().train(handle, round_, cohort)
+
+
+def test_a_federation_asks_the_cohort_of_its_round() -> None:
+    corpus = tiny.corpus(clients=6, texts=2)
+    experiment = tiny.experiment(
+        participation={"fraction": 0.5}, training=tiny.TRAINING | {"rounds": 6}, evaluation={"personalize": None}
+    )
+    shared, private = initial(experiment, corpus)
+    fleet = Noting(experiment, corpus, private)
+    rows = list(Federation(experiment, shared, fleet, None).run())
+    assert fleet.cohorts == [sampled(experiment, range(6), round_) for round_ in range(1, 7)]
+    assert len({tuple(cohort) for cohort in fleet.cohorts}) > 1
+    assert [row["metrics"]["clients_trained"] for row in rows] == [3] * 6

@@ -1,0 +1,94 @@
+"""The noise that leaves clients: of every client, round, mechanism and tensor its own.
+
+Clients learn so slowly here that nothing changes: what they send is their noise alone.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext import wire
+from fedtext.fleet import LocalFleet
+from fedtext.layout import Layout
+from fedtext.models.config import TABLE
+from fedtext.parameters import initial
+from tests import tiny
+
+CORPUS = tiny.corpus(clients=3, texts=2, vocabulary=900)
+MODEL = {"embedding": {"dim": 5}, "hidden": 4}
+STILL = {"rounds": 2, "local_epochs": 1, "batch_size": 99, "optimizer": {"lr": 1e-30}}
+
+
+def sent(uplink: list[Any], seed: int = 0, stack: int = 1, bits: bool = False) -> dict[tuple[int, int], dict[str, Any]]:
+    """What each of three clients sends in each of two rounds, from the same parameters, by (client, round)."""
+    experiment = tiny.experiment(uplink=uplink, model=MODEL, training=STILL | {"stack": stack}, seed=seed)
+    shared, private = initial(experiment, CORPUS)
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    worker, flat, shapes = LocalFleet(experiment, CORPUS, private).worker, layout.pack(shared), layout.shapes
+    for mechanism in experiment.uplink:
+        shapes = dict(mechanism.leaves(shapes))
+    found = {}
+    for round_ in (1, 2):
+        for reply in worker.train(flat, round_, [0, 1, 2]) if stack > 1 else one_by_one(worker, flat, round_):
+            assert not reply.error
+            found[reply.client, round_] = dict(wire.decode(reply.payload, reply.client, shapes, bits).tensors)
+    return found
+
+
+def one_by_one(worker: Any, flat: Any, round_: int) -> list[Any]:
+    return [worker.train(flat, round_, [client])[0] for client in range(3)]
+
+
+def unrelated(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two draws correlate no more than independent ones do (five standard errors of about 4500 numbers)."""
+    return bool(abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 5 / math.sqrt(one.size))
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_each_client_draws_noise_of_its_own_in_every_round(stack: int) -> None:
+    noise = sent([{"gaussian": {"sigma": 0.5}}], stack=stack)
+    tables = {key: tensors[TABLE] for key, tensors in noise.items()}
+    assert len(tables) == 6
+    for table in tables.values():
+        assert abs(table.std() - 0.5) < 4 * 0.5 / math.sqrt(2 * table.size)
+    for one, other in itertools.combinations(tables.values(), 2):
+        assert unrelated(one, other)
+    # three clients' mean has a third of the variance, which is what averaging is for
+    mean = sum(tables[client, 1] for client in range(3)) / 3
+    assert mean.var() == pytest.approx(0.25 / 3, rel=6 * math.sqrt(2 / mean.size))
+
+
+def test_each_client_draws_bits_of_its_own_in_every_round() -> None:
+    """An unchanged number is either bit with equal chance: two clients agree in half of them."""
+    for uplink in (["quantize"], ["quantize", {"randomized_response": {"epsilon": 1.0}}]):
+        tables = [tensors[TABLE] for tensors in sent(uplink, bits=True).values()]
+        for one, other in itertools.combinations(tables, 2):
+            assert abs((one == other).mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)
+            assert abs(one.mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)
+
+
+@pytest.mark.parametrize("between", [[], [{"clip": {"norm": 1e9}}]])
+def test_two_mechanisms_of_an_uplink_draw_independently(between: list[Any]) -> None:
+    """The variances of independent draws add up: 0.3^2 + 0.4^2 = 0.5^2. Of the same draw the deviations would: 0.7."""
+    noise = sent([{"gaussian": {"sigma": 0.3}}, *between, {"gaussian": {"sigma": 0.4}}])
+    for tensors in noise.values():
+        table = tensors[TABLE]
+        assert abs(table.std() - 0.5) < 4 * 0.5 / math.sqrt(2 * table.size)
+
+
+def test_the_tensors_of_an_update_have_noise_of_their_own() -> None:
+    noise = sent([{"gaussian": {"sigma": 1.0}}])[0, 1]
+    numbers = np.concatenate([tensor.ravel() for tensor in noise.values()])
+    assert len(np.unique(numbers)) > 0.999 * len(numbers)
+    for one, other in itertools.combinations([tensor for tensor in noise.values() if tensor.size > 20], 2):
+        size = min(one.size, other.size)
+        assert unrelated(one.ravel()[:size], other.ravel()[:size])
+
+
+def test_noise_comes_again_with_its_seed_and_is_another_with_another() -> None:
+    first, again, other = (sent(["gaussian"], seed)[0, 1][TABLE] for seed in (0, 0, 1))
+    assert first.tobytes() == again.tobytes()
+    assert unrelated(first, other)
