@@ -91,11 +91,15 @@ class Variation(Strict):
 
 
 class Personalize(Strict):
-    """Ap (KTEPS paper, equation 16): after the last aggregation, fine-tune ``steps`` steps, read every ``every``."""
+    """Ap (KTEPS paper, equation 16): after the last aggregation each client fine-tunes a copy of its model for Z =
+    ``steps`` steps and evaluates it after every z = ``every`` of them. Ap is the mean of these n_Z = steps / every
+    accuracies; the accuracy before the first step is not among them."""
 
-    steps: int = Field(25, ge=1)
-    every: int = Field(1, ge=1)
-    lr_multiplier: float = Field(0.01, gt=0)
+    steps: int = Field(25, ge=1, description="Z of equation 16: steps of fine-tuning in all, a multiple of every")
+    every: int = Field(
+        1, ge=1, description="z of equation 16: steps between two evaluations; Ap is the mean of n_Z = steps / every"
+    )
+    lr_multiplier: float = Field(0.01, gt=0, description="the paper's mu: times training.optimizer.lr")
     inference: Literal["both", "shared", "private"] = "both"
     also: tuple[Variation, ...] = Field(
         (), description="other readings from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."

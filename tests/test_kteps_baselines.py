@@ -45,6 +45,8 @@ CORPUS = tiny.TWO
             {"projection_private", "head_private", "encoder_private", "embedding_private"},
             set(),
         ),
+        (KTEPS(lambda2=0, projection=False), {"head_private"}, set()),
+        (KTEPS(architecture="encoder", projection=False), {"head_private", "encoder_private"}, set()),
     ],
 )
 def test_what_is_shared(method: Method, private: set[str], mirrors: set[str]) -> None:
@@ -124,6 +126,14 @@ def transferred(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: 
     return entropies - 0.4 * transfer_BC.sum(1).mean() + 0.6 * diversity
 
 
+def unprojected(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    """Table 8's architecture B: no projections, no diversity, an encoder for each branch."""
+    g_s_BC = linear(p, "head_shared.0", features(p, x_BV))
+    p_BC = linear(p, "head_private.0", features(p, x_BV, "encoder_private")).softmax(1)
+    transfer_BC = p_BC * (g_s_BC.detach() / 0.5).softmax(1).log()
+    return nll(g_s_BC.softmax(1), y_B) + nll(p_BC, y_B) - 0.4 * transfer_BC.sum(1).mean()
+
+
 def adversarial(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
     """As all minimise it but the discriminator, which maximises it."""
     s_BF, p_BF = features(p, x_BV), features(p, x_BV, f"encoders.{task}")
@@ -144,6 +154,7 @@ BY_HAND: list[tuple[dict[str, Any], Objective]] = [
     ({"name": "pfl_da", "shared_loss": 0.8}, partial(mixed, weight=0.8)),
     (KTEPS_WEIGHTS, transferred),
     (KTEPS_WEIGHTS | {"distillation": "standard"}, partial(transferred, printed=False)),
+    (KTEPS_WEIGHTS | {"lambda2": 0, "projection": False, "architecture": "encoder"}, unprojected),
     ({"name": "asp_mtl", "adv": 0.5, "diff": 0.1}, adversarial),
 ]
 NAMES = ["-".join(map(str, options.values())) for options, _ in BY_HAND]
@@ -267,6 +278,20 @@ def test_kteps_without_its_weights_is_independent_losses_of_what_each_architectu
         assert set(terms) == {"ce_shared", "ce_private", "transfer", "diversity"}
         shared = method.probabilities(model, batch, "shared")
         assert torch.allclose(terms["ce_shared"], cross_entropy(shared.log(), batch.labels_B))
+
+
+def test_without_projections_one_encoder_has_no_diversity_and_two_have() -> None:
+    for architecture in ("encoder", "everything"):
+        method = KTEPS(projection=False, architecture=architecture)  # type: ignore[arg-type]
+        model, batch = tiny.model_and_batch(method)
+        _, _, o_s_BF, o_p_BF = model(batch)
+        assert not torch.equal(o_s_BF, o_p_BF)
+        assert "diversity" in method.loss(model, {}, batch)
+    model, batch = tiny.model_and_batch(KTEPS(projection=False, lambda2=0))
+    _, _, o_s_BF, o_p_BF = model(batch)
+    assert torch.equal(o_s_BF, o_p_BF)
+    with pytest.raises(ValueError, match=r"both branches have the same features.*set lambda2 to 0, or architecture"):
+        KTEPS(projection=False)
 
 
 def test_the_shared_branch_learns_alike_beside_a_branch_that_is_private_altogether_as_without_it() -> None:

@@ -42,7 +42,28 @@ def test_a_figure_that_stands_in_several_tables_is_run_once() -> None:
     assert kteps == {made["4"]["lambda1=0.01 lambda2=0.01"][0].id}
     assert made["5"]["KTEPS"][0].id == made["6"]["KTEPS"][0].id
     assert made["2"]["KTEPS*"][0].id == made["7"]["d1=2 d2=150"][0].id
-    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 13 + 8 + 7 + 2
+    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 15 + 8 + 7 + 2
+
+
+@pytest.mark.parametrize("scene", KTEPS.scenes)
+def test_kteps_star_differs_from_kteps_in_the_projection_alone(scene: str) -> None:
+    table = papers.tables(KTEPS, ["3"], scene, ())["3"]
+    made = {row: cases[0].experiment for row, cases in papers.cases(KTEPS, table, scene, Scale(), 1, {})}
+    for which in ("", " own"):
+        kteps, star = made[f"KTEPS{which}"], made[f"KTEPS*{which}"]
+        assert [mechanism.name for mechanism in star.uplink] == ["project", "gaussian"]
+        assert star.model_copy(update={"uplink": kteps.uplink}) == kteps
+        assert kteps.own_rows == bool(which)
+    personalize = made["KTEPS"].evaluation.personalize
+    assert personalize is not None
+    assert (personalize.steps, personalize.every) == (25, 1), "Z and z of equation 16"
+
+
+def test_table_8_has_no_projections_and_no_diversity() -> None:
+    for name, (case,) in papers.cases(KTEPS, KTEPS.tables["8"], "FDU", Scale(), 1, {}):
+        made = case.experiment.method.model_dump()
+        assert (made["projection"], made["lambda2"]) == (False, 0.0), name
+        assert made["architecture"] == {"A": "classifier", "B": "encoder", "C": "everything"}[name[0]]
 
 
 def test_what_makes_a_row_is_not_to_be_set() -> None:

@@ -1,14 +1,15 @@
 """KTEPS: Knowledge Transfer Enhanced Private-Shared (Li et al. 2021, papers' equations 6-9, Algorithm 1).
 
 Shared: embedding E, encoder H, projection P_s, classifier G_s. Private, kept between rounds: projection P_p, classifier
-G_p, and by choice an encoder and a table of their own. Legend: B batch, F features, C classes.
+G_p, and by choice an encoder and a table of their own. Both projections can be left out. Legend: B batch, F features,
+C classes.
 """
 
 from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -20,13 +21,15 @@ Architecture = Literal["classifier", "encoder", "everything"]
 
 class TwoBranches(nn.Module):
     """Two projections and two classifiers on one encoder, or on two, which read one table, or two. Returns logits and
-    projected features of both branches."""
+    projected features of both branches; without ``projection`` the features are the encoders' own."""
 
-    def __init__(self, parts: Parts, architecture: Architecture) -> None:
+    def __init__(self, parts: Parts, architecture: Architecture, projection: bool = True) -> None:
         super().__init__()
         self.embedding, self.encoder = parts.embedding(), parts.encoder()
-        self.projection_shared, self.head_shared = parts.projection(), parts.head()
-        self.projection_private, self.head_private = parts.projection(), parts.head()
+        self.projection_shared: nn.Module = parts.projection() if projection else nn.Identity()
+        self.head_shared = parts.head()
+        self.projection_private: nn.Module = parts.projection() if projection else nn.Identity()
+        self.head_private = parts.head()
         self.encoder_private = None if architecture == "classifier" else parts.encoder()
         self.embedding_private = parts.embedding() if architecture == "everything" else None
 
@@ -56,11 +59,23 @@ class KTEPS(Method):
     architecture: Architecture = Field(
         "classifier",
         description="what is private besides P_p: the classifier; encoder and classifier; embedding, encoder and "
-        "classifier (A, B, C of section 5.6.4, whose table has no projections and lambda2 = 0)",
+        "classifier (A, B, C of section 5.6.4, whose table has projection = false and lambda2 = 0)",
+    )
+    projection: bool = Field(
+        True, description="P_s and P_p of equation 6; false: the classifiers read the encoder's output (section 5.6.4)"
     )
 
+    @model_validator(mode="after")
+    def _branches_differ(self) -> "KTEPS":
+        if self.lambda2 and self.architecture == "classifier" and not self.projection:
+            raise ValueError(
+                "projection: without projections both branches have the same features, whose diversity cannot be "
+                "increased: set lambda2 to 0, or architecture to encoder or everything"
+            )
+        return self
+
     def network(self, parts: Parts) -> nn.Module:
-        return TwoBranches(parts, self.architecture)
+        return TwoBranches(parts, self.architecture, self.projection)
 
     def private(self, parameter: str) -> bool:
         return parameter.partition(".")[0].endswith("_private")
