@@ -231,13 +231,17 @@ class Federation:
         return self.fleet.report(handle, min(shown)) if shown else {}
 
     def _metrics(self, cohort: Sequence[int], traffic: Traffic) -> dict[str, float]:
-        """Sample-weighted losses and figures of the mechanisms, and bytes over all clients of the round."""
+        """Sample-weighted losses and figures of the mechanisms, and bytes over all clients, of the round and of all
+        rounds until now."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)
         up, down = traffic.bytes_up, sum(self._down(client) for client in self.trainees if client.id in set(cohort))
         if self.experiment.method.pooled:  # the one trainee stands beside the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
+        rounds = [*(row["metrics"] for row in self.history), metrics]  # a resumed run has its whole history
+        up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
+        metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
         metrics["train_cpu_seconds"] = traffic.cpu_seconds
         if trained:
             metrics["bytes_per_client"] = (up + down) / trained

@@ -63,7 +63,6 @@ def reached(history: Sequence[Row], thresholds: Mapping[Validated, Sequence[floa
                 return metrics[metric] <= value if smaller_is_better(metric) else metrics[metric] >= value
 
             if passes(last) and not any(map(passes, before)):
-                spent = sum(metrics["bytes_up"] + metrics["bytes_down"] for metrics in [*before, last])
                 name = threshold(metric, value)
-                found |= {f"rounds_to_{name}": float(len(history)), f"bytes_to_{name}": spent}
+                found |= {f"rounds_to_{name}": float(len(history)), f"bytes_to_{name}": last["bytes_total"]}
     return found

@@ -66,9 +66,9 @@ def test_the_first_rounds_beyond_a_threshold_are_told() -> None:
 
 
 def rows_of(metric: str, *values: float | None) -> list[dict[str, Any]]:
-    costs = {"bytes_up": 1, "bytes_down": 2}
     return [
-        {"round": n, "metrics": costs | ({} if value is None else {metric: value})} for n, value in enumerate(values, 1)
+        {"round": n, "metrics": {"bytes_total": 3 * n} | ({} if value is None else {metric: value})}
+        for n, value in enumerate(values, 1)
     ]
 
 
