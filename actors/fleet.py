@@ -20,7 +20,7 @@ from fedtext.auditing import audited_words
 from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
-from fedtext.fleet import ClientInfo, describe, participants, stacks
+from fedtext.fleet import ClientInfo, baselines, describe, participants, stacks
 from fedtext.methods.base import Individual
 from fedtext.parameters import withheld
 from fedtext.reply import Reply
@@ -41,6 +41,7 @@ class Shipment:
     lean: ray.ObjectRef  # for the actors: without clients, and without what only the server needs
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
+    baselines: Mapping[str, float]  # see Fleet
 
 
 def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
@@ -52,7 +53,7 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     header = replace(corpus, clients=[], tests=())
     read = corpus.tests if experiment.evaluation.union else ()
     lean = ray.put(replace(header, report=[], table_VD=None, tests=read))
-    return Shipment(header, len(corpus.clients), lean, infos, refs)
+    return Shipment(header, len(corpus.clients), lean, infos, refs, baselines(experiment, corpus))
 
 
 class RayFleet:
@@ -68,6 +69,7 @@ class RayFleet:
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
         self.withheld = withheld(experiment, shipment.header)
+        self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))

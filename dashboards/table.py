@@ -38,6 +38,7 @@ TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
 LEAKS = ("inversion_public_recall", "inversion_public_ptlr", "rows_recall", "label_top", "member_auc")
 # In MLflow, and not worth a column.
 ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")
+UNIGRAM = "_unigram"  # of the metrics of a language model that is word counts alone; they have a row, not columns
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def print_table(
 ) -> None:
     """Prints the table, the causes of failures and the notes; with colours and rules on a terminal."""
     stream = stream or sys.stdout
-    lines = _lines(rank(cases, outcomes, metric, mode), outcomes)
+    ranked = rank(cases, outcomes, metric, mode)
+    lines = [*_lines(ranked, outcomes), *_unigrams(ranked, outcomes)]
     columns = list(dict.fromkeys(name for line in lines for name in line.cells))
     columns = [name for name in _column_order(columns, cases) if any(line.cells.get(name) for line in lines)]
     if stream.isatty():
@@ -126,6 +128,11 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
             f"Note: {metric} is read on the test split, so choosing a trial by it is selection on the test split, and "
             f"its {metric} is no longer an unbiased estimate: to choose, {remedy}."
         )
+    if any(UNIGRAM in name for name in found):
+        said.append(
+            "unigram: the smoothed word counts of all train texts, without context or training. A model whose "
+            "perplexity is not below it has not been shown to use context; do not compare methods by such models."
+        )
     return said
 
 
@@ -144,7 +151,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         overrides = flatten(dict(case.overrides))
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
-        for name in sorted(values):
+        for name in sorted(name for name in values if UNIGRAM not in name):
             if name not in ELSEWHERE and (wording := percent if name in LEAKS else written(name)):
                 cells[name] = spread(values[name], wording)
         cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
@@ -156,6 +163,21 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells["status"] = ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items())
         lines.append(Line(group.id, cells, failed, case.baseline))
     return lines
+
+
+def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
+    """The row of word counts alone, which needs no training; one for each corpus that the trials differ in."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for group in ranked:
+        values = {n.replace(UNIGRAM, ""): v for n, v in readings(group, outcomes).items() if UNIGRAM in n}
+        shown = {n: spread(v, as_text) for n, v in values.items() if n not in ELSEWHERE and (as_text := written(n))}
+        if shown:
+            found.setdefault(tuple(sorted(shown.items())), []).append(group.title)
+    several = len(found) > 1
+    return [
+        Line("", {"trial": f"unigram ({', '.join(names) if several else 'baseline'})"} | dict(shown), False, True)
+        for shown, names in found.items()
+    ]
 
 
 def spread(value: Spread, shown: Callable[[float], str]) -> str:

@@ -214,8 +214,8 @@ class Federation:
             row["metrics"]["selected_round"] = float(best)
 
     def _read(self, handle: Any, row: Row, splits: Sequence[str], final: bool) -> None:
-        """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), and what is read
-        of all clients' texts together."""
+        """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), what is read of
+        all clients' texts together, and the same of baselines that need no training."""
         readings = dict(sorted(self.fleet.evaluate(handle, row["round"], final, splits).items()))
         for client, reading in readings.items():
             row["clients"].setdefault(self.names[client], {}).update(reading.figures)
@@ -223,6 +223,9 @@ class Federation:
             values = [reading.figures[name] for reading in readings.values() if name in reading.figures]
             row["metrics"][name] = float(sum(values) / len(values))
         row["metrics"] |= pooled(list(readings.values()))
+        for name, value in self.fleet.baselines.items():
+            if ("validation" if name.endswith("_val") else "test") in splits:
+                row["metrics"][name] = value
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
         """What audits show of one client, the first of which they have found anything."""

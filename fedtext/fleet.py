@@ -13,6 +13,7 @@ from fedtext.auditing import audited_words
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Reading
+from fedtext.evaluation.unigram import unigram
 from fedtext.experiment import Experiment
 from fedtext.parameters import check_fit, withheld
 from fedtext.reply import Reply
@@ -39,6 +40,7 @@ class Fleet(Protocol):
     """Clients somewhere. All results are keyed by client, so it does not matter where, nor in which order they come."""
 
     withheld: NDArray[np.int64] | None  # rows of the table that no client sends (Method.withholds)
+    baselines: Mapping[str, float]  # metrics of models that need no training, by name (a language model's unigrams)
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
@@ -86,6 +88,12 @@ def count(experiment: Experiment, corpus: Corpus) -> int:
     return len(corpus.clients) + experiment.method.pooled
 
 
+def baselines(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
+    """What ``Fleet.baselines`` has; empty for classifiers. The counts are the simulation's own, like all evaluation: no
+    client sends them."""
+    return unigram(corpus.clients) if experiment.language else {}
+
+
 def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
     return ClientInfo(
         client.id,
@@ -114,6 +122,7 @@ class LocalFleet:
         self.stack, _ = stack_size(experiment, len(clients))
         audited_words(experiment, corpus.vocabulary)
         self.withheld = withheld(experiment, corpus)
+        self.baselines: Mapping[str, float] = baselines(experiment, corpus)
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients))
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,0 +1,77 @@
+"""The unigram row of a language model's table: perplexity from word frequencies alone, without context.
+
+A word's probability is (n_w + alpha) / (N + alpha K), with n_w its count among the N tokens to predict in the train
+splits of all clients, and K the number of words that can follow: the vocabulary without <pad> and the start token. The
+tokens that are predicted are those a model is evaluated on: all but a sentence's first, the end token too.
+
+Legend: S predicted tokens, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.evaluation.words import LIKELIEST, Predicted, together
+from fedtext.text.tokens import BOS_ID, PAD_ID
+
+ALPHAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+UNCHOSEN = 1.0  # alpha without validation sentences: Laplace's
+
+
+def unigram(clients: Sequence[ClientData], alpha: float | None = None) -> dict[str, float]:
+    """Evaluate an additive-smoothing unigram model on the clients of a language corpus.
+
+    Args:
+        clients: They share one vocabulary (``rows_R`` is all of it).
+        alpha: The count added to each word; None: the best of ``ALPHAS`` on the validation sentences of all clients,
+            or 1 if there are none.
+
+    Returns:
+        The metrics of a language model with ``_unigram`` before the split's suffix: ``perplexity_unigram``,
+        ``perplexity_p90_unigram``, ``top1_unigram`` and ``top3_unigram`` on test, and ``..._unigram_val``, each only
+        if the split has sentences; and ``alpha_unigram``.
+    """
+    counts_V = np.sum([np.bincount(_targets(c.train), minlength=len(c.rows_R)) for c in clients], axis=0)
+    held_out = [client.validation for client in clients if len(client.validation)]
+    if alpha is None:
+        alpha = min(ALPHAS, key=lambda each: _perplexity(counts_V, each, held_out)) if held_out else UNCHOSEN
+    metrics = {"alpha_unigram": alpha}
+    for suffix, splits in (("", [client.test for client in clients if len(client.test)]), ("_val", held_out)):
+        if splits:
+            found = _evaluate(counts_V, alpha, splits)
+            metrics |= {f"{name}_unigram{suffix}": value for name, value in found.items()}
+    return metrics
+
+
+def _targets(tokens: TokenSet) -> NDArray[np.int32]:
+    """The tokens to predict: all but the first of each sentence."""
+    first_T = np.zeros(len(tokens.tokens_T), bool)
+    first_T[tokens.offsets[:-1]] = True
+    return tokens.tokens_T[~first_T]
+
+
+def _nats(counts_V: NDArray[np.int64], alpha: float) -> NDArray[np.float64]:
+    """-log p of each word; infinite for the two that never follow."""
+    weights_V = counts_V + alpha
+    weights_V[[PAD_ID, BOS_ID]] = 0.0
+    with np.errstate(divide="ignore"):
+        return np.log(weights_V.sum()) - np.log(weights_V)
+
+
+def _perplexity(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[TokenSet]) -> float:
+    return _evaluate(counts_V, alpha, splits)["perplexity"]
+
+
+def _evaluate(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[TokenSet]) -> dict[str, float]:
+    """The metrics over all splits; as of a model, a word counts as ranked below those alone that are likelier."""
+    nats_V = _nats(counts_V, alpha)
+    order_V = np.sort(nats_V)
+    ranks_V = np.searchsorted(order_V, nats_V)
+    found = []
+    for split in splits:
+        targets_S = _targets(split)
+        right = tuple(int((ranks_V[targets_S] < k).sum()) for k in LIKELIEST)
+        found.append(Predicted(len(targets_S), float(nats_V[targets_S].sum()), right))
+    return together(found)
