@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedtext.audits.base import Known, Observation, Turn, Words
 from fedtext.cohort import sampled
 from fedtext.corpora.types import ClientData
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
 from fedtext.layout import Layout
@@ -87,7 +87,8 @@ def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
 
 
 def write_files(row: Mapping[str, Any], folder: Path) -> None:
-    """The texts that come with a row, as files."""
+    """Write the texts that come with a row as files. Raises UserError where they cannot be written."""
     for name, text in row.get("files", {}).items():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        with writing(folder / name):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")

@@ -1,10 +1,15 @@
 """The state of a run at a round boundary, on disk: server, every client, and the rows of all rounds so far, together.
 
 A checkpoint becomes visible by one rename, so a reader finds a whole one or the one before it, whenever a writer dies.
-It belongs to the simulation: private client state lies in it beside the server's, which no real server would see.
+Its ``SHA256SUMS`` (the format of sha256sum) has the digest of every other file, which is checked when it is loaded. The
+last two are kept: where the last one is damaged, a run continues from the one before it, to the same results.
+A checkpoint belongs to the simulation: private client state lies in it beside the server's, which no real server would
+see.
 """
 
+import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -16,17 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
 
 Row = dict[str, Any]
+KEPT = 2  # checkpoints of a run
+SUMS = "SHA256SUMS"
+STATE, SERVER = "state.json", "server.f32"
+EXTRA = "extra-"  # begins the names of files that a caller adds
 MOMENTS = "server-optimizer.safetensors"  # only where the optimizer has any
 SELECTED = "selected.f32"  # only where the best round's model counts, and it is not the last
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``history`` has one row per completed round, the last of them ``round``; ``moments`` is what the server's
-    optimizer remembers, ``selected`` an earlier round's model that was the best."""
+    """The state of a run after a round.
+
+    ``history`` has one row per completed round, the last of them ``round``; ``moments`` is what the server's optimizer
+    remembers, ``selected`` an earlier round's model that was the best, ``extra`` the caller's own files by name.
+    """
 
     round: int
     flat: NDArray[np.float32]
@@ -34,6 +46,7 @@ class Snapshot:
     history: list[Row]
     moments: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     selected: NDArray[np.float32] | None = None
+    extra: dict[str, bytes] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -49,69 +62,150 @@ class Checkpoints:
         history: list[Row],
         moments: Mapping[str, NDArray[np.float32]] | None = None,
         selected: NDArray[np.float32] | None = None,
+        extra: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Writes the state after the last row's round and removes older ones."""
-        target = self.folder / f"round-{history[-1]['round']:06d}"
+        """Write the state after the last row's round, and remove all but the one before it.
+
+        Files in ``extra`` can be read by their owner alone (mode 0600).
+
+        Raises:
+            UserError: it cannot be written; the checkpoints that were there are left as they are.
+        """
+        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": history}
+        files = {STATE: json.dumps(content).encode(), SERVER: flat.tobytes()}
+        if moments:
+            files[MOMENTS] = save(dict(moments))
+        if selected is not None:
+            files[SELECTED] = selected.tobytes()
+        files |= {_client_file(client): state for client, state in clients.items() if state}
+        files |= {EXTRA + name: data for name, data in (extra or {}).items()}
+        round_ = history[-1]["round"]
+        there = _found(self.folder)
+        kept = f"the last checkpoint is that of round {_round(there[-1])}" if there else "there is no checkpoint yet"
+        with writing(self.folder, f"the checkpoint of round {round_}", kept):
+            self._write(self.folder / f"round-{round_:06d}", files)
+
+    def _write(self, target: Path, files: Mapping[str, bytes]) -> None:
         draft = self.folder / f".draft-{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        _write(draft / "server.f32", flat.tobytes())
-        if moments:
-            _write(draft / MOMENTS, save(dict(moments)))
-        if selected is not None:
-            _write(draft / SELECTED, selected.tobytes())
-        for client, state in clients.items():
-            if state:
-                _write(draft / f"client-{client:05d}.safetensors", state)
-        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": history}
-        _write(draft / "state.json", json.dumps(content).encode())
-        if target.exists():  # and is no state, or load() would have gone on behind it
+        try:
+            draft.mkdir(parents=True)
+            for name, data in files.items():
+                _write(draft / name, data, 0o600 if name.startswith(EXTRA) else 0o666)
+            _write(draft / SUMS, _sums({name: hashlib.sha256(data).hexdigest() for name, data in files.items()}))
+        except OSError:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        if target.exists():  # and is damaged, or load() would have gone on behind it
             _remove(target)
         os.replace(draft, target)
-        for older in _found(self.folder):
-            if older < target:
-                _remove(older)
+        for older in [path for path in _found(self.folder) if path < target][: 1 - KEPT]:
+            _remove(older)
 
     def load(self) -> Snapshot | None:
-        """The latest state, or None. Raises UserError if it belongs to another experiment or other data."""
+        """Return the latest state whose files are whole, or None if there is none. Damage is logged as a warning.
+
+        Raises:
+            UserError: every checkpoint is damaged, or they belong to another experiment or other data.
+        """
         for draft in self.folder.glob(".draft-*"):  # of a writer that died, or of one that died while it removed
             shutil.rmtree(draft, ignore_errors=True)
-        found = _found(self.folder)
+        found = _latest(self.folder, warn=True)
         if not found:
             return None
-        content = json.loads((found[-1] / "state.json").read_text())
+        state, content = found
         if content["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
                 "--name, or remove that folder"
             )
-        clients = {}
-        for client in content["clients"]:
-            file = found[-1] / f"client-{client:05d}.safetensors"
-            clients[client] = file.read_bytes() if file.exists() else b""
-        flat = np.frombuffer((found[-1] / "server.f32").read_bytes(), np.float32)
-        kept, best = found[-1] / MOMENTS, found[-1] / SELECTED
-        moments = load(kept.read_bytes()) if kept.exists() else {}
-        selected = np.frombuffer(best.read_bytes(), np.float32) if best.exists() else None
-        for older in found[:-1]:  # of a writer that died before it could remove them
-            _remove(older)
-        return Snapshot(content["history"][-1]["round"], flat, clients, content["history"], moments, selected)
+        files = {path.name: path.read_bytes() for path in state.iterdir()}
+        return Snapshot(
+            content["history"][-1]["round"],
+            np.frombuffer(files[SERVER], np.float32),
+            {client: files.get(_client_file(client), b"") for client in content["clients"]},
+            content["history"],
+            load(files[MOMENTS]) if MOMENTS in files else {},
+            np.frombuffer(files[SELECTED], np.float32) if SELECTED in files else None,
+            {name.removeprefix(EXTRA): data for name, data in files.items() if name.startswith(EXTRA)},
+        )
 
 
 def history(folder: Path) -> list[Row]:
-    """The rows of the completed rounds of the run whose checkpoints lie in ``folder``; none if there are none."""
-    found = _found(folder)
-    return json.loads((found[-1] / "state.json").read_text())["history"] if found else []
+    """Return the rows of the completed rounds of the run whose checkpoints lie in ``folder``; none if there are none.
+
+    Raises:
+        UserError: every checkpoint is damaged.
+    """
+    found = _latest(folder)
+    return found[1]["history"] if found else []
 
 
 def recorded(folder: Path) -> str | None:
-    """The fingerprint of the run whose checkpoints lie in ``folder``; None if there are none."""
-    found = _found(folder)
-    return json.loads((found[-1] / "state.json").read_text())["fingerprint"] if found else None
+    """Return the fingerprint of the run whose checkpoints lie in ``folder``, None if there are none.
+
+    A damaged checkpoint before which there is a whole one is logged as a warning.
+
+    Raises:
+        UserError: every checkpoint is damaged.
+    """
+    found = _latest(folder, warn=True)
+    return found[1]["fingerprint"] if found else None
+
+
+def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:
+    """Return the folder and the content of the latest whole checkpoint."""
+    damaged: list[str] = []
+    for state in reversed(_found(folder)):
+        if not (problem := _damage(state)):
+            for each in damaged if warn else ():
+                logging.getLogger(__name__).warning("%s; going back to round %d", each, _round(state))
+            return state, json.loads((state / STATE).read_bytes())
+        damaged.append(problem)
+    if damaged:
+        raise UserError(f"{damaged[0]}, and no earlier one is left: remove {folder}, and its run begins anew")
+    return None
+
+
+def _damage(state: Path) -> str:
+    """Return what is wrong with the files of a checkpoint, empty if they are as they were written."""
+    where = f"the checkpoint {state} is damaged"
+    if not (state / SUMS).is_file():
+        return f"{where}, or an earlier version wrote it: it has no {SUMS}"
+    try:
+        listed = (state / SUMS).read_bytes()
+        there = {}
+        for path in state.iterdir():
+            if path.name != SUMS:
+                with open(path, "rb") as stream:
+                    there[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        return f"{where}: {error.filename} cannot be read ({error.strerror})"
+    if listed == _sums(there):
+        return ""
+    expected = {line[66:]: line[:64] for line in listed.decode("utf-8", "replace").splitlines()}
+    if missing := sorted(set(expected) - set(there)):
+        return f"{where}: {missing[0]} is missing" if _sums(expected) == listed else f"{where}: {SUMS} has changed"
+    if extra := sorted(set(there) - set(expected)):
+        return f"{where}: {extra[0]} does not belong to it"
+    changed = sorted(name for name in there if there[name] != expected[name])
+    return f"{where}: {changed[0] if changed else SUMS} has changed since it was written"
+
+
+def _sums(digests: Mapping[str, str]) -> bytes:
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
 
 
 def _found(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("round-*") if (path / "state.json").exists())
+    return sorted(folder.glob("round-*"))
+
+
+def _round(state: Path) -> int:
+    return int(state.name.removeprefix("round-"))
+
+
+def _client_file(client: int) -> str:
+    return f"client-{client:05d}.safetensors"
 
 
 def _remove(state: Path) -> None:
@@ -121,8 +215,8 @@ def _remove(state: Path) -> None:
     shutil.rmtree(draft)
 
 
-def _write(file: Path, content: bytes) -> None:
-    with open(file, "wb") as stream:
+def _write(file: Path, content: bytes, mode: int = 0o666) -> None:
+    with open(file, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

@@ -1,5 +1,18 @@
 """Errors a person can act on. Commands print them as one sentence and leave with exit status 2."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on that disk, or choose another folder",
+    errno.EDQUOT: "free space within the quota, or choose another folder",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or choose another folder",
+    errno.ENOTDIR: "a part of that path is a file: choose another folder",
+    errno.EEXIST: "a part of that path is a file: choose another folder",
+}
+
 
 class UserError(ValueError):
     """What was asked for cannot be done: the message says what, where, and what to do about it."""
@@ -17,3 +30,22 @@ class ClientError(RuntimeError):
 
     def __str__(self) -> str:
         return f"client {self.client} failed in round {self.round}: {self.cause}"
+
+
+@contextmanager
+def writing(path: Path, what: str = "", then: str = "") -> Iterator[None]:
+    """Turn an OSError raised in the block into a UserError.
+
+    Args:
+        path: what the block writes.
+        what: a name for it that the message begins with, such as "storage".
+        then: what else the message says at its end.
+    """
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "make it writable, or choose another folder")
+        name = f"{what}: {path}" if what else str(path)
+        raise UserError(
+            f"{name} cannot be written ({error.strerror or error}): {remedy}{f'; {then}' if then else ''}"
+        ) from error

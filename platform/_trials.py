@@ -122,7 +122,7 @@ def _train(job: Job, callback: TrialCallback) -> None:
     """The trials that have not ended yet, through Tune."""
     experiment = job.experiment
     reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
-    ended = {case: status for case, status in job.folder.ended().items() if case in reached}
+    ended = {case: status for case, status in job.folder.ended().items() if reached.get(case)}
     baselines = [case.id for case in job.cases if case.baseline]
     order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
     if isinstance(order, tune_sweep.SparingASHA):

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from fedtext import config
-from fedtext.checkpoint import Checkpoints, history
+from fedtext.checkpoint import STATE, SUMS, Checkpoints, history
 from fedtext.corpora.prepare import prepare
 from fedtext.federation import Federation, fingerprint
 from fedtext.fleet import LocalFleet, count
@@ -132,8 +132,9 @@ def states(run: Path) -> dict[str, dict[str, bytes]]:
     """The final state of every case of a run: the server's buffer and each client's private state."""
     found = {}
     for case in sorted(path.parent for path in run.glob("*/checkpoint")):
-        (last,) = case.glob("checkpoint/round-*")
-        found[case.name] = {file.name: file.read_bytes() for file in last.iterdir() if file.name != "state.json"}
+        last = max(case.glob("checkpoint/round-*"))
+        timed = (STATE, SUMS)  # rows have times in them
+        found[case.name] = {file.name: file.read_bytes() for file in last.iterdir() if file.name not in timed}
     return found
 
 

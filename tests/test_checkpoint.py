@@ -1,12 +1,16 @@
 """States of a run on disk, whatever became of the one who wrote them."""
 
+import logging
+import os
+import resource
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedtext.checkpoint import Checkpoints
+from fedtext.checkpoint import Checkpoints, history, recorded
 from fedtext.errors import UserError
 
 
@@ -14,34 +18,40 @@ def rows(rounds: int) -> list[dict]:
     return [{"round": round_} for round_ in range(1, rounds + 1)]
 
 
-def test_the_latest_state_comes_back_and_it_alone_is_kept(tmp_path: Path) -> None:
+def saved(folder: Path, rounds: int = 2, size: int = 3) -> Checkpoints:
+    """The checkpoints of a run after so many rounds: each parameter is the number of the round."""
+    checkpoints = Checkpoints(folder, "one")
+    for round_ in range(1, rounds + 1):
+        flat = np.full(size, round_, np.float32)
+        checkpoints.save(flat, {0: b"private", 1: b""}, rows(round_), {"m": flat}, flat, {"key": b"secret"})
+    return checkpoints
+
+
+def test_the_latest_state_comes_back_and_the_one_before_it_is_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
     assert checkpoints.load() is None
-    for round_ in (1, 2):
+    for round_ in (1, 2, 3):
         checkpoints.save(np.full(3, round_, np.float32), {0: b"private", 1: b""}, rows(round_))
     snapshot = checkpoints.load()
     assert snapshot is not None
-    assert (snapshot.round, snapshot.flat.tolist(), snapshot.clients) == (2, [2, 2, 2], {0: b"private", 1: b""})
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000002"]
+    assert (snapshot.round, snapshot.flat.tolist(), snapshot.clients) == (3, [3, 3, 3], {0: b"private", 1: b""})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002", "round-000003"]
 
 
 def test_what_a_writer_left_that_died_is_removed_when_it_is_read(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
     checkpoints.save(np.zeros(1, np.float32), {}, rows(1))
-    shutil.copytree(tmp_path / "round-000001", tmp_path / "kept")
-    checkpoints.save(np.ones(1, np.float32), {}, rows(2))
-    (tmp_path / "kept").rename(tmp_path / "round-000001")  # it died before it could remove this,
-    (tmp_path / ".draft-123").mkdir()  # another while it wrote,
-    (tmp_path / "round-000003").mkdir()  # and this is no state at all
+    (tmp_path / ".draft-123").mkdir()
     snapshot = checkpoints.load()
     assert snapshot is not None
-    assert snapshot.round == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002", "round-000003"]
+    assert snapshot.round == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["round-000001"]
 
 
 def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
-    checkpoints.save(np.zeros(1, np.float32), {}, rows(1))
+    for round_ in (1, 2):
+        checkpoints.save(np.zeros(1, np.float32), {}, rows(round_))
 
     def dies(folder: Path, ignore_errors: bool = False) -> None:
         if folder.exists():
@@ -51,10 +61,13 @@ def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
-            checkpoints.save(np.ones(1, np.float32), {}, rows(2))
-    assert [path.name for path in tmp_path.glob("round-*")] == ["round-000002"]
-    assert checkpoints.load() is not None
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000002"]
+            checkpoints.save(np.ones(1, np.float32), {}, rows(3))
+    whole = ["round-000002", "round-000003"]
+    assert sorted(path.name for path in tmp_path.glob("round-*")) == whole
+    snapshot = checkpoints.load()
+    assert snapshot is not None
+    assert snapshot.round == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == whole
 
 
 def test_the_state_of_another_experiment_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -62,3 +75,91 @@ def test_the_state_of_another_experiment_is_refused_and_left_alone(tmp_path: Pat
     with pytest.raises(UserError, match="was made by another experiment or from other data"):
         Checkpoints(tmp_path, "other").load()
     assert Checkpoints(tmp_path, "one").load() is not None
+
+
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
+    *((name, flipped, f"{name} has changed since") for name in (
+        "server.f32", "state.json", "client-00000.safetensors", "server-optimizer.safetensors", "selected.f32",
+        "extra-key",
+    )),
+    ("SHA256SUMS", flipped, "is damaged"),
+    ("SHA256SUMS", Path.unlink, "it has no SHA256SUMS"),
+    ("SHA256SUMS", lambda file: file.write_bytes(file.read_bytes()[:200]), "SHA256SUMS has changed"),
+    ("server.f32", lambda file: file.write_bytes(file.read_bytes()[:-1]), "server.f32 has changed since"),
+    ("state.json", Path.unlink, "state.json is missing"),
+    ("client-00000.safetensors", Path.unlink, "client-00000.safetensors is missing"),
+    ("client-00001.safetensors", Path.touch, "client-00001.safetensors does not belong to it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "damage", "words"), DAMAGES, ids=[f"{name}, {words}" for name, _, words in DAMAGES])
+def test_damage_is_said_and_the_run_goes_on_from_the_state_before_it(
+    name: str, damage: Callable[[Path], object], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints = saved(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.load() is not None
+        assert not caplog.messages
+        damage(tmp_path / "round-000002" / name)
+        snapshot = checkpoints.load()
+    assert snapshot is not None
+    assert (snapshot.round, snapshot.flat.tolist(), snapshot.clients[0]) == (1, [1, 1, 1], b"private")
+    (message,) = caplog.messages
+    assert f"{tmp_path}/round-000002 is damaged" in message
+    assert words in message
+    assert message.endswith("going back to round 1")
+    assert len(history(tmp_path)) == 1
+    assert recorded(tmp_path) == "one"
+
+    damage(tmp_path / "round-000001" / name)
+    for read in (checkpoints.load, lambda: history(tmp_path), lambda: recorded(tmp_path)):
+        with pytest.raises(UserError, match=f"{words}.*no earlier one is left: remove {tmp_path}, and"):
+            read()
+    saved(tmp_path)  # a damaged state does not stand in the way of the same round's
+    assert checkpoints.load() is not None
+
+
+def test_a_folder_without_files_is_a_damaged_state(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    (tmp_path / "round-000002").mkdir()
+    snapshot = checkpoints.load()
+    assert snapshot is not None
+    assert snapshot.round == 1
+
+
+def test_a_callers_own_files_come_back_and_only_the_owner_reads_them(tmp_path: Path) -> None:
+    snapshot = saved(tmp_path).load()
+    assert snapshot is not None
+    assert snapshot.extra == {"key": b"secret"}
+    assert (tmp_path / "round-000002" / "extra-key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_state_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> None:
+    """Files larger than 100 kB fail, as they do on a full disk."""
+    checkpoints = saved(tmp_path, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(UserError) as caught:
+            checkpoints.save(np.zeros(100_000, np.float32), {}, rows(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    message = str(caught.value)
+    assert message.startswith(f"the checkpoint of round 3: {tmp_path} cannot be written (File too large): raise the")
+    assert message.endswith("the last checkpoint is that of round 2")
+    assert sorted(os.listdir(tmp_path)) == ["round-000001", "round-000002"]
+    snapshot = checkpoints.load()
+    assert snapshot is not None
+    assert snapshot.round == 2
+
+
+def test_a_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"of round 1: .*/file/run cannot be written \(Not a directory\): a part of"):
+        saved(tmp_path / "file" / "run")

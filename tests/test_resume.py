@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedtext.checkpoint import Checkpoints
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 
 FILE = "FILE"  # stands for the experiment file
@@ -34,9 +37,8 @@ def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
     begin(runs / "old")
     begin(runs / "mixed", command="sweep", data=None)
     begin(far, command="sweep", data=None)
-    state = runs / "mixed" / "02-kteps" / "checkpoint" / "round-000001" / "state.json"
-    state.parent.mkdir(parents=True)
-    state.write_text(json.dumps({"fingerprint": "of other texts", "history": [{"round": 1}]}))
+    mixed = runs / "mixed" / "02-kteps"
+    Checkpoints(mixed / "checkpoint", "of other texts").save(np.zeros(1, np.float32), {}, [{"round": 1}])
     begun = "was begun with another training"
     cases = [
         (["run", "--resume", "swept"], "began swept: continue it by python -m platform.sweep --resume swept"),
@@ -53,7 +55,7 @@ def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
         (["sweep", "--resume", "old"], "old does not record how it was begun: name its experiment"),
         (["sweep", "--resume", "moved"], f"was begun with --data {tmp_path}/gone, and there is no such folder now"),
         (["sweep", "--resume", "moved", "--data", "nowhere"], "--data: there is no folder nowhere"),
-        (["sweep", "--resume", "mixed"], f"{state.parents[2]} was made from other data"),
+        (["sweep", "--resume", "mixed"], f"{mixed} was made from other data"),
     ]
     said_by(tmp_path, cases)
 

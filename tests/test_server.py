@@ -150,7 +150,8 @@ def test_a_killed_run_goes_on_with_what_the_optimizer_remembers(server: dict[str
 def test_a_state_without_moments_is_written_and_read_as_before(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
     checkpoints.save(np.ones(2, np.float32), {}, [{"round": 1}], {})
-    assert sorted(path.name for path in (tmp_path / "round-000001").iterdir()) == ["server.f32", "state.json"]
+    files = sorted(path.name for path in (tmp_path / "round-000001").iterdir())
+    assert files == ["SHA256SUMS", "server.f32", "state.json"]
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert snapshot.moments == {}
