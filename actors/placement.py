@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError
 from fedtext.experiment import Resources
@@ -13,11 +13,23 @@ if TYPE_CHECKING:
     from ray.tune import PlacementGroupFactory
 
 EPSILON = 1e-6  # resources are counted in ten-thousandths; 0.1 + 0.2 must fit in 0.3
+SHARED_BY = 8  # most actors that auto puts on a GPU: each has a CUDA context there, of some hundred MB
+OCCUPIED = 0.8  # of the GPUs that could be in use: the least that a plan uses
+SERVER = 0.25  # of the time a stack takes: what the server does between two rounds
+ABOUT = 1.1  # times the least cost: plans whose difference says nothing
+Node = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``actors`` client actors of ``cpus`` and ``gpus`` each, beside one server; ``trials`` fit side by side."""
+    """The share of a cluster that one trial gets.
+
+    Args:
+        actors: client actors of a trial, beside its server.
+        cpus: logical CPUs of an actor.
+        gpus: GPUs of an actor: 0, 1/k, or a whole number.
+        trials: how many such trials run side by side.
+    """
 
     actors: int
     cpus: float
@@ -33,22 +45,56 @@ class Plan:
         client = {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
         return PlacementGroupFactory([server, *[dict(client) for _ in range(self.actors)]], strategy="SPREAD")
 
+    def sentence(self, nodes: Sequence[Node]) -> str:
+        """The plan in one line, with how much of the cluster it uses."""
+        together = self.trials * self.actors
+        used = f"{together * self.cpus:g} of {counted(total(nodes, 'CPU'), 'CPU')}"
+        if there := total(nodes, "GPU"):
+            used += f" and {self.gpus_in_use:g} of {counted(there, 'GPU')}"
+        trials = f"{self.trials} trials side by side, each with" if self.trials > 1 else "one trial at a time, with"
+        actors = f"{counted(self.actors, 'client actor')} of {amount(self.cpus, self.gpus)}"
+        return f"{trials} {actors}: {used} on {counted(len(nodes), 'node')}"
 
-def gpu_fraction(asked: float | str, clients: int, gpus: float) -> float:
+    @property
+    def gpus_in_use(self) -> int:
+        """GPUs on which some actor has a share. Ray fills one GPU before it begins the next."""
+        return gpus_filled(self.trials * self.actors, self.gpus)
+
+
+def total(nodes: Sequence[Node], resource: str) -> float:
+    """How much of a resource all nodes have together."""
+    return sum(node.get(resource, 0) for node in nodes)
+
+
+def counted(number: float, noun: str) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return f"{number:.4g} {noun}" if number == 1 else f"{number:.4g} {noun}s"
+
+
+def amount(cpus: float, gpus: float) -> str:
+    """CPUs and GPUs in words, without what there is none of."""
+    return " and ".join(counted(number, noun) for number, noun in ((cpus, "CPU"), (gpus, "GPU")) if number)
+
+
+def gpus_filled(actors: int, share: float) -> int:
+    """GPUs that ``actors`` of this ``share`` occupy on one node, where Ray fills one GPU before it begins the next."""
+    if not share:
+        return 0
+    return math.ceil(actors / int(1 / share + EPSILON)) if share < 1 else actors * round(share)
+
+
+def gpu_fraction(asked: float) -> float:
     """GPUs per actor. Raises UserError unless it is 0, a whole number, or 1/n: other fractions leave a rest of every
     GPU that nobody can use."""
-    if asked == "auto":
-        return share(math.ceil(clients / gpus)) if gpus else 0.0
-    fraction = float(asked)
-    if 0 < fraction < 1 and abs(fraction - 1 / round(1 / fraction)) <= 1e-4:
-        return share(round(1 / fraction))
-    if fraction < 0 or fraction % 1:
-        close = 1 / max(1, round(1 / fraction)) if fraction > 0 else 0
+    if 0 < asked < 1 and abs(asked - 1 / round(1 / asked)) <= 1e-4:
+        return share(round(1 / asked))
+    if asked < 0 or asked % 1:
+        close = 1 / max(1, round(1 / asked)) if asked > 0 else 0
         raise UserError(
-            f"resources.gpus_per_actor: {asked} of a GPU cannot be shared evenly; write 1/n or a whole number, such as "
-            f"{close:.4g}"
+            f"resources.gpus_per_actor: {asked:g} of a GPU cannot be shared evenly; write 1/n or a whole number, such "
+            f"as {close:.4g}"
         )
-    return fraction
+    return asked
 
 
 def share(count: int) -> float:
@@ -56,45 +102,104 @@ def share(count: int) -> float:
     return math.floor(1e4 / count) / 1e4
 
 
-def plan(resources: Resources, clients: int, nodes: Sequence[dict[str, Any]], stack: int = 1) -> Plan:
-    """Places ``clients``, stacks of them undivided, on ``nodes`` (Ray's resource dictionaries). The numbers a trial
-    computes do not depend on it.
+def plan(
+    resources: Resources,
+    clients: int,
+    nodes: Sequence[Node],
+    stack: int = 1,
+    cases: int = 1,
+    concurrent: int | None = None,
+) -> Plan:
+    """Divide a cluster among the trials that run side by side and the client actors of each.
 
-    Raises UserError, before anything starts, if it does not fit or if a fraction is not 1/n.
+    The plan takes the trials and actors that end the whole sweep first, if all stacks took equally long (``_cost``). A
+    GPU is shared by as few actors as that needs. The numbers that a trial computes do not depend on it.
+
+    Args:
+        resources: what the experiment asks for.
+        clients: clients of one trial.
+        nodes: Ray's resource dictionary of every node.
+        stack: clients that are trained together; they are never divided.
+        cases: trials to run in all.
+        concurrent: most trials at a time; None: as many as are worth it.
+
+    Raises:
+        UserError: before anything starts, if an actor fits on no node, if the asked actors do not fit, or if a GPU
+            fraction is not 1/n.
     """
-    gpus_there = sum(node.get("GPU", 0) for node in nodes)
-    gpus = gpu_fraction(resources.gpus_per_actor, math.ceil(clients / stack), gpus_there)
-    cpus = resources.cpus_per_actor
-    if not cpus and not gpus:
-        raise UserError("resources: an actor needs a share of a CPU or a GPU; set cpus_per_actor or gpus_per_actor")
-    slots = sum(_slots(node, cpus, gpus) for node in nodes)
-    each = f"{cpus:g} CPUs" + (f" and {gpus:.4g} GPUs" if gpus else "")
-    there = f"{sum(node.get('CPU', 0) for node in nodes):g} CPUs and {gpus_there:g} GPUs on {len(nodes)} node(s)"
-    if slots < 1:
-        raise UserError(f"resources: no node has {each} for a client actor; the cluster has {there}")
-    if resources.clients_per_actor == "auto":
-        actors = min(math.ceil(clients / stack), slots)
+    asked, cpus = resources.gpus_per_actor, resources.cpus_per_actor
+    if asked != "auto":
+        shares = [gpu_fraction(float(asked))]
     else:
-        if resources.clients_per_actor % stack and resources.clients_per_actor < clients:
-            raise UserError(
-                f"resources.clients_per_actor: {resources.clients_per_actor} would divide stacks of {stack} clients "
-                f"(training.stack); write a multiple of {stack}, or leave it at auto"
-            )
-        actors = math.ceil(clients / resources.clients_per_actor)
-    if actors > slots:
-        enough = stack * math.ceil(clients / stack / slots)
+        shares = [share(k) for k in range(1, SHARED_BY + 1)] if total(nodes, "GPU") else [0.0]
+    if not cpus and not shares[0]:
+        raise UserError("resources: an actor needs a share of a CPU or a GPU; set cpus_per_actor or gpus_per_actor")
+    rooms = [sum(_slots(node, cpus, gpus) for node in nodes) for gpus in shares]
+    most = max(rooms)
+    blocks = math.ceil(clients / stack)
+    fixed = _asked_actors(resources, clients, stack, most, _said(nodes, cpus, shares[-1]))
+    limit = min(cases, concurrent or cases, most)
+    candidates = []
+    for trials in range(1, limit + 1):
+        for actors in [fixed] if fixed else range(1, min(blocks, most // trials) + 1):
+            if trials * actors <= most:
+                gpus = next(gpus for gpus, room in zip(shares, rooms, strict=True) if room >= trials * actors)
+                candidates.append(Plan(actors, cpus, gpus, trials))
+    return _best(candidates, blocks, cases)
+
+
+def _best(candidates: Sequence[Plan], blocks: int, cases: int) -> Plan:
+    """Of the plans that leave few GPUs idle and end a sweep about as early as any: the one of most actors, then of
+    fewest trials, whose results are there earlier."""
+    occupied = max(one.gpus_in_use for one in candidates)
+    busy = [one for one in candidates if one.gpus_in_use >= OCCUPIED * occupied]
+    soon = min(_cost(one, blocks, cases) for one in busy)
+    close = [one for one in busy if _cost(one, blocks, cases) <= ABOUT * soon]
+    return max(close, key=lambda one: (one.trials * one.actors, -one.trials))
+
+
+def _cost(plan: Plan, blocks: int, cases: int) -> float:
+    """How long a sweep takes, in rounds of one stack by one actor: batches of trials, times the stacks of the actor
+    that has most of them, and a bit for the server's part of a round, during which its actors wait."""
+    return math.ceil(cases / plan.trials) * (math.ceil(blocks / plan.actors) + SERVER)
+
+
+def _said(nodes: Sequence[Node], cpus: float, gpus: float) -> tuple[str, str]:
+    """What an actor takes and what there is, for a message."""
+    there = f"{counted(total(nodes, 'CPU'), 'CPU')} and {counted(total(nodes, 'GPU'), 'GPU')}"
+    return amount(cpus, gpus), f"{there} on {counted(len(nodes), 'node')}"
+
+
+def _asked_actors(resources: Resources, clients: int, stack: int, room: int, said: tuple[str, str]) -> int | None:
+    """The actors that ``clients_per_actor`` comes to; None: the plan chooses. Raises UserError if there is no ``room``
+    for so many."""
+    each, there = said
+    if room < 1:
+        raise UserError(f"resources: no node has {each} for a client actor; the cluster has {there}")
+    hosted = resources.clients_per_actor
+    if hosted == "auto":
+        return None
+    if hosted % stack and hosted < clients:
+        raise UserError(
+            f"resources.clients_per_actor: {hosted} would divide stacks of {stack} clients "
+            f"(training.stack); write a multiple of {stack}, or leave it at auto"
+        )
+    actors = math.ceil(clients / hosted)
+    if actors > room:
+        enough = stack * math.ceil(clients / stack / room)
         raise UserError(
             f"resources.clients_per_actor: {clients} clients need {actors} actors of {each}, but the cluster has room "
-            f"for {slots} ({there}); raise clients_per_actor to {enough}, or leave it at auto"
+            f"for {room} ({there}); raise clients_per_actor to {enough}, or leave it at auto"
         )
-    return Plan(actors, cpus, gpus, max(1, slots // actors))
+    return actors
 
 
-def _slots(node: dict[str, Any], cpus: float, gpus: float) -> int:
+def _slots(node: Node, cpus: float, gpus: float) -> int:
+    """Client actors that fit on a node."""
     by_cpu = node.get("CPU", 0) / cpus + EPSILON if cpus else math.inf
     if not gpus:
         return int(by_cpu)
-    on_gpus = int(node.get("GPU", 0)) * int(1 / gpus + EPSILON) if gpus < 1 else node.get("GPU", 0) / gpus + EPSILON
+    on_gpus = int(node.get("GPU", 0)) * int(1 / gpus + EPSILON) if gpus < 1 else node.get("GPU", 0) // gpus
     return int(min(by_cpu, on_gpus))
 
 

@@ -115,15 +115,32 @@ def planned(
         if taken:
             taken.result()
     nodes = cluster.nodes()
-    plans = {}
-    for case in cases:
-        clients = count(case.experiment, corpora[key(case.experiment)])
-        stack, _ = stack_size(case.experiment, clients)
-        plans[case.id] = placement.plan(case.experiment.resources, clients, nodes, stack)
-        if not plans[case.id].gpus:  # otherwise each actor looks at what is there
-            check_engine(case.experiment, gpu=False)
+    plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(folder.ended()))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
+
+
+def _plans(
+    experiment: Experiment,
+    cases: Sequence[Case],
+    corpora: Mapping[str, Corpus],
+    nodes: Sequence[placement.Node],
+    left: int,
+) -> dict[str, placement.Plan]:
+    """The share of the cluster for each case, while ``left`` trials are to be run. Raises UserError if it has none, or
+    not what its engine needs."""
+    concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
+    plans, made = {}, dict[tuple[str, int, int], placement.Plan]()
+    for case in cases:
+        clients = count(case.experiment, corpora[key(case.experiment)])
+        resources, stack = case.experiment.resources, stack_size(case.experiment, clients)[0]
+        alike = repr(resources), clients, stack
+        if alike not in made:
+            made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent)
+        plans[case.id] = made[alike]
+        if not plans[case.id].gpus:  # otherwise each actor looks at what is there
+            check_engine(case.experiment, gpu=False)
+    return plans
 
 
 def _corpora(experiment: Experiment, cases: Sequence[Case], data: Path | None) -> dict[str, Corpus]:
@@ -177,8 +194,7 @@ def announce(job: Job) -> None:
             start = "as zeros" if first.missing == "zero" else "at random"
             print(f"  vectors for {shares}; the other words start {start}")
     for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
-        share = f"{plan.cpus:g} CPUs" + (f", {plan.gpus:.4g} GPUs" if plan.gpus else "")
-        print(f"  {plan.actors} client actors of {share} on {len(job.nodes)} node(s), {plan.trials} trial(s) at a time")
+        print(f"  {plan.sentence(job.nodes)}")
     chosen = {}
     for case in job.cases:
         clients = count(case.experiment, job.corpora[key(case.experiment)])

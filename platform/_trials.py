@@ -144,7 +144,7 @@ def _train(job: Job, callback: TrialCallback) -> None:
         return
     concurrent = experiment.tune.concurrent
     if concurrent == "auto":
-        concurrent = min(plan.trials for plan in job.plans.values())
+        concurrent = max(job.plans[case].trials for case in assignments)
     restarts = experiment.resources.max_restarts
     tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, restarts)
     if lost := callback.lost:

@@ -77,4 +77,4 @@ def test_a_driver_on_the_head_ships_the_code_itself(place: Place) -> None:
     argv = ["python", "-m", "platform.run", "kteps.yaml", "training.rounds=1"]
     done = place.cluster.run(argv, cwd=place.copy, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 client actors of 1 CPUs on 2 node(s)" in done.stdout
+    assert "2 client actors of 1 CPU" in done.stdout

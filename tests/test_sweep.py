@@ -110,7 +110,7 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     ]
     done = Forked(tmp_path, "run", str(file), "--name", "one", "training.rounds=1", "--seed", "3", *words).wait()
     assert done.returncode == 0, done.stderr
-    for sentence in ("space, baselines and seeds are left aside", "2 client actors of 0.25 CPUs, 0.5 GPUs"):
+    for sentence in ("space, baselines and seeds are left aside", "2 client actors of 0.25 CPUs and 0.5 GPUs"):
         assert sentence in done.stdout
     (run,) = runs(tmp_path)
     assert run.info.run_name == "one"
