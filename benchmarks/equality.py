@@ -106,7 +106,7 @@ def epoch(
     cells = engine != "reference"
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
-    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut)
+    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of)
     work = []
     for each, client in zip(texts, clients, strict=True):
         how = 8, 1, 0, 1, client.rows

@@ -74,7 +74,8 @@ class Hosted:
         cut = cells and not experiment.reads_table
         self.training = Assembler(directions, cut, self.device, triton, experiment.language)
         self.reading = replace(self.training, cut=False)
-        self.room = Room(Layout(shapes), experiment.training.optimizer, self.training.cut, self.device)
+        optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
+        self.room = Room(Layout(shapes), optimizer, cut, self.device, task_of)
 
     def _everyone(self) -> ClientData:
         """All clients' test texts, or as many as are asked for."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fedtext.corpora.pool import pool
 from fedtext.methods import ASPMTL
 from fedtext.methods.asp_mtl import orthogonality
 from fedtext.methods.base import Batch, Model
+from fedtext.models.recurrent import Parts
 from fedtext.training.batches import Assembler, Texts, by_task
 from tests import tiny
 
@@ -24,8 +26,9 @@ def test_orthogonality_by_hand() -> None:
     s = torch.tensor([[5.0, 1], [-5, 1], [5, 1], [-5, 1]])  # centred (+-5, 0), of length one (+-1, 0)
     p = torch.tensor([[3.0, 0], [3, 0], [-3, 0], [-3, 0]])
     assert orthogonality(s, p).item() == pytest.approx(0)
-    assert orthogonality(s, s).item() == pytest.approx(16)  # S^T S = [[4, 0], [0, 0]]
-    assert orthogonality(s[:, [1, 0]], s).item() == pytest.approx(16), "which of the features it is does not matter"
+    assert orthogonality(s, s, "sum").item() == pytest.approx(16)  # S^T S = [[4, 0], [0, 0]]
+    assert orthogonality(s, s).item() == pytest.approx(4)
+    assert orthogonality(s[:, [1, 0]], s).item() == pytest.approx(4), "which of the features it is does not matter"
     one = torch.randn(1, 3, requires_grad=True)
     orthogonality(one, one * 2).backward()
     assert one.grad is not None
@@ -44,6 +47,64 @@ def test_the_discriminator_learns_and_the_encoder_unlearns() -> None:
     assert torch.allclose(ours[0], -plain[0])
     assert torch.allclose(ours[1], plain[1])
     assert plain[0].norm() > 1e-6
+
+
+def test_the_weight_of_the_penalty_does_not_depend_on_the_width_of_the_features() -> None:
+    model, batch = tiny.model_and_batch(ASPMTL())
+    mean, total = (ASPMTL(penalty=which).loss(model, {}, batch)["orthogonality"] for which in ("mean", "sum"))  # type: ignore[arg-type]
+    made = model(batch)
+    s_BF, p_BF = (f - f.mean(0) for f in (made.shared_BF, made.private_BF))
+    s_BF, p_BF = (f / f.norm(dim=1, keepdim=True) for f in (s_BF, p_BF))
+    assert s_BF.shape[1] == 6
+    assert torch.allclose(mean, (s_BF.T @ p_BF).square().mean())
+    assert torch.allclose(total, 36 * mean)
+
+
+OPTIMIZERS = [
+    {"name": "sgd", "lr": 0.1},
+    {"name": "sgd", "lr": 0.1, "clip_norm": 0.05, "schedule": "linear"},
+    {"name": "adam", "lr": 0.05},
+    {"name": "adamw", "lr": 0.05, "weight_decay": 0.3, "clip_norm": 0.05},
+]
+
+
+@pytest.mark.parametrize("options", OPTIMIZERS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("engine", ["reference", "cells"])
+def test_steps_leave_the_parts_of_absent_tasks_alone(engine: str, options: dict[str, Any]) -> None:
+    """Against torch's optimizers, which leave a parameter without a gradient alone, over two rounds."""
+    training = tiny.TRAINING | {"optimizer": options | {"persist": True}, "engine": engine}
+    made = tiny.Finished("asp_mtl", training=training, evaluation={"personalize": None})
+    experiment, method, everybody = made.experiment, made.experiment.method, pool(CORPUS.clients)
+    tables = {
+        name: torch.from_numpy(t[everybody.rows_R])
+        for name, t in made.layout.views(made.before).items()
+        if "emb" in name
+    }
+    flat = {name: torch.from_numpy(t.copy()) for name, t in made.layout.views(made.before).items()} | tables
+    leaves = {name: tensor.double().requires_grad_() for name, tensor in flat.items()}
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options["name"]]
+    extra = {"momentum": 0.9} if options["name"] == "sgd" else {}
+    extra |= {"weight_decay": options["weight_decay"]} if "weight_decay" in options else {}
+    rule = kind(leaves.values(), lr=options["lr"], **extra)
+    network = method.network(Parts(experiment.model, 2, 2)).double()
+    texts = Texts(everybody.train, len(everybody.rows_R))
+    assembler = Assembler(None, False, torch.device("cpu"))
+    for round_ in (1, 2):
+        order = list(by_task(texts.tasks_N, 4, 2, 0, round_, everybody.id))
+        for number, chosen in enumerate(order):
+            batch = assembler.single(texts, chosen)[0]
+            rule.zero_grad()
+            method.objective(method.loss(Model(network, leaves), {}, batch)).backward()
+            absent = {name for name, leaf in leaves.items() if leaf.grad is None}
+            assert absent == {name for name in leaves if f"s.{1 - batch.task}." in name}
+            if "clip_norm" in options:
+                nn.utils.clip_grad_norm_(leaves.values(), options["clip_norm"])
+            if "schedule" in options:
+                rule.param_groups[0]["lr"] = options["lr"] * (1 - number / len(order))
+            rule.step()
+    for name, tensor in leaves.items():
+        after = made.state[name][everybody.rows_R] if "emb" in name else made.state[name]
+        np.testing.assert_allclose(after, tensor.detach(), atol=2e-5, err_msg=name)
 
 
 def test_only_the_batchs_own_task_is_computed() -> None:

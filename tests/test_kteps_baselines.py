@@ -134,13 +134,25 @@ def unprojected(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: 
     return nll(g_s_BC.softmax(1), y_B) + nll(p_BC, y_B) - 0.4 * transfer_BC.sum(1).mean()
 
 
-def adversarial(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+def summed(penalised_FF: Tensor) -> Tensor:
+    return penalised_FF.square().sum()
+
+
+def adversarial(
+    p: Numbers,
+    received: Numbers,
+    x_BV: Tensor,
+    y_B: Tensor,
+    task: int,
+    diff: float = 2.5,
+    penalty: Callable[[Tensor], Tensor] = lambda penalised_FF: penalised_FF.square().mean(),
+) -> Tensor:
     """As all minimise it but the discriminator, which maximises it."""
     s_BF, p_BF = features(p, x_BV), features(p, x_BV, f"encoders.{task}")
     told = nll(linear(p, "discriminator", s_BF).softmax(1), torch.full_like(y_B, task))
     s_unit, p_unit = (c / c.norm(dim=1, keepdim=True) for c in (o - o.mean(0) for o in (s_BF, p_BF)))
     logits_BC = linear(p, f"heads.{task}.0", torch.cat([s_BF, p_BF], 1))
-    return nll(logits_BC.softmax(1), y_B) - 0.5 * told + 0.1 * (s_unit.T @ p_unit).square().sum()
+    return nll(logits_BC.softmax(1), y_B) - 0.5 * told + diff * penalty(s_unit.T @ p_unit)
 
 
 KTEPS_WEIGHTS = {"name": "kteps", "lambda1": 0.4, "lambda2": 0.6, "temperature": 0.5}
@@ -155,7 +167,8 @@ BY_HAND: list[tuple[dict[str, Any], Objective]] = [
     (KTEPS_WEIGHTS, transferred),
     (KTEPS_WEIGHTS | {"distillation": "standard"}, partial(transferred, printed=False)),
     (KTEPS_WEIGHTS | {"lambda2": 0, "projection": False, "architecture": "encoder"}, unprojected),
-    ({"name": "asp_mtl", "adv": 0.5, "diff": 0.1}, adversarial),
+    ({"name": "asp_mtl", "adv": 0.5, "diff": 2.5}, adversarial),
+    ({"name": "asp_mtl", "adv": 0.5, "diff": 0.1, "penalty": "sum"}, partial(adversarial, diff=0.1, penalty=summed)),
 ]
 NAMES = ["-".join(map(str, options.values())) for options, _ in BY_HAND]
 

@@ -43,11 +43,15 @@ class Tasks(nn.Module):
 
 
 class ASPMTL(Method):
-    """Cross-entropy + adv * adversarial loss + diff * ||S^T P||_F^2, on batches of one task each. The discriminator
-    learns to tell tasks by the shared features, and through the reversed gradient these learn to be of no help to it. S
-    and P, a row for each text, are centred and their rows then scaled to length one, as public implementations do where
-    the paper says nothing: the penalty does not depend on the features' scale. Between a task's batches its encoder and
-    head move on by the optimizer's momentum, like all parameters that a batch does not reach.
+    """Cross-entropy + adv * adversarial loss + diff * orthogonality penalty, on batches of one task each. The
+    discriminator learns to tell tasks by the shared features, and through the reversed gradient these learn to be of no
+    help to it. A batch moves the encoder and the head of its own task alone: those of the others, and their optimizer
+    state, stay as they are.
+
+    The penalty is about S^T P, F x F, where S and P hold the shared and the private features, a row for each text. The
+    paper has ||S^T P||_F^2, the sum of its squared entries, and does not scale S and P. As in public implementations,
+    both are centred and their rows scaled to length one, so that the penalty does not depend on the features' scale,
+    and the mean of the squared entries is taken: ||S^T P||_F^2 / F^2.
 
     Ag is the accuracy of each client's own task, as in the KTEPS paper's tables."""
 
@@ -56,9 +60,16 @@ class ASPMTL(Method):
     separates = True
     adv: float = Field(0.05, ge=0, description="weight of the adversarial loss, the paper's lambda")
     diff: float = Field(0.01, ge=0, description="weight of the orthogonality penalty, the paper's gamma")
+    penalty: Literal["mean", "sum"] = Field(
+        "mean", description="of the squared entries of S^T P (F x F): their mean, as in public implementations, or sum"
+    )
 
     def network(self, parts: Parts) -> nn.Module:
         return Tasks(parts)
+
+    def task_of(self, parameter: str) -> int | None:
+        part, _, rest = parameter.partition(".")
+        return int(rest.partition(".")[0]) if part in ("encoders", "heads") else None
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         made: Outputs = model(batch)
@@ -67,7 +78,7 @@ class ASPMTL(Method):
             task_B = torch.full_like(batch.labels_B, batch.task)
             terms["adversarial"] = cross_entropy(made.tasks_BK, task_B)
         if self.diff:
-            terms["orthogonality"] = orthogonality(made.shared_BF, made.private_BF)
+            terms["orthogonality"] = orthogonality(made.shared_BF, made.private_BF, self.penalty)
         return terms
 
     @property
@@ -78,7 +89,9 @@ class ASPMTL(Method):
         return model(batch).logits_BC.softmax(1)
 
 
-def orthogonality(shared_BF: Tensor, private_BF: Tensor) -> Tensor:
-    """||S^T P||_F^2 of centred features with rows of length one; 0 for one text."""
+def orthogonality(shared_BF: Tensor, private_BF: Tensor, penalty: Literal["mean", "sum"] = "mean") -> Tensor:
+    """The mean (or sum) of the squared entries of S^T P, F x F, of centred features with rows of length one; 0 for one
+    text."""
     s_BF, p_BF = (normalize(features - features.mean(0), dim=1) for features in (shared_BF, private_BF))
-    return ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F
+    total = ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F
+    return total if penalty == "sum" else total / (s_BF.shape[1] * p_BF.shape[1])

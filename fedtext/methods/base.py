@@ -101,6 +101,11 @@ class Method(Strict, ABC):
         """The shared parameter as which this private one begins every turn; empty for those that are kept."""
         return ""
 
+    def task_of(self, parameter: str) -> int | None:
+        """The task whose batches alone train this parameter, where a batch is of one task (``separates``); None: every
+        batch does. The optimizer leaves it alone in all other steps."""
+        return None
+
     def phases(self, epochs: int) -> Sequence[Phase]:
         """What a client's turn consists of; its last phase is what ``training.local_epochs`` is about."""
         return (Phase("joint", epochs),)

@@ -80,7 +80,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     outcomes = [Outcome(problem.method) for _ in work]
     seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end: no step waits for a number
     for clients, batch, words in _steps(assembler, work):
-        parameters = optimizer.begin(clients, words)
+        parameters = optimizer.begin(clients, words, batch.task)
         terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
         optimizer.step(clients, problem.method.objective(terms))
         size = batch.labels_B.shape[-1]

@@ -3,7 +3,7 @@
 Legend: C clients of a stack, P parameters besides the table, U words of a batch, D embedding.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,8 @@ class LocalOptimizer:
     """Steps some clients of ``stack``, each as if it were alone. ``cut``: the loss sees the table through the batch's
     words only, so that only these rows are given to it. ``moving`` names the parameters that are trained, others are
     given to the loss as they are; None: all. ``only``: which of the tables' rows move, as N x 1 ones and zeros.
+    ``task_of`` names the task of a parameter that only batches of this task train (Method.task_of): a step on a batch
+    of another task changes neither the parameter nor its state, and does not count as a step of Adam's.
 
     ``lr`` stands in for the configured rate (personalisation scales it, the embedding's own rate with it).
     """
@@ -77,10 +79,17 @@ class LocalOptimizer:
     only: Tensor | None = None
 
     def __init__(
-        self, config: SGD | Adam, stack: Stack, lr: float, cut: bool = False, moving: Collection[str] | None = None
+        self,
+        config: SGD | Adam,
+        stack: Stack,
+        lr: float,
+        cut: bool = False,
+        moving: Collection[str] | None = None,
+        task_of: Callable[[str], int | None] = lambda parameter: None,
     ) -> None:
         self.config, self.stack, self.lr = config, stack, lr
-        self.moving = [name for name in stack.layout.shapes if moving is None or name in moving]
+        self.tasks = {name: task_of(name) for name in stack.layout.shapes if moving is None or name in moving}
+        self.apart = any(task is not None for task in self.tasks.values())
         embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
         take, shape = stack.workspace.take, stack.flat_CP.shape
         self.grad_CP = take("gradient", *shape)
@@ -95,14 +104,17 @@ class LocalOptimizer:
         else:
             chosen = CutTables if cut else WholeTable
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
-        self._views: dict[range, tuple[dict[str, Tensor], list[Tensor]]] = {}
-        self._flat: dict[range, tuple[Any, ...]] = {}  # what `advance` is given
-        self._steps: list[Tensor] = []  # of Adam, where not all parameters move
+        self._views: dict[tuple[range, int | None], tuple[dict[str, Tensor], list[str], list[Tensor]]] = {}
+        self._flat: dict[tuple[range, int | None], tuple[Any, ...]] = {}  # what `advance` is given
+        self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter, where not all of them move in every step
+        if self.apart or len(self.tasks) < len(stack.layout.shapes):
+            self._steps = [{name: torch.zeros_like(step) for name in self.tasks} for step in self.steps]
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything, for clients that have just taken their seats."""
-        for tensor in (self.grad_CP, *self.memory.values(), *self.steps, *self._steps):
+        apart = (step for steps in self._steps for step in steps.values())
+        for tensor in (self.grad_CP, *self.memory.values(), *self.steps, *apart):
             tensor.zero_()
         self.tables.reset()
         self.ahead: list[int] = []  # a client's steps in all, where a schedule goes by them
@@ -113,32 +125,33 @@ class LocalOptimizer:
         is constant."""
         self.ahead = list(steps) if self.config.schedule == "linear" else []
 
-    def begin(self, clients: range, words: Sequence[Ints]) -> dict[str, Tensor]:
+    def begin(self, clients: range, words: Sequence[Ints], task: int = 0) -> dict[str, Tensor]:
         """The parameters to take the gradient at. Of one client: its own tensors; of several: each with a leading axis.
-        The table's rows are those of ``words`` if it is cut."""
-        if clients not in self._views:
+        The table's rows are those of ``words`` if it is cut. ``task`` is the batches'."""
+        self._key = key = clients, task if self.apart else None
+        if key not in self._views:
             chosen = slice(clients.start, clients.stop) if len(clients) > 1 else clients.start
             views = self.stack.views(self.stack.flat_CP), self.stack.views(self.grad_CP)
             leaves, grads = ({name: tensor[chosen].detach() for name, tensor in named.items()} for named in views)
-            for name in self.moving:
+            moving = [name for name, own in self.tasks.items() if own is None or own == task]
+            for name in moving:
                 leaves[name].requires_grad_()
-            self._views[clients] = leaves, [grads[name] for name in self.moving]
-            self._flat[clients] = self._advanced(clients)
-        leaves, table = self._views[clients][0], self.tables.begin(clients, words)
-        self._leaves = [*[leaves[name] for name in self.moving], *([] if self.frozen else [table])]
+            self._views[key] = leaves, moving, [grads[name] for name in moving]
+            self._flat[key] = self._advanced(clients, moving)
+        (leaves, moving, _), table = self._views[key], self.tables.begin(clients, words)
+        self._leaves = [*[leaves[name] for name in moving], *([] if self.frozen else [table])]
         return leaves | self.stack.columns(table)
 
-    def _advanced(self, clients: range) -> tuple[Any, ...]:
+    def _advanced(self, clients: range, moving: Sequence[str]) -> tuple[Any, ...]:
         """What ``advance`` is given: everything that moves, in one piece where that is all there is."""
         flats = {"": self.stack.flat_CP, "gradient": self.grad_CP, **self.memory}
-        if len(self.moving) == len(self.stack.layout.shapes):
+        if not self._steps:
             pieces = {kind: [flat[c] for c in clients] for kind, flat in flats.items()}
             steps = [self.steps[c] for c in clients]
         else:
             named = {kind: self.stack.views(flat) for kind, flat in flats.items()}
-            pieces = {kind: [each[name][c] for c in clients for name in self.moving] for kind, each in named.items()}
-            steps = [torch.zeros_like(self.steps[c]) for c in clients for _ in self.moving]
-            self._steps += steps
+            pieces = {kind: [each[name][c] for c in clients for name in moving] for kind, each in named.items()}
+            steps = [self._steps[c][name] for c in clients for name in moving]
         return pieces.pop(""), pieces.pop("gradient"), pieces, steps
 
     def step(self, clients: range, loss: Tensor) -> None:
@@ -147,12 +160,15 @@ class LocalOptimizer:
         table_grad = None if self.frozen else grads.pop()
         if table_grad is not None and self.only is not None:
             table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
+        held = self._views[self._key][2]
         if grads:
-            torch._foreach_copy_(self._views[clients][1], grads)
+            torch._foreach_copy_(held, grads)
         if self.config.clip_norm is not None:
             table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
         if grads:
-            self._advance(self.lr, clients, *self._flat[clients])
+            self._advance(self.lr, clients, *self._flat[self._key])
+            if self.apart and self.config.clip_norm is not None:  # the next batch's norm is of its own gradient
+                torch._foreach_zero_(held)
         if table_grad is not None:
             self.tables.step(clients, table_grad)
         for client in clients if self.ahead else ():
@@ -195,14 +211,19 @@ class LocalOptimizer:
         self.tables.finish()
 
     def state(self, client: int) -> dict[str, Tensor]:
-        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``."""
+        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``, or
+        ``<parameter>/step`` where parameters do not all move in every step."""
         kept = {
             f"{name}/{kind}": tensor[client]
             for kind, memory in self.memory.items()
             for name, tensor in self.stack.views(memory).items()
         }
         kept |= {f"tables/{kind}": tensor for kind, tensor in self.tables.state(client).items()}
-        return kept | {"step": self.steps[client]} if isinstance(self.config, Adam) else kept
+        if not isinstance(self.config, Adam):
+            return kept
+        if self._steps:
+            return kept | {f"{name}/step": step for name, step in self._steps[client].items()}
+        return kept | {"step": self.steps[client]}
 
     def recall(self, client: int, state: Mapping[str, Tensor]) -> None:
         """Puts a client's state back."""

@@ -1,6 +1,6 @@
 """Where a worker's clients are trained, kept from round to round: for each width a stack, and its optimizers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -12,10 +12,17 @@ from fedtext.training.stack import Stack, Workspace
 
 class Room:
     """Seats clients whose parameters ``layout`` names, and trains them by ``config``. All use one memory in turn:
-    whoever is seated next overwrites who was before."""
+    whoever is seated next overwrites who was before. ``task_of`` is the method's."""
 
-    def __init__(self, layout: Layout, config: SGD | Adam, cut: bool, device: torch.device) -> None:
-        self.layout, self.config, self.cut = layout, config, cut
+    def __init__(
+        self,
+        layout: Layout,
+        config: SGD | Adam,
+        cut: bool,
+        device: torch.device,
+        task_of: Callable[[str], int | None] = lambda parameter: None,
+    ) -> None:
+        self.layout, self.config, self.cut, self.task_of = layout, config, cut, task_of
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
@@ -36,4 +43,5 @@ class Room:
         if key in self.optimizers:
             self.optimizers[key].reset()
             return self.optimizers[key]
-        return self.optimizers.setdefault(key, LocalOptimizer(self.config, stack, lr, self.cut, moving))
+        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of)
+        return self.optimizers.setdefault(key, made)
