@@ -51,9 +51,13 @@ class ClientActor:
     def _folded(self, reply: Reply, flat: NDArray[np.float32], round_: int) -> Reply:
         if not reply.payload.size:
             return reply
+        try:
+            update = self.intake.update(reply.payload, reply.client, flat)
+        except ValueError as refused:  # the server would refuse it as well
+            return Reply(reply.client, error=str(refused))
         if self.sum is None or self.sum[0] != round_:
             self.sum = round_, self.intake.empty_sum()
-        self.sum[1].add(self.intake.update(reply.payload, reply.client, flat))
+        self.sum[1].add(update)
         return replace(reply, payload=reply.payload[:0].copy())
 
     def partial(self, round_: int) -> WeightedSum | None:

@@ -67,7 +67,7 @@ class WeightedSum:
 
     def _rounded(self, client: int, delta: NDArray[np.float32], weight: float) -> NDArray[np.float64]:
         part = np.multiply(delta, weight / self.scale, dtype=np.float64)
-        if len(part) and max(part.max(), -part.min()) >= _LARGEST:
+        if len(part) and not max(part.max(), -part.min()) < _LARGEST:  # also where it is not a number
             raise UserError(
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
                 "sum: lower training.optimizer.lr, or the noise of the uplink"

@@ -21,7 +21,7 @@ from fedtext.evaluation import SPLITS, pooled
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
-from fedtext.layout import Layout
+from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, noise_multiplier, spent, text
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
@@ -117,6 +117,11 @@ class Federation:
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
             before = self.flat
             self.flat, figures = self._aggregate(updates, round_)
+            if not finite(self.flat):
+                raise UserError(
+                    f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
+                    "server.optimizer.lr or training.optimizer.lr, or the noise"
+                )
             if self.fleet.withheld is not None:  # nothing was sent of them but a mechanism's noise
                 views, kept = self.layout.views(self.flat), self.layout.views(before)
                 views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
@@ -143,12 +148,19 @@ class Federation:
         return sampled(self.experiment, [client.id for client in self.trainees], round_)
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
-        """Decodes and restores each reply's payload, noting what it weighed and said."""
+        """Decode and restore each reply's payload, and add up its metrics. A payload that cannot be used is an error of
+        its client, as one that the client reports itself."""
         for reply in replies:
-            if reply.error:
+            error, update = reply.error, None
+            if reply.payload.size and not error:
+                try:
+                    update = self.intake.update(reply.payload, reply.client, self.flat)
+                except ValueError as refused:
+                    error = str(refused)
+            if error:
                 if self.experiment.participation.on_client_error == "fail":
-                    raise ClientError(self.names[reply.client], round_, reply.error)
-                traffic.errors[reply.client] = reply.error
+                    raise ClientError(self.names[reply.client], round_, error)
+                traffic.errors[reply.client] = error
                 continue
             samples = reply.metrics["samples"]
             traffic.samples += samples
@@ -157,8 +169,8 @@ class Federation:
             for name, value in reply.metrics.items():
                 if name not in NOT_AVERAGED:
                     traffic.sums[name] += samples * value
-            if reply.payload.size:
-                yield self.intake.update(reply.payload, reply.client, self.flat)
+            if update:
+                yield update
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
         """The parameters after a round, and what a method that combines updates by itself says of it. One that nobody

@@ -13,6 +13,12 @@ ALIGN = 16  # floats: every tensor starts on a cache line, wherever the ones bef
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+def finite(tensor: NDArray[np.floating]) -> bool:
+    """Return whether all elements are finite. Costs one sum, which only absurdly large elements overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())
+
+
 class Layout:
     """Where each tensor of ``shapes`` lies in a flat buffer of ``size`` floats."""
 

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedtext.aggregation import Update
+from fedtext.layout import finite
 from fedtext.models.config import TABLE
 
 _SAMPLES, _ROWS = "#samples", "#rows"
@@ -36,36 +37,40 @@ def decode(
     """The update in ``data``, checked against the tensors the server expects: float32, or bool if ``bits``. The shape
     of the table is that of all its rows.
 
-    Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, or with
-    rows that are not distinct rows of the table.
+    Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, with
+    elements that are not finite, or with rows that are not distinct rows of the table.
     """
     try:
         content = load(bytes(data))
     except SafetensorError as error:
-        raise ValueError(f"client {client} sent no readable payload: {error}") from error
+        raise ValueError(f"it sent no readable payload: {error}") from error
     if _SAMPLES not in content:
-        raise ValueError(f"client {client} sent a payload without its sample count")
-    samples, rows = int(content.pop(_SAMPLES)[0]), content.pop(_ROWS, None)
+        raise ValueError("it sent a payload without its sample count")
+    count_1, rows = content.pop(_SAMPLES), content.pop(_ROWS, None)
+    if (count_1.dtype.name, count_1.shape) != ("int64", (1,)) or count_1[0] < 0:
+        raise ValueError(f"it sent a sample count that is none: {count_1.dtype}{count_1.shape}")
     if set(content) != set(shapes):
-        raise ValueError(f"client {client} sent tensors {sorted(content)} where {sorted(shapes)} are expected")
+        raise ValueError(f"it sent tensors {sorted(content)} where {sorted(shapes)} are expected")
     for name, tensor in content.items():
         expected = shapes[name]
         if name == TABLE and rows is not None:
-            _check_rows(rows, expected[0], client)
+            _check_rows(rows, expected[0])
             expected = (len(rows), *expected[1:])
         count = prod(expected)
         sent = ("uint8", (-(-count // 8),)) if bits else ("float32", expected)
         if (tensor.dtype.name, tensor.shape) != sent:
-            raise ValueError(f"client {client} sent {name} as {tensor.dtype}{tensor.shape}, not {sent[0]}{sent[1]}")
+            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent[0]}{sent[1]}")
         if bits:
             content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
-    return Update(client, samples, content, rows)
+        elif not finite(tensor):
+            raise ValueError(f"it sent {name} with numbers that are not finite")
+    return Update(client, int(count_1[0]), content, rows)
 
 
-def _check_rows(rows: NDArray, vocabulary: int, client: int) -> None:
+def _check_rows(rows: NDArray, vocabulary: int) -> None:
     inside = rows.ndim == 1 and (len(rows) == 0 or (rows.min() >= 0 and rows.max() < vocabulary))
     if rows.dtype != np.int32 or not inside or np.unique(rows).size != rows.size:
-        raise ValueError(f"client {client} sent rows that are not distinct rows of a table of {vocabulary}")
+        raise ValueError(f"it sent rows that are not distinct rows of a table of {vocabulary}")
 
 
 def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -1,14 +1,24 @@
 """The loop over rounds: when state is saved, and who is counted."""
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
+from actors.client import ClientActor
+from fedtext.aggregation import Update, WeightedSum
 from fedtext.checkpoint import Checkpoints
+from fedtext.errors import ClientError, UserError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
+from fedtext.intake import Intake
+from fedtext.layout import Layout
 from fedtext.parameters import initial
 from fedtext.reply import Reply
 from tests import tiny
@@ -70,3 +80,99 @@ def test_a_client_that_failed_has_not_trained() -> None:
     assert metrics["clients_failed"] == 1
     assert metrics["bytes_up"] == fleet.bytes_up
     assert metrics["bytes_per_client"] == (metrics["bytes_up"] + metrics["bytes_down"]) / 3
+
+
+CORPUS = tiny.corpus(clients=3, texts=2)
+
+
+def damaged(payload: NDArray[np.uint8], how: str) -> NDArray[np.uint8]:
+    """The payload cut off, with a sample count that is none, or with one number in its last tensor replaced."""
+    content = load(payload.tobytes())
+    if how == "cut":
+        return payload[:-1]
+    if how == "count":
+        content["#samples"] = np.zeros(0, np.int64)
+    else:
+        name = max(name for name in content if not name.startswith("#"))
+        content[name] = content[name].copy()
+        content[name].reshape(-1)[-1] = float(how)
+    return np.frombuffer(save(content), np.uint8)
+
+
+class Faulty(LocalFleet):
+    """A fleet whose client 1 sends something else than it should in the second round, or says that it failed."""
+
+    how = "nan"
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        for reply in super().train(handle, round_, cohort):
+            if reply.client == 1 and round_ == 2:
+                reply = (
+                    Reply(1, error="away")
+                    if self.how == "fails"
+                    else replace(reply, payload=damaged(reply.payload, self.how))
+                )
+            yield reply
+
+
+def faulty(how: str, method: str, on_client_error: str) -> Federation:
+    experiment = tiny.experiment(method, participation={"on_client_error": on_client_error})
+    shared, private = initial(experiment, CORPUS)
+    fleet = Faulty(experiment, CORPUS, private)
+    fleet.how = how
+    return Federation(experiment, shared, fleet, None)
+
+
+SENT = {
+    "nan": r"it sent \S+ with numbers that are not finite",
+    "-inf": r"it sent \S+ with numbers that are not finite",
+    "cut": "it sent no readable payload",
+    "count": "it sent a sample count that is none",
+}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedatt"])
+@pytest.mark.parametrize("how", SENT)
+def test_a_payload_that_cannot_be_used_is_a_failure_of_its_client(how: str, method: str) -> None:
+    with pytest.raises(ClientError, match=f"client client1 failed in round 2: {SENT[how]}"):
+        list(faulty(how, method, "fail").run())
+    skipped, away = faulty(how, method, "skip"), faulty("fails", method, "skip")
+    row, expected = list(skipped.run())[-1], list(away.run())[-1]
+    assert skipped.flat.tobytes() == away.flat.tobytes()
+    for metric in ("loss", "bytes_up", "clients_failed"):
+        assert row["metrics"][metric] == expected["metrics"][metric]
+
+
+@pytest.mark.parametrize("how", SENT)
+def test_an_actor_that_adds_up_refuses_the_same_payloads(how: str) -> None:
+    experiment = tiny.experiment()
+    shared, private = initial(experiment, CORPUS)
+    fleet = LocalFleet(experiment, CORPUS, private)
+    actor = ClientActor.__ray_metadata__.modified_class()
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    actor.worker, actor.sum = fleet.worker, None
+    actor.intake = Intake(experiment, layout, [client.samples for client in fleet.clients])
+    flat = layout.pack(shared)
+    good, bad = fleet.worker.train(flat, 1, [0, 1])
+    assert not actor._folded(good, flat, 1).error
+    alone = actor.partial(1)
+    actor._folded(good, flat, 1)
+    refused = actor._folded(replace(bad, payload=damaged(bad.payload, how)), flat, 1)
+    assert re.match(SENT[how], refused.error)
+    assert actor.partial(1).sum_N.tobytes() == alone.sum_N.tobytes()
+
+
+def test_a_sum_takes_no_number_that_is_none() -> None:
+    layout = Layout({"b": (3,)})
+    for bad in (np.nan, np.inf, -np.inf):
+        total = WeightedSum(layout, 4, uniform=False, holders_only=False)
+        with pytest.raises(UserError, match=r"client 7 changed a parameter by (nan|inf) in one round"):
+            total.add(Update(7, 4, {"b": np.array([0, bad, 1], np.float32)}))
+
+
+def test_a_step_of_the_server_that_leaves_no_finite_parameters_is_one_sentence() -> None:
+    with (
+        pytest.raises(UserError, match=r"after round 1 are not finite.*: lower server.optimizer.lr"),
+        np.errstate(over="ignore"),
+    ):
+        tiny.Finished("fedavg", server={"optimizer": {"lr": 1e42}})
