@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
     path = path if path.is_file() else Path("tune_spaces") / path
     changes = dict(config.parse_override(word) for word in arguments.overrides)
     content = config.override(config.read(path), changes | {"space": {}, "baselines": [], "seeds": 1})
-    experiment = config.validate(content, path.name, path)
+    experiment = config.validate(content, path.name, path, changes)
     device_of(arguments.device)
     corpus = prepare(
         experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data, experiment.own_vocabularies

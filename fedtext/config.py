@@ -2,8 +2,9 @@
 
 import copy
 import difflib
+import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.yaml_text import YAMLTextError, lines, parse
 
 Content = dict[str, Any]
 
@@ -25,13 +27,9 @@ def read(path: Path) -> Content:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file in UTF-8: give the path of an experiment file") from error
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: this is not YAML ({getattr(error, 'problem', error)})") from error
-    except ValueError as error:  # a date that does not exist, say
-        raise UserError(f"{path}: a value cannot be read ({error}); put it in quotes") from error
+        content = parse(text)
+    except YAMLTextError as error:
+        raise UserError(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment file holds keys and values, such as `name: my-experiment`")
     return content
@@ -43,9 +41,9 @@ def parse_override(word: str) -> tuple[str, Any]:
     if not equals or not key:
         raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
     try:
-        return key, yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"the value of {key} is not YAML: {value!r}") from error
+        return key, parse(value)
+    except YAMLTextError as error:
+        raise UserError(f"command line: the value of {key}, {value!r}: {error}") from error
 
 
 def override(content: Content, changes: Mapping[str, Any]) -> Content:
@@ -82,46 +80,68 @@ def _put(node: Any, key: str, value: Any) -> None:
     node[int(key) if isinstance(node, list) else key] = value
 
 
-def validate(content: Content, source: str = "the experiment", path: Path | None = None) -> Experiment:
-    """The experiment in ``content``; ``source`` names it in errors, ``path`` is the file whose lines they cite.
+def validate(
+    content: Content, source: str = "the experiment", path: Path | None = None, overridden: Iterable[str] = ()
+) -> Experiment:
+    """Return the experiment in ``content``.
 
-    Raises UserError with one sentence for each fault, naming the key, its line where the file has it, and the nearest
-    valid key.
+    Args:
+        content: what the file holds, after overrides.
+        source: the name of the file in messages.
+        path: the file whose lines messages cite.
+        overridden: the dotted keys that the command line has set; messages about them cite the command line.
+
+    Raises:
+        UserError: one sentence for each problem, naming the key, where it was given, and the nearest valid key.
     """
     try:
         return Experiment.model_validate(content)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-    lines = _lines(path) if path else {}
+    places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
+    words = {tuple(key.split(".")) for key in overridden}
     sentences: dict[tuple[str, ...], str] = {}
     for fault in faults:  # one for each place: a value that fits none of several types is one fault
-        sentences.setdefault(_user_path(fault["loc"], content), _sentence(fault, content, source, lines))
+        keys = _user_path(fault["loc"], content)
+        sentences.setdefault(keys, f"{_where(keys, fault['msg'], source, places, words)}: {_sentence(fault, keys)}")
     raise UserError("\n".join(sentences.values()))
 
 
-def _sentence(fault: Any, content: Content, source: str, lines: Mapping[tuple[str, ...], int]) -> str:
-    keys = _user_path(fault["loc"], content)
-    where = source
-    for length in range(len(keys), 0, -1):
-        if keys[:length] in lines:
-            where = f"{source}, line {lines[keys[:length]]}"
-            break
+def _where(
+    keys: tuple[str, ...],
+    message: str,
+    source: str,
+    places: Mapping[tuple[str, ...], str],
+    words: Collection[tuple[str, ...]],
+) -> str:
+    """Return where the value of a key was given: on the command line, in a line of the file, or in the file."""
+    if not keys:  # about several keys: the message begins with one of them
+        keys = tuple(re.split(r"[^\w.]", message.removeprefix("Value error, "))[0].split("."))
+    if any(keys[: len(word)] == word[: len(keys)] for word in words):
+        return "command line"
+    found = (places[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in places)
+    return next(found, source)
+
+
+def _sentence(fault: Any, keys: tuple[str, ...]) -> str:
     key, kind = ".".join(keys), fault["type"]
     if kind == "extra_forbidden":
-        return f"{where}: there is no key {key}{_nearest(keys[-1], _valid_keys(fault['loc'][:-1]))}"
+        return f"there is no key {key}{_suggested(keys, fault['loc'])}"
     if kind == "missing":
-        return f"{where}: the key {key} is missing"
+        return f"the key {key} is missing"
     if kind == "union_tag_invalid":
         tag, expected = fault["ctx"]["tag"], [name.strip("' ") for name in fault["ctx"]["expected_tags"].split(",")]
-        return f"{where}: {key} cannot be {tag!r}{_nearest(tag, expected)}"
+        return f"{key} cannot be {tag!r}{_nearest(tag, expected)}"
     if kind == "union_tag_not_found":
-        return f"{where}: {key} needs a name"
+        return f"{key} needs a name"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{where}: {key} holds keys and values, and here it is {fault['input']!r}"
+        return f"{key} holds keys and values, and here it is {fault['input']!r}"
     if kind in ("list_type", "tuple_type"):
-        return f"{where}: {key} holds a list, as [a, b], and here it is {fault['input']!r}"
+        return f"{key} holds a list, as [a, b], and here it is {fault['input']!r}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{where}: {key}: {message}" if key else f"{where}: {message}"
+    if kind == "literal_error" or kind.endswith(("_parsing", "_type")):
+        message = f"{message.partition(', unable')[0]}, and here it is {fault['input']!r}"
+    return f"{key}: {message}" if key else message
 
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
@@ -169,28 +189,32 @@ def _models(annotation: Any) -> list[Any]:
     return [model for part in typing.get_args(annotation) for model in _models(part)]
 
 
+def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
+    """Return the end of a sentence about a key that is not there: where else a key of this name is, or the nearest."""
+    if len(keys) == 1 and (elsewhere := [path for path in _paths() if path.endswith(f".{keys[0]}")]):
+        return f"; did you mean {' or '.join(elsewhere)}?"
+    return _nearest(keys[-1], _valid_keys(loc[:-1]))
+
+
+def _paths() -> list[str]:
+    """The dotted keys of an experiment, but for those within lists."""
+    found: dict[str, None] = {}
+
+    def walk(cls: Any, prefix: str) -> None:
+        for name, field in cls.model_fields.items():
+            found[f"{prefix}{name}"] = None
+            if typing.get_origin(field.annotation) is not tuple:
+                inner = _models(field.annotation) + [m for data in field.metadata for m in _models(data)]
+                for model in dict.fromkeys(inner):
+                    walk(model, f"{prefix}{name}.")
+
+    walk(Experiment, "")
+    return list(found)
+
+
 def _nearest(word: str, valid: list[str]) -> str:
     close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else f"; valid: {', '.join(sorted(set(valid)))}"
-
-
-def _lines(path: Path) -> dict[tuple[str, ...], int]:
-    """The line of every key in a YAML file, by its path."""
-    found: dict[tuple[str, ...], int] = {}
-
-    def walk(node: Any, path: tuple[str, ...]) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                found[(*path, str(key.value))] = key.start_mark.line + 1
-                walk(value, (*path, str(key.value)))
-        elif isinstance(node, yaml.SequenceNode):
-            for number, value in enumerate(node.value):
-                found[(*path, str(number))] = value.start_mark.line + 1
-                walk(value, (*path, str(number)))
-
-    root = yaml.compose(path.read_text(encoding="utf-8"))
-    walk(root, ())
-    return found
 
 
 def resolved(experiment: Experiment) -> str:

@@ -75,8 +75,9 @@ def _asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Exp
     elif words.resume is not None:
         folder = RunFolder.begun(home() / STORAGE, words.resume, command)
         source = str(folder.path / PLAN)
-        content = config.override(folder.content(), dict(map(config.parse_override, overrides)) | changes)
-        experiment = config.validate(content, source)
+        pairs = dict(map(config.parse_override, overrides)) | changes
+        content = config.override(folder.content(), pairs)
+        experiment = config.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     folder.check(experiment)

@@ -103,6 +103,75 @@ def test_files_that_are_not_experiments(tmp_path: Path) -> None:
         find("nothing.yaml")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "corpus: demo",
+            "corpus: demo\nname: y",
+            "line 3: the key name is given a second time (first in line 1): keep",
+        ),
+        (
+            "  lambda1: 0.1",
+            "  lambda1: 1\n  lambda1: 2",
+            "line 6: the key lambda1 is given a second time (first in line",
+        ),
+        ("{sigma: 0.1}", "{sigma: 1, sigma: 2}", "line 7: the key sigma is given a second time: keep one of the two"),
+        (
+            "  name: kteps",
+            "\tname: kteps",
+            "line 4: this is not YAML (a tab stands where a key or a value should begin",
+        ),
+    ],
+)
+def test_what_a_loader_would_pass_over_is_refused(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert f"e.yaml, {sentence}" in fault(tmp_path, old, new)
+
+
+def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n")
+    assert config.read(file)["b"] == {"x": 3, "y": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["rounds=3"], "command line: there is no key rounds; did you mean training.rounds?"),
+        (["lr=3"], "there is no key lr; did you mean training.optimizer.lr or server.optimizer.lr?"),
+        (["training.rounds=many"], "line: training.rounds: should be a valid integer, and here it is 'many'"),
+        (["training.rounds="], "command line: training.rounds: should be a valid integer, and here it is None"),
+        (["training.optimizer={lr: x}"], "command line: training.optimizer.lr: should be a valid number, and here"),
+        (
+            ["participation.sampling=poison"],
+            "command line: participation.sampling: should be 'fixed' or 'poisson', and",
+        ),
+        (["method=ktps"], "command line: method cannot be 'ktps'; did you mean kteps?"),
+        (
+            ["uplink={a: 1, a: 2}"],
+            "command line: the value of uplink, '{a: 1, a: 2}': the key a is given a second time",
+        ),
+        (["server.noise.multiplier=1"], "command line: server.noise: nothing bounds what"),
+    ],
+)
+def test_an_error_in_an_override_blames_the_command_line(tmp_path: Path, words: list[str], sentence: str) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(GOOD)
+    with pytest.raises(UserError) as caught:
+        load(str(file), words)
+    assert sentence in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_error_in_the_file_is_not_blamed_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(GOOD.replace("0.1", "x"))
+    with pytest.raises(
+        UserError, match=r"^e.yaml, line 5: method.lambda1: should be a valid number, and here it is 'x'"
+    ):
+        load(str(file), ["training.rounds=3"], {"seed": 1})
+
+
 def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
     base = {"corpus": "demo", "uplink": [{"gaussian": {"sigma": 1}}], "method": {"name": "kteps"}}
     changes = dict(

@@ -30,4 +30,4 @@ def load(
     written = config.read(path)
     pairs = dict(config.parse_override(word) for word in overrides)
     content = config.override(written, pairs | (changes or {}))
-    return content, config.validate(content, path.name, path)
+    return content, config.validate(content, path.name, path, [*pairs, *(changes or {})])
