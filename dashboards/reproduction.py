@@ -1,35 +1,31 @@
-"""A paper's table beside ours: Markdown, CSV and a picture."""
+"""A paper's table beside ours, as Markdown and as a picture."""
 
-import csv
-import io
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from dashboards.figures import Cell, Reproduction, Unit, difference, differs, order
+from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
+from dashboards.paired import LEVEL, above_unigram, differs, order, paired_rows
 
 REFERENCE = "FedAvg"  # whose cost the others' stand beside
 PANELS = 3  # of a picture, side by side
 
 
 def markdown(made: Reproduction) -> str:
+    """The table, what was run, the paired tests, and the order of its rows against the paper's."""
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
-    lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about], ""]
+    lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about]]
+    if made.origin:
+        lines.append(f"Command: `{made.origin.command}`  ")
+    lines.append(f"Rows of the table that were not run: {', '.join(made.missing) or 'none'}.  ")
     printed = {cell.column for cell in made.cells if cell.paper is not None}
     heads = [f"{column}: paper | ours | difference" if column in printed else f"{column}: ours" for column in columns]
     beside = [f"times {REFERENCE}"] if _reference(made) else []
-    lines += _table(["", *heads, "s / round", "CPU s", *beside, "MB / client"], _rows(made, columns, printed))
+    lines += ["", *_table(["", *heads, "s / round", "CPU s", *beside, "MB / client"], _rows(made, columns, printed))]
     lines += ["", _legend(made, bool(printed))]
-    orders = [order(made, column) for column in columns]
-    lines += ["\n" + "\n".join(sentences) for sentences in orders if sentences]
-    if made.compare:
-        lines += ["", "## Seed by seed", ""]
-        lines += _table(["", *columns], _compared(made, columns))
-        lines += [
-            "",
-            "The first row less the second: mean over the seeds of the difference ± its standard error. **Bold**: more "
-            "than chance, 19 times in 20; of a single seed that cannot be told.",
-        ]
+    if said := above_unigram(made):
+        lines += ["", said]
+    lines += _tests(made, columns)
     if made.clients:
         names = list(dict.fromkeys(cell.column for cell in made.clients))
         lines += ["", "## Client by client (paper / ours)", ""]
@@ -40,6 +36,27 @@ def markdown(made: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _tests(made: Reproduction, columns: Sequence[str]) -> list[str]:
+    """Paired differences, and which pairs of rows stand in the other order than the paper's."""
+    lines, several = [], made.seeds > 1
+    if made.compare:
+        heads = [f"{column} | p" if several else column for column in columns]
+        lines += ["", "## Paired differences", "", *_table(["", *heads], paired_rows(made, columns)), ""]
+        if several:
+            lines.append(
+                "The first row less the second, within each seed: mean ± standard error. p: two-sided paired t test "
+                f"over {made.seeds} seeds, not corrected for the number of pairs: by chance alone one in twenty comes "
+                f"out below {LEVEL}. **Bold**: p < {LEVEL}."
+            )
+        else:
+            lines.append("The first row less the second. One seed: no test is possible.")
+    if orders := [sentences for column in columns if (sentences := order(made, column))]:
+        lines += ["", "## Order of the rows, against the paper's"]
+        for sentences in orders:
+            lines += ["", *sentences]
+    return lines
+
+
 def _legend(made: Reproduction, printed: bool) -> str:
     units: dict[Unit, list[str]] = {}
     for cell in made.cells:
@@ -47,18 +64,20 @@ def _legend(made: Reproduction, printed: bool) -> str:
     said = [_said(one, "" if len(units) == 1 else f" ({', '.join(dict.fromkeys(c))})") for one, c in units.items()]
     relative = any(cell.unit.relative for cell in made.cells if cell.paper is not None)
     noise = f"{made.noise:g}% of it" if relative else f"{made.noise:g} points"
-    bold = (
-        f"**Bold** differences are larger than the paper's own noise ({noise}) and what the mean of so few seeds is "
-        "off by, 19 times in 20. "
-    )
+    interval = ", and half the 95 % confidence interval of ours" if made.seeds > 1 else ""
+    bold = f"**Bold** differences are larger than the paper's own noise ({noise}){interval}. "
+    ours = "mean ± standard deviation over seeds" if made.seeds > 1 else "one seed, so that no spread is known"
+    counted = any(cell.row.startswith(UNIGRAM) for cell in made.cells)
+    unigram = "unigram: the smoothed word counts of all train texts, no context and no training. " if counted else ""
     return (
-        f"{'; '.join(said)}; ours: mean ± standard deviation over seeds. {bold if printed else ''}s / round: wall time "
-        "of training, with whatever else the machine did; CPU s: of all clients' turns in a round, together."
+        f"{'; '.join(said)}; ours: {ours}. {bold if printed else ''}{unigram}s / round: wall time of training, with "
+        "whatever else the machine did; CPU s: of all clients' local updates in a round, together."
     )
 
 
 def _said(one: Unit, of: str) -> str:
-    name = {"%": "Percent", "perplexity": "Perplexity", "rounds": "Rounds", "MB": "MB of all clients"}[one.name]
+    name = {"%": "Percent", "% leaked": "Percent leaked", "perplexity": "Perplexity", "rounds": "Rounds"}.get(one.name)
+    name = name or "MB of all clients"
     return f"{name}{of}" + (", less is better" if one.less else "")
 
 
@@ -85,22 +104,6 @@ def _rows(made: Reproduction, columns: Sequence[str], printed: Collection[str]) 
         texts.append(_number(spent.bytes_per_client / 1e6 if spent else None))
         rows.append(texts)
     return rows
-
-
-def _compared(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    found = {(cell.row, cell.column): cell for cell in made.cells}
-    return [
-        [f"{one} - {other}", *(_between(found[one, column], found[other, column]) for column in columns)]
-        for one, other in made.compare
-    ]
-
-
-def _between(one: Cell, other: Cell) -> str:
-    apart = difference(one, other)
-    if apart is None:
-        return one.unit.none
-    text = _signed(apart.mean) + ("" if apart.error is None else f" ± {_number(apart.error)}")
-    return f"**{text}**" if apart.clear else text
 
 
 def _clients(cells: Sequence[Cell], names: Sequence[str]) -> list[list[str]]:
@@ -138,22 +141,6 @@ def _apart(made: Reproduction, cell: Cell) -> str:
         return ""
     text = _signed(cell.ours.mean - cell.paper)
     return f"**{text}**" if differs(cell, made.noise_of(cell)) else text
-
-
-def table_csv(made: Reproduction) -> str:
-    """All cells: ``part, row, column, unit, paper, ours, deviation, seeds``, the figure of each seed, - for none, and
-    what was run."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "row", "column", "unit", "paper", "ours", "deviation", "seeds", "values", "about"])
-    for part, cells in (("mean", made.cells), ("client", made.clients)):
-        for cell in cells:
-            ours = cell.ours
-            figures = (ours.mean, ours.deviation) if ours else (None, None)
-            values = " ".join("-" if value is None else f"{value:.4f}" for value in cell.seeds)
-            named = (part, cell.row, cell.column, cell.unit.name, cell.paper)
-            writer.writerow([*named, *figures, len(cell.seeds), values, " ".join(made.about)])
-    return text.getvalue()
 
 
 def picture(made: Reproduction, path: Path) -> None:

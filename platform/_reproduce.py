@@ -4,13 +4,16 @@ import argparse
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from platform._folder import RunFolder, home  # type: ignore[import-not-found]
 from platform._launch import announce, planned, reached
 
-from dashboards.figures import Cell, Reproduction, cost, unit
-from dashboards.reproduction import markdown, picture, table_csv
+from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unit
+from dashboards.reproduction import markdown, picture
+from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext import config
 from fedtext.errors import UserError
@@ -19,6 +22,7 @@ from fedtext.selection import figures, threshold
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
+from tune_spaces.papers.notes import not_run, pairs, training_notes
 
 Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
 
@@ -59,10 +63,12 @@ def reproduce(words: argparse.Namespace) -> int:
             about = [
                 _extent(scale, changes),
                 f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
+                *training_notes(made[number]),
                 *paper.departures.get(scene, ()),
                 *table.departures,
             ]
-            result = _result(paper, number, table, scene, scale, made[number], outcomes, about)
+            origin = Origin(words.paper, scene, number, command(words, scene))
+            result = _result(paper, origin, table, scale, made[number], outcomes, about)
             what = number if number.startswith("fig") else f"table{number}"
             files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
             recording.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"), unrecorded)
@@ -121,9 +127,8 @@ def _folder(path: Path) -> Path:
 
 def _result(
     paper: Paper,
-    number: str,
+    origin: Origin,
     table: Table,
-    scene: str,
     scale: Scale,
     rows: Rows,
     outcomes: Mapping[str, Outcome],
@@ -135,12 +140,67 @@ def _result(
         for column, word in table.read.items():
             metric, until = papers.reading(word, scale)
             ours = [unit(metric).of(last_values(outcome.rows[:until]).get(metric)) for outcome in ended]
-            cells.append(Cell(row, column, table.rows[row].paper[scene].get(column), ours, unit(metric)))
+            cells.append(Cell(row, column, table.rows[row].paper[origin.scene].get(column), ours, unit(metric)))
+    cells += _unigrams(table, found)
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
-    title = f"{paper.title}: {papers.called(number)}, {table.title}, {scene}"
-    pairs = papers.compared(paper, table)
     shown = {row: text for row, (first, *_) in found.items() if (text := _file(first, table.shows))}
-    return Reproduction(title, paper.noise[scene], cells, _clients(table, scene, found), costs, about, pairs, shown)
+    clients = _clients(table, origin.scene, found)
+    return _named(Reproduction("", 0.0, cells, clients, costs, about, shown=shown, origin=origin), paper)
+
+
+def _named(read: Reproduction, paper: Paper) -> Reproduction:
+    """With what the paper's file says of it: title, noise, the pairs to be tested, the rows that were not run."""
+    origin = read.origin
+    whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
+    ran = whole.model_copy(update={"rows": {name: row for name, row in whole.rows.items() if name in rows}})
+    counted = [row for row in rows if row.startswith(UNIGRAM)]
+    beside = [(row, counted[0]) for row in rows if row not in counted] if len(counted) == 1 else []
+    return replace(
+        read,
+        title=f"{paper.title}: {papers.called(origin.table)}, {whole.title}, {origin.scene}",
+        noise=paper.noise[origin.scene],
+        compare=[*pairs(paper, ran), *beside],
+        missing=not_run(whole, origin.scene, rows),
+    )
+
+
+def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
+    """A language model's row of word counts alone, in the columns that it has a figure for; one for each corpus that
+    rows differ in."""
+    texts: dict[tuple[float | None, ...], list[str]] = {}
+    values = {row: [last_values(outcome.rows) for outcome in ended] for row, ended in found.items()}
+    for row, last in values.items():
+        texts.setdefault(tuple(each.get("perplexity_unigram") for each in last), []).append(row)
+    cells = []
+    for counted, rows in texts.items():
+        name = UNIGRAM if len(texts) == 1 else f"{UNIGRAM} of {', '.join(rows)}"
+        if all(counted) and not {"perplexity", "perplexity_p90"}.isdisjoint(table.read.values()):
+            for column, metric in table.read.items():
+                ours = [unit(metric).of(each.get(f"{metric}_unigram")) for each in values[rows[0]]]
+                cells.append(Cell(name, column, None, ours if any(ours) else [], unit(metric)))
+    return cells
+
+
+def command(words: argparse.Namespace, scene: str) -> str:
+    """What a person types for it, wherever the data lie."""
+    said = ["python -m platform.reproduce", words.paper, *words.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
+    said += ["--seeds", str(words.seeds)] if words.seeds > 1 else []
+    said += ["--scale", f"{words.scale:g}"] if words.scale != 1 else []
+    for option in ("methods", "rows", "set"):
+        named = getattr(words, option)
+        said += [f"--{option}", *map(shlex.quote, named)] if named else []
+    return " ".join(said)
+
+
+def render(files: Sequence[Path]) -> int:
+    """Writes the Markdown and the picture of tables anew from their CSVs; nothing is run."""
+    for file in files:
+        made = read_csv(file)
+        if made.origin.table not in (paper := papers.load(made.origin.paper)).tables:
+            raise UserError(f"{file}: {made.origin.paper} has no {papers.called(made.origin.table)}: run it again")
+        _write(_named(made, paper), file.with_suffix(""))
+        print(os.path.relpath(file.with_suffix(".md")))
+    return 0
 
 
 def _file(outcome: Outcome, name: str) -> str:

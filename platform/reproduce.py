@@ -15,10 +15,12 @@ examples:
   python -m platform.reproduce fedatt IV --data FOLDER --rows "* small *"        some of its rows
   python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
   python -m platform.reproduce fedatt II fig3 --data FOLDER                      what the paper has in a figure
+  python -m platform.reproduce --render docs/reproductions/*.csv                 tables anew from what was run before
 
 Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes
 on where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged
-to MLflow. What differs by more than the paper's own noise is set in bold.
+to MLflow: mean and spread over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
+paper's, and the rows that were not run.
 """
 
 
@@ -43,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("paper", help="kteps, rrldp, fedatt or fedevocab")
-    made.add_argument("tables", nargs="+", metavar="TABLE", help="numbers of its tables; fig3: a figure")
+    made.add_argument("paper", nargs="?", help="kteps, rrldp, fedatt or fedevocab")
+    made.add_argument("tables", nargs="*", metavar="TABLE", help="numbers of its tables; fig3: a figure")
     made.add_argument("--scene", default=None, help="the paper's data set (else the first of the tables)")
     made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")
     made.add_argument("--scale", type=_share, default=1.0, help="share of the paper's rounds and of the train texts")
@@ -54,15 +56,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rows", nargs="+", default=(), metavar="NAME", help="only these rows; * stands for anything")
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
     made.add_argument("--out", type=Path, help="folder for what comes of it (else docs/reproductions)")
+    made.add_argument(
+        "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: write the tables of these CSVs anew"
+    )
     add_cluster(made)
     return made
 
 
 def main(words: Sequence[str] | None) -> int:
-    arguments = parser().parse_args(words)
-    from platform._reproduce import reproduce  # type: ignore[import-not-found]
+    made = parser()
+    arguments = made.parse_args(words)
+    if bool(arguments.tables) == bool(arguments.render):
+        made.error("name a paper and its tables, or --render and CSV files")
+    from platform._reproduce import render, reproduce  # type: ignore[import-not-found]
 
-    return reproduce(arguments)
+    return render(arguments.render) if arguments.render else reproduce(arguments)
 
 
 if __name__ == "__main__":

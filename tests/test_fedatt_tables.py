@@ -8,18 +8,22 @@ from platform._reproduce import _readable, _result, _when  # type: ignore[import
 
 import pytest
 
-from dashboards.figures import PERPLEXITY, ROUNDS, Cell, Reproduction, difference, differs, order, unit
-from dashboards.reproduction import markdown, picture, table_csv
+from dashboards.figures import PERPLEXITY, ROUNDS, Cell, Origin, Reproduction, unit
+from dashboards.paired import difference, differs, order
+from dashboards.reproduction import markdown, picture
+from dashboards.reproduction_csv import table_csv
 from dashboards.trial import Outcome
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.wikitext import WikiText2Corpus
 from fedtext.errors import UserError
+from fedtext.evaluation.unigram import unigram
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.ledger import ledger
 from fedtext.methods.fedatt import FedAtt
+from fedtext.models.config import Embedding
 from fedtext.parameters import initial
 from tune_spaces import papers
 from tune_spaces.cases import Case
@@ -28,6 +32,7 @@ from tune_spaces.loader import load
 from tune_spaces.papers import Scale
 
 FEDATT = papers.load("fedatt")
+FEDATT_PTB = PTBCorpus(clients=4)
 CORPORA = {"PTB": PTBCorpus, "WikiText-2": WikiText2Corpus, "Reddit": RedditCorpus}
 THERE = [
     (number, scene)
@@ -202,22 +207,23 @@ def test_perplexities_are_shown_as_they_are_and_what_was_not_reached_is_said() -
     assert "| Worse |  | 2.5e+09 ± 7.1e+08 (2 of 3) |  |  |" in text
     assert "Perplexity (perplexity), less is better; Rounds (to 300), less is better; ours: mean" in text
     assert "noise (5% of it)" in text
-    assert "| FedAtt - FedAvg | **+3.3 ± 0.2** | not reached |" in text
+    assert "| FedAtt - FedAvg | **+3.3 ± 0.2** | 0.002 | not reached |  |" in text
 
 
 def test_of_perplexities_less_is_better_and_their_noise_is_relative() -> None:
     made = _shown()
     (_, turned) = order(made, "perplexity")
-    assert turned == "- More than chance in the paper and here: FedAtt - FedAvg (-20.0, here +3.3 ± 0.2)."
+    assert turned == (
+        "- Inverted, significant, beyond the paper's own noise (5% of each figure): "
+        "FedAtt - FedAvg (-20.0, here +3.3 ± 0.2, p = 0.002)."
+    )
     assert order(made, "to 300") == []
     single = Cell("A", "perplexity", 100.0, [104.0], PERPLEXITY)
     assert made.noise_of(single) == 5
     assert not differs(single, made.noise_of(single))
     worse = Cell("B", "perplexity", 98.0, [105.0], PERPLEXITY)
     close = Reproduction("T", 5, [single, worse], [], {}, [])
-    assert order(close, "perplexity")[1:] == [
-        "- No more than chance here, or of a single seed: B - A (-2.0, here +1.0)."
-    ]
+    assert order(close, "perplexity")[1:] == ["- Inverted, of one seed: no test is possible: B - A (-2.0, here +1.0)."]
     assert difference(single, Cell("C", "perplexity", None, [None], PERPLEXITY)) is None
 
 
@@ -225,7 +231,7 @@ def test_the_other_forms_have_the_units_too(tmp_path: Path) -> None:
     made = _shown()
     lines = list(csv.DictReader(io.StringIO(table_csv(made))))
     assert [(line["unit"], line["ours"], line["seeds"], line["values"]) for line in lines][-3:] == [
-        ("rounds", "4.5", "3", "4.0000 5.0000 -"),
+        ("rounds", "4.5", "3", "4 5 -"),
         ("rounds", "", "3", "- - -"),
         ("rounds", "", "0", ""),
     ]
@@ -266,7 +272,9 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
         shared, private = initial(case.experiment, corpus)
         history = Federation(case.experiment, shared, LocalFleet(case.experiment, corpus, private), None).run()
         outcomes[case.id] = Outcome("finished", tuple(history))
-    result = _result(FEDATT, "fig3", table, "PTB", Scale(), made, outcomes, [_when(table, made)])
+    result = _result(
+        FEDATT, Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [_when(table, made)]
+    )
     text = markdown(result)
     assert text.startswith("# FedAtt, Ji et al. 2019: figure 3, Rounds to a perplexity, PTB")
     assert "read once, by the model of the round with the best perplexity_val." in text
@@ -279,8 +287,16 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
         assert cells[name, "to 1"].seeds == [None, None]
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
         assert "| 1.0 ± 0.0 | not reached |" in line
-    assert [line.split(" | ")[0] for line in text.splitlines() if " C=0.5 - Fed" in line] == [
-        "| FedAtt C=0.5 - FedAvg C=0.5",
-        "| FedAtt C=0.5 - FedAtt uniform C=0.5",
-        "| FedAtt uniform C=0.5 - FedAvg C=0.5",
+    counted = [unigram(prepare(FEDATT_PTB, Embedding(dim=4), seed, tmp_path).clients) for seed in (0, 1)]
+    assert cells["unigram", "perplexity"].seeds == [each["perplexity_unigram"] for each in counted]
+    assert cells["unigram", "top 3"].seeds == [100 * each["top3_unigram"] for each in counted]
+    assert cells["unigram", "to 1"].seeds == []
+    assert "| unigram | " in text
+    assert [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if " C=0.5 - " in line] == [
+        "FedAtt C=0.5 - FedAvg C=0.5",
+        "FedAtt C=0.5 - FedAtt uniform C=0.5",
+        "FedAtt uniform C=0.5 - FedAvg C=0.5",
+        "FedAvg C=0.5 - unigram",
+        "FedAtt C=0.5 - unigram",
+        "FedAtt uniform C=0.5 - unigram",
     ]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards.figures import Cell, Reproduction, order, unit
+from dashboards.figures import Cell, Reproduction, unit
+from dashboards.paired import order
 from dashboards.reproduction import markdown
 from fedtext import config
 from fedtext.audits import gradient_inversion
@@ -106,7 +107,7 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
         assert audit.span != searched, "the paper's attack is a search alone"
         assert set(row.paper[ATTACKED]) <= set(table.read)
         assert set(table.read.values()) <= set(audit.metrics)
-        assert all(unit(metric).less and unit(metric).name == "%" for metric in table.read.values())
+        assert all(unit(metric).less and unit(metric).name == "% leaked" for metric in table.read.values())
     assert len({case.id for case in cases.values()}) == len(cases), "what is looked for otherwise is another trial"
     assert papers.first_scene(PAPER, [number]) == ATTACKED
 
@@ -159,12 +160,13 @@ def test_leaking_less_is_told_as_better() -> None:
         Cell("FedeVocab", "public", 1.2, [90.0, 92.0], unit(metric)),
     ]
     made = Reproduction("", 1.0, cells, [], {}, ["what was run"])
-    assert "Percent, less is better" in markdown(made)
+    assert "Percent leaked, less is better" in markdown(made)
     assert any("FedeVocab - FedAvg (-86.4, here +80.5" in sentence for sentence in order(made, "public"))
     assert not unit("Local").less
     tied = [replace(cell, seeds=[90.0, 90.0]) for cell in cells]
     assert order(replace(made, cells=tied), "public") == [
-        "public: all 2 rows stand in the paper's order, but for 1 of 1 pairs that are equal here."
+        "public: of 1 pairs of rows that the paper orders, 0 in the paper's order (0 significant), 1 equal here, "
+        "0 inverted."
     ]
 
 

@@ -4,12 +4,15 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
+from platform.reproduce import main  # type: ignore[import-not-found]
 
 import numpy as np
 import pytest
 
-from dashboards.figures import Cell, Cost, Reproduction, cost, differs, order
-from dashboards.reproduction import markdown, table_csv
+from dashboards.figures import LEAKED, PERPLEXITY, Cell, Cost, Origin, Reproduction, cost
+from dashboards.paired import Difference, above_unigram, difference, differs, order
+from dashboards.reproduction import markdown
+from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome
 from fedtext.checkpoint import Checkpoints, history
 from fedtext.errors import UserError
@@ -17,6 +20,7 @@ from tests.commands import Forked
 from tests.planned import rows
 from tune_spaces import papers
 from tune_spaces.papers import Scale
+from tune_spaces.papers.notes import not_run, pairs, training_notes
 
 KTEPS = papers.load("kteps")
 
@@ -137,10 +141,11 @@ def test_a_report_has_differences_in_bold_where_noise_does_not_explain_them() ->
     assert "| B | 84.0 | 87.0 ± 0.6 | **+3.0** |" in text
     assert "| dvd | 80.0 / 81.0 ± 0.1 |" in text
     assert "times FedAvg" not in text
-    lines = list(csv.DictReader(io.StringIO(table_csv(made))))
-    assert float(lines[0].pop("deviation")) == pytest.approx(0.4)
-    assert list(lines[0].values()) == ["mean", "A", "Ag", "%", "85.0", "84.0", "3", "83.6000 84.0000 84.4000", "Said."]
-    assert len(lines) == 5
+    said, first, *others = csv.DictReader(io.StringIO(table_csv(made)))
+    assert (said["part"], said["text"]) == ("about", "Said.")
+    assert float(first.pop("deviation")) == pytest.approx(0.4)
+    assert list(first.values()) == ["mean", "A", "Ag", "%", "85.0", "84.0", "3", "83.6 84 84.4", ""]
+    assert [line["part"] for line in others] == ["mean", "mean", "mean", "client", "cost", "cost", "cost"]
 
 
 def test_costs_stand_beside_those_of_fedavg() -> None:
@@ -168,15 +173,141 @@ def test_turned_pairs_are_told_from_chance_seed_by_seed() -> None:
     made = Reproduction("T", 1.5, cells, [], {}, ["Said."])
     # B - A = 2.0, 2.1, 2.2 and D - A = 7, 0, -4, whose deviation is 5.6
     assert order(made, "Ag") == [
-        "Ag: 3 of 6 pairs of rows stand in the other order than in the paper (± standard error).",
-        "- More than chance in the paper and here: A - B (+2.5, here -2.1 ± 0.1).",
-        "- More than chance here, and within the noise of two of the paper's figures (2.1 points): "
-        "A - C (+1.0, here -2.1 ± 0.1).",
-        "- No more than chance here, or of a single seed: A - D (+4.0, here -1.0 ± 3.2).",
+        "Ag: of 6 pairs of rows that the paper orders, 2 in the paper's order (0 significant), 1 equal here, "
+        "3 inverted (2 significant, 1 within noise).",
+        "- Inverted, significant, beyond the paper's own noise (2.1 points of a difference): "
+        "A - B (+2.5, here -2.1 ± 0.1, p < 0.001).",
+        "- Inverted, significant, within the noise of two of the paper's figures: "
+        "A - C (+1.0, here -2.1 ± 0.1, p < 0.001).",
+        "- Inverted, within noise: A - D (+4.0, here -1.0 ± 3.2, p = 0.79).",
     ]
     single = replace(made, cells=[Cell("A", "Ag", 85.0, [84.0]), Cell("B", "Ag", 83.0, [86.0])])
-    assert order(single, "Ag")[1] == "- No more than chance here, or of a single seed: A - B (+2.0, here -2.0)."
-    assert order(replace(made, cells=cells[2:]), "Ag") == ["Ag: all 2 rows stand in the paper's order."]
+    assert order(single, "Ag") == [
+        "Ag: of 1 pairs of rows that the paper orders, 0 in the paper's order, 1 inverted.",
+        "- Inverted, of one seed: no test is possible: A - B (+2.0, here -2.0).",
+    ]
+    (said,) = order(replace(made, cells=cells[2:]), "Ag")
+    assert said.endswith("1 in the paper's order (0 significant), 0 inverted.")
+    assert order(replace(made, cells=cells[:1]), "Ag") == []
+
+
+def test_the_paired_t_test_is_that_of_the_textbook() -> None:
+    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), t = 3.46 on two degrees of freedom, whose distribution
+    function is 1/2 + t / (2 sqrt(2 + t^2)); however far the seeds themselves lie apart."""
+    found = difference(Cell("A", "Ag", None, [11.0, 52.0, 33.0]), Cell("B", "Ag", None, [10.0, 50.0, 30.0]))
+    t = 2 * 3**0.5
+    assert found == Difference(2.0, pytest.approx(3**-0.5), pytest.approx(1 - t / (2 + t * t) ** 0.5))
+    assert not found.significant, "p = 0.074"
+    equal = difference(Cell("A", "Ag", None, [1.0, 2.0]), Cell("B", "Ag", None, [1.0, 2.0]))
+    assert equal == Difference(0.0, 0.0, 1.0)
+    single = difference(Cell("A", "Ag", None, [1.0]), Cell("B", "Ag", None, [3.0]))
+    assert single == Difference(-2.0, None, None)
+    assert not single.significant
+
+
+def test_a_table_says_what_was_tested_and_what_was_not_run() -> None:
+    cells = [Cell("FedAvg", "Ag", 85.0, [80.0, 82.0, 84.0]), Cell("KTEPS", "Ag", 86.0, [81.0, 83.1, 85.2])]
+    made = Reproduction("T", 1.5, cells, [], {}, ["Said."], [("KTEPS", "FedAvg")], missing=["LG.", "FS"])
+    text = markdown(made)
+    assert "Rows of the table that were not run: LG., FS." in text
+    assert "|  | Ag | p |" in text
+    assert "| KTEPS - FedAvg | **+1.1 ± 0.1** | 0.003 |" in text
+    assert "paired t test over 3 seeds, not corrected" in text
+    single = replace(made, cells=[replace(cell, seeds=cell.seeds[:1]) for cell in cells], missing=[])
+    text = markdown(single)
+    assert "were not run: none." in text
+    assert "| KTEPS - FedAvg | +1.0 |" in text
+    assert "One seed: no test is possible." in text
+    assert "±" not in text
+
+
+def test_models_that_word_counts_beat_are_no_evidence() -> None:
+    cells = [
+        Cell("FedAvg", "perplexity", 90.0, [99.0, 101.0], PERPLEXITY),
+        Cell("FedAtt", "perplexity", 80.0, [94.0, 96.0], PERPLEXITY),
+        Cell("unigram", "perplexity", None, [98.0, 98.0], PERPLEXITY),
+    ]
+    made = Reproduction("T", 5, cells, [], {}, [])
+    assert "1 of 2 models (FedAvg) are NOT BELOW THE UNIGRAM ROW in perplexity" in above_unigram(made)
+    assert above_unigram(made) in markdown(made)
+    worse = [*cells[:2], replace(cells[2], seeds=[50.0, 50.0])]
+    assert above_unigram(replace(made, cells=worse)).startswith("All 2 models are NOT BELOW")
+    better = [*cells[:2], replace(cells[2], seeds=[150.0, 150.0])]
+    assert above_unigram(replace(made, cells=better)) == "All 2 models are below the unigram row in perplexity."
+    assert above_unigram(replace(made, cells=cells[:2])) == ""
+
+
+def test_rows_are_tested_against_fedavg_or_the_first() -> None:
+    found = papers.tables(KTEPS, ["2"], "FDU", ["FedAvg", "KTEPS", "Indiv."])["2"]
+    assert set(pairs(KTEPS, found)) == {("KTEPS", "FedAvg"), ("Indiv.", "FedAvg")}
+    alone = KTEPS.tables["7"]
+    assert {other for _, other in pairs(KTEPS, alone)} == {next(iter(alone.rows))}
+    fedatt = papers.load("fedatt")
+    table = papers.tables(fedatt, ["II"], "PTB", ())["II"]
+    against = {one: other for one, other in pairs(fedatt, table) if other.startswith("FedAvg")}
+    assert against["FedAtt spectral C=0.5"] == "FedAvg C=0.5"
+    assert "FedSGD" not in against, "all clients take part in its rounds"
+    assert not_run(table, "PTB", {"FedSGD", "FedAvg C=0.1", "FedAtt C=0.1", "FedAtt C=0.5"}) == [
+        *("FedAtt uniform C=0.1 (not in the paper)", "FedAtt spectral C=0.1 (not in the paper)", "FedAvg C=0.5"),
+        *("FedAtt uniform C=0.5 (not in the paper)", "FedAtt spectral C=0.5 (not in the paper)"),
+    ]
+
+
+def test_how_rows_were_trained_is_said() -> None:
+    table = papers.tables(papers.load("fedatt"), ["II"], "PTB", (), ["FedSGD", "Fed* C=0.1"])["II"]
+    changes = {"training.rounds": 10, "training.optimizer.lr": 0.3}
+    first, other = training_notes(dict(papers.cases(papers.load("fedatt"), table, "PTB", Scale(), 1, changes)))
+    assert first == (
+        "Training, where nothing else is said: SGD, lr 0.3, momentum 0.5, batches of 10, 5 local epochs, 10 rounds, a "
+        "share of 0.1 of the clients in each round."
+    )
+    assert other.startswith(
+        "Training of FedSGD: SGD, lr 0.3, momentum 0.5, batches of 10, 1 local epoch, 10 rounds, all"
+    )
+
+
+def test_a_table_is_written_anew_from_its_csv(tmp_path: Path) -> None:
+    cells = [
+        Cell("FedAvg", "Ag", 85.1, [1 / 3, None]),
+        Cell("KTEPS", "Ag", 85.7, []),
+        Cell("FS", "Ag", None, [2.0, 3.0], LEAKED),
+    ]
+    costs = {"FedAvg": Cost(9.0, None, 1e6), "FS": Cost(1.0, 2.0, 3.0)}
+    origin = Origin("kteps", "FDU", "2", "python -m platform.reproduce kteps 2 --data FOLDER")
+    client = [Cell("dvd", "FedAvg", 87.5, [70.0, 71.0])]
+    made = Reproduction("", 0.0, cells, client, costs, ["One.", "Two, 2."], shown={"FS": "# A\n\n| b |"}, origin=origin)
+    path = tmp_path / "kteps-FDU-table2.csv"
+    path.write_text(table_csv(made))
+    read = read_csv(path)
+    assert read.cells[0].seeds == [pytest.approx(1 / 3, rel=1e-9), None]
+    assert replace(read, cells=[replace(read.cells[0], seeds=cells[0].seeds), *read.cells[1:]]) == made
+    assert main(["--render", str(path)]) == 0
+    text = path.with_suffix(".md").read_text()
+    assert text.startswith(
+        "# KTEPS, Li et al. 2021: table 2, Model aggregation, FDU\n\nOne.  \nTwo, 2.  \nCommand: `pyt"
+    )
+    assert "that were not run: Indiv., ASP., FedFu." in text
+    assert path.with_suffix(".png").stat().st_size > 5_000
+    before = path.read_text()
+    assert main(["--render", str(path)]) == 0
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["part,row\nmean,A\n", "", "part,row,column,unit,paper,ours\nmean,A,Ag,%,85.0,84.0\n"])
+def test_another_csv_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text(text)
+    with pytest.raises(UserError, match=r"other\.csv is no table that this command has written, or one of an earlier"):
+        main(["--render", str(tmp_path / "other.csv")])
+    with pytest.raises(UserError, match=r"none\.csv cannot be read"):
+        main(["--render", str(tmp_path / "none.csv")])
+
+
+@pytest.mark.parametrize("words", [[], ["kteps"], ["kteps", "2", "--render", "a.csv"]])
+def test_tables_or_files_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert "name a paper and its tables, or --render and CSV files" in capsys.readouterr().err
 
 
 def test_costs_are_means_over_rounds() -> None:

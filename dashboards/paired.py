@@ -1,0 +1,179 @@
+"""Paired tests: rows of a table compared seed by seed, and the order of its rows against the paper's.
+
+With a seed come the texts that are used and the initial parameters, for all rows alike, so that differences are taken
+within a seed.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from scipy import stats
+
+from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
+
+LEVEL = 0.05  # of a p-value that is called significant
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean over seeds of the difference of two rows. ``error`` is its standard error and ``p`` the two-sided
+    p-value of the paired t test, both None where there is but one seed."""
+
+    mean: float
+    error: float | None
+    p: float | None
+
+    @property
+    def significant(self) -> bool:
+        return self.p is not None and self.p < LEVEL
+
+
+def difference(one: Cell, other: Cell) -> Difference | None:
+    """``one`` less ``other``. None where a seed has no figure."""
+    if not (one.whole and other.whole):
+        return None
+    between = [a - b for a, b in zip(one.found, other.found, strict=True)]
+    mean, count = statistics.fmean(between), len(between)
+    if count == 1:
+        return Difference(mean, None, None)
+    error = statistics.stdev(between) / math.sqrt(count)
+    if error == 0:
+        return Difference(mean, error, 1.0 if mean == 0 else 0.0)
+    return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
+
+
+def differs(cell: Cell, noise: float) -> bool:
+    """Whether ours is further from the paper's than the ``noise`` of the paper's and the 95 % confidence interval of
+    our mean explain."""
+    if cell.paper is None or cell.ours is None or not cell.whole:
+        return False
+    interval = 0.0
+    if cell.ours.deviation is not None:
+        quantile = float(stats.t.ppf(1 - LEVEL / 2, cell.ours.count - 1))
+        interval = quantile * cell.ours.deviation / math.sqrt(cell.ours.count)
+    return abs(cell.ours.mean - cell.paper) > noise + interval
+
+
+@dataclass
+class Order:
+    """The pairs of rows of a column that the paper orders, and how they stand here."""
+
+    pairs: int = 0
+    kept: int = 0  # in the paper's order
+    kept_significant: int = 0
+    equal: int = 0  # equal here
+    beyond: list[str] = field(default_factory=list)  # inverted and significant, and beyond the paper's own noise
+    close: list[str] = field(default_factory=list)  # inverted and significant, within the noise of the paper's figures
+    within: list[str] = field(default_factory=list)  # inverted, not significant or untested
+
+    @property
+    def inverted(self) -> int:
+        return len(self.beyond) + len(self.close) + len(self.within)
+
+
+def compare_order(made: Reproduction, column: str) -> Order:
+    """Count and name the pairs of rows whose order is not the paper's."""
+    both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.whole]
+    found = Order()
+    for one, other in combinations(both, 2):
+        assert one.paper is not None and other.paper is not None  # noqa: PT018
+        if one.paper == other.paper:
+            continue
+        sign = -1 if one.unit.less else 1
+        better, worse = (one, other) if sign * (one.paper - other.paper) > 0 else (other, one)
+        ours = difference(better, worse)
+        assert ours and better.paper is not None and worse.paper is not None  # noqa: PT018
+        found.pairs += 1
+        if ours.mean == 0:
+            found.equal += 1
+        elif sign * ours.mean > 0:
+            found.kept += 1
+            found.kept_significant += ours.significant
+        else:
+            apart = math.hypot(made.noise_of(better), made.noise_of(worse))
+            theirs = better.paper - worse.paper
+            kind = found.within if not ours.significant else found.beyond if abs(theirs) > apart else found.close
+            kind.append(f"{better.row} - {worse.row} ({theirs:+.1f}, here {signed(ours)})")
+    return found
+
+
+def signed(ours: Difference) -> str:
+    """``-2.1 ± 0.1, p = 0.002``; of one seed only the difference."""
+    return f"{ours.mean:+.1f}" + ("" if ours.error is None else f" ± {ours.error:.1f}, {p_value(ours)}")
+
+
+def p_value(ours: Difference) -> str:
+    if ours.p is None:
+        return "no test"
+    return "p < 0.001" if ours.p < 0.001 else f"p = {ours.p:.{3 if ours.p < 0.1 else 2}f}"
+
+
+def order(made: Reproduction, column: str) -> list[str]:
+    """A sentence with the counts, then one for each kind of inverted pairs. Empty if the paper orders no two rows."""
+    found = compare_order(made, column)
+    if not found.pairs:
+        return []
+    tested, equal = made.seeds > 1, f", {found.equal} equal here" if found.equal else ""
+    significant = len(found.beyond) + len(found.close)
+    kept = f"{found.kept} in the paper's order" + (f" ({found.kept_significant} significant)" if tested else "")
+    inverted = f"{found.inverted} inverted"
+    if found.inverted and tested:
+        inverted += f" ({significant} significant, {len(found.within)} within noise)"
+    said = f"{column}: of {found.pairs} pairs of rows that the paper orders, {kept}{equal}, {inverted}."
+    unit = next(cell.unit for cell in made.cells if cell.column == column)
+    kinds = {
+        f"Inverted, significant, beyond the paper's own noise ({_noise(made, unit)})": found.beyond,
+        "Inverted, significant, within the noise of two of the paper's figures": found.close,
+        "Inverted, within noise" if tested else "Inverted, of one seed: no test is possible": found.within,
+    }
+    return [said, *(f"- {kind}: {'; '.join(pairs)}." for kind, pairs in kinds.items() if pairs)]
+
+
+def _noise(made: Reproduction, unit: Unit) -> str:
+    return f"{made.noise:g}% of each figure" if unit.relative else f"{2**0.5 * made.noise:.1f} points of a difference"
+
+
+def above_unigram(made: Reproduction) -> str:
+    """Which language models are not below word counts alone; empty if the table has no such row."""
+    counted = [cell for cell in made.cells if cell.row.startswith(UNIGRAM) and cell.unit.name == "perplexity"]
+    if not counted:
+        return ""
+    column = counted[0].column
+    others = [cell for cell in made.cells if cell.column == column and not cell.row.startswith(UNIGRAM) and cell.whole]
+    least = min(cell.ours.mean for cell in counted if cell.column == column and cell.ours)
+    named = [cell.row for cell in others if cell.ours and cell.ours.mean >= least]
+    if not named:
+        return f"All {len(others)} models are below the unigram row in {column}."
+    which = f"All {len(named)} models" if len(named) == len(others) else f"{len(named)} of {len(others)} models"
+    listed = "" if len(named) == len(others) else f" ({', '.join(named)})"
+    return (
+        f"{which}{listed} are NOT BELOW THE UNIGRAM ROW in {column}: they have not been shown to use context, and "
+        "their differences are no evidence about the methods."
+    )
+
+
+def paired_rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
+    """A row for each pair of ``compare``: in each column the paired difference, bold if significant, and of several
+    seeds its p-value."""
+    found = {(cell.row, cell.column): cell for cell in made.cells}
+    return [
+        [
+            f"{one} - {other}",
+            *(text for c in columns for text in _pair(made, found.get((one, c)), found.get((other, c)))),
+        ]
+        for one, other in made.compare
+    ]
+
+
+def _pair(made: Reproduction, one: Cell | None, other: Cell | None) -> list[str]:
+    """The texts of one pair in one column."""
+    ours = difference(one, other) if one and other else None
+    if ours is None:
+        text = one.unit.none if one and other and one.seeds and other.seeds else ""
+    else:
+        text = f"{ours.mean:+.1f}" + ("" if ours.error is None else f" ± {ours.error:.1f}")
+        text = f"**{text}**" if ours.significant else text
+    return [text] if made.seeds < 2 else [text, "" if ours is None else p_value(ours).removeprefix("p ").lstrip("= ")]

@@ -1,0 +1,96 @@
+"""A reproduced table as CSV, with everything its Markdown and its picture are made of.
+
+``part`` says what a line is: ``mean``, a cell of the table; ``client``, one of a single client; ``cost``, a mean over
+rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written; ``origin``, where it comes from.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from dashboards.figures import UNITS, Cell, Cost, Origin, Reproduction
+from fedtext.errors import UserError
+
+COLUMNS = ("part", "row", "column", "unit", "paper", "ours", "deviation", "seeds", "values", "text")
+COSTS = {"seconds": "s / round", "cpu_seconds": "CPU s", "bytes_per_client": "bytes / client"}
+Line = Mapping[str, str]
+
+
+def table_csv(made: Reproduction) -> str:
+    """All of ``made`` but what the paper's own file says: title, noise, pairs to compare, rows that were not run.
+
+    ``values`` are the figures seed by seed, - for none; ``ours`` and ``deviation`` their mean and spread.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_lines(made))
+    return text.getvalue()
+
+
+def _lines(made: Reproduction) -> Iterable[dict[str, object]]:
+    for name, value in vars(made.origin).items() if made.origin else ():
+        yield {"part": "origin", "column": name, "text": value}
+    for sentence in made.about:
+        yield {"part": "about", "text": sentence}
+    for part, cells in (("mean", made.cells), ("client", made.clients)):
+        for cell in cells:
+            ours = {"ours": cell.ours.mean, "deviation": cell.ours.deviation} if cell.ours else {}
+            values = " ".join("-" if value is None else f"{value:.10g}" for value in cell.seeds)
+            named = {"part": part, "row": cell.row, "column": cell.column, "unit": cell.unit.name, "paper": cell.paper}
+            yield {**named, **ours, "seeds": len(cell.seeds), "values": values}
+    for row, spent in made.costs.items():
+        for name, value in vars(spent).items():
+            if value is not None:
+                yield {"part": "cost", "row": row, "column": COSTS[name], "ours": value}
+    for row, shown in made.shown.items():
+        yield {"part": "shown", "row": row, "text": shown}
+
+
+def read_csv(path: Path) -> Reproduction:
+    """What ``table_csv`` has written, without what the paper's own file says. Raises UserError for another file."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(path.read_text())))
+        origin = {line["column"]: line["text"] for line in lines if line["part"] == "origin"}
+        return Reproduction(
+            title="",
+            noise=0.0,
+            cells=_cells(lines, "mean"),
+            clients=_cells(lines, "client"),
+            costs=_costs(lines),
+            about=[line["text"] for line in lines if line["part"] == "about"],
+            shown={line["row"]: line["text"] for line in lines if line["part"] == "shown"},
+            origin=Origin(**origin),
+        )
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): give a CSV that this command has written"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} is no table that this command has written, or one of an earlier version: run its table again"
+        ) from error
+
+
+def _cells(lines: Sequence[Line], part: str) -> list[Cell]:
+    return [
+        Cell(
+            line["row"],
+            line["column"],
+            float(line["paper"]) if line["paper"] else None,
+            [None if value == "-" else float(value) for value in line["values"].split()],
+            UNITS[line["unit"]],
+        )
+        for line in lines
+        if line["part"] == part
+    ]
+
+
+def _costs(lines: Sequence[Line]) -> dict[str, Cost]:
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        if line["part"] == "cost":
+            found.setdefault(line["row"], {})[line["column"]] = float(line["ours"])
+    seconds, cpu, sent = COSTS.values()
+    return {row: Cost(values[seconds], values.get(cpu), values[sent]) for row, values in found.items()}

@@ -1,0 +1,57 @@
+"""What stands beside a table's figures: how its rows were trained, what they are compared with, which were not run."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fedtext.experiment import Experiment
+from fedtext.training.config import Steps
+from tune_spaces.cases import Case
+from tune_spaces.papers import Paper, Table, compared
+
+REFERENCE = "FedAvg"  # the system that others are tested against
+
+
+def training_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
+    """One sentence for each way in which rows were trained, the most common first without the names of its rows."""
+    found: dict[str, list[str]] = {}
+    for name, (case, *_) in rows.items():
+        found.setdefault(_training(case.experiment), []).append(name)
+    first, *others = sorted(found.items(), key=lambda item: -len(item[1]))
+    whole = f"Training: {first[0]}." if not others else f"Training, where nothing else is said: {first[0]}."
+    return [whole, *(f"Training of {', '.join(names)}: {how}." for how, names in others)]
+
+
+def _training(experiment: Experiment) -> str:
+    training, fraction = experiment.training, experiment.participation.fraction
+    optimizer = training.optimizer.model_dump(exclude_defaults=False)
+    shown = [f"{optimizer.pop('name').upper()}", f"lr {optimizer.pop('lr'):g}"]
+    shown += [f"{key} {value}" for key, value in optimizer.items() if value not in (None, False, 0.0, "constant")]
+    size = training.batch_size
+    batches = f"at most {size.steps} batches an epoch" if isinstance(size, Steps) else f"batches of {size}"
+    epochs = f"{training.local_epochs} local epoch{'s' if training.local_epochs > 1 else ''}"
+    clients = "all clients in each round" if fraction == 1 else f"a share of {fraction:g} of the clients in each round"
+    rounds = f"{training.rounds} round{'s' if training.rounds > 1 else ''}"
+    return ", ".join([*shown, batches, epochs, rounds]) + ("" if experiment.method.pooled else f", {clients}")
+
+
+def pairs(paper: Paper, table: Table) -> list[tuple[str, str]]:
+    """The pairs of rows to be tested: what the paper's file names, and each row with its reference: the row of FedAvg
+    that has the same changes, or the only one; in a table without FedAvg its first row."""
+    base = [name for name, row in table.rows.items() if row.system == REFERENCE]
+    found = dict.fromkeys(compared(paper, table))
+    for name, row in table.rows.items():
+        if row.system == REFERENCE and len(base) > 1:
+            continue
+        alike = [other for other in base if table.rows[other].set == row.set]
+        reference = next(iter(alike or (base if len(base) == 1 else [] if base else list(table.rows))), name)
+        if reference != name:
+            found[name, reference] = None
+    return list(found)
+
+
+def not_run(table: Table, scene: str, rows: Collection[str]) -> list[str]:
+    """The rows about ``scene`` that are not among ``rows``; of those without a figure of the paper's it is said."""
+    return [
+        name if row.paper[scene] else f"{name} (not in the paper)"
+        for name, row in table.rows.items()
+        if scene in row.paper and name not in rows
+    ]
