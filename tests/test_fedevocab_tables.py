@@ -174,8 +174,10 @@ def test_the_sweep_of_leaks_has_every_uplink_for_every_method() -> None:
     content, experiment = load("leakage.yaml", [])
     swept = [case.experiment for case in cases_of(content, experiment, "leakage.yaml") if not case.baseline]
     found = {(one.method.name, tuple(part.name for part in one.uplink), one.corpus.clients) for one in swept}  # type: ignore[attr-defined]
-    assert len(swept) == len(found) == 27
-    assert {uplink for _, uplink, _ in found} == {*((), ("clip", "gaussian"), ("quantize", "randomized_response"))}
+    assert len(swept) == len(found) == 36
+    assert {uplink for _, uplink, _ in found} == {
+        *((), ("clip",), ("clip", "gaussian"), ("quantize", "randomized_response"))
+    }
     assert all(local_steps(one, 256 // clients) == 1 for one in swept for clients in (256, 64, 16))
     assert all({audit.name for audit in one.audits} == {"gradient_inversion", "label_leakage"} for one in swept)
 

@@ -42,6 +42,16 @@ def test_directions_are_those_of_the_words_and_single_them_out() -> None:
         assert len(found(nothing)) == 40
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1e4])
+def test_how_long_an_update_is_does_not_matter(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    table_VD = torch.from_numpy(rng.standard_normal((40, 8), np.float32))
+    update = torch.from_numpy(rng.standard_normal((12, 3), np.float32)) @ table_VD[[3, 7, 11]]
+    as_sent, scaled = (first_layer({RECURRENT: one}, {}, 5, 8, False) for one in (update, update * factor))
+    assert scaled.basis_SD.shape == as_sent.basis_SD.shape
+    assert torch.nonzero(scaled.within(table_VD, [5])[0][0]).flatten().tolist() == [3, 7, 11]
+
+
 def test_of_encoders_that_read_differently_or_of_signs_nothing_is_known() -> None:
     query = "layers.layer.0.attention.self.query.weight"
     block = {"position_embeddings.weight": (4, 8), "LayerNorm.weight": (8,), "LayerNorm.bias": (8,)}
@@ -118,6 +128,7 @@ def test_words_are_exchanged_until_nothing_is_better_or_the_tries_are_spent() ->
 
     class Plain:
         shared = ("words",)
+        rescaled = False
         calls = 0
 
         def gradient(self, words_MD: torch.Tensor, *rest: torch.Tensor, slopes: bool) -> Any:

@@ -201,15 +201,43 @@ def test_an_attack_is_on_the_texts_that_made_the_update() -> None:
     assert report.count("| original |") == 2
 
 
-def test_noise_and_clipping_stand_between_all_and_nothing() -> None:
-    """What is clipped keeps its direction, which is all that the cosine looks at."""
+SHORT: dict[str, Any] = {"uplink": [{"clip": {"norm": 1e-3}}]}
+SHORT_STEP = {"training": ONE_STEP | {"optimizer": {"lr": 0.1, "momentum": 0, "clip_norm": 1e-2}}}
 
-    def recovered(uplink: Any, **how: Any) -> float:
-        return figures(corpus([5], seed=3), [{"gradient_inversion": ATTACK | how}], uplink=uplink)[
-            "inversion_public_f1"
-        ]
 
-    assert recovered([{"clip": {"norm": 0.01}}], distance="cosine") > 0.9
+@pytest.mark.parametrize("clipped", [SHORT, SHORT_STEP], ids=["clip", "clip_norm"])
+def test_a_clip_without_noise_protects_nothing(clipped: dict[str, Any]) -> None:
+    """The search alone, since the linear algebra before it looks at directions anyway."""
+    attack = [{"gradient_inversion": {"steps": 60, "restarts": 2, "span": False}}]
+    names = [f"inversion_public_{name}" for name in ("f1", "ptlr")]
+    as_sent, short = (figures(corpus([4], seed=3), attack, **changes) for changes in ({}, clipped))
+    assert [short[name] for name in names] == [as_sent[name] for name in names] == [1, 1]
+    assert short["inversion_distance"] < 1e-4
+
+
+def test_the_distance_of_a_clipped_update_is_that_at_the_best_factor() -> None:
+    """Of f = (3, 4) and (0, 2): with a target of c times it, of one that is longer, and of one in another direction."""
+    found = [torch.tensor([3.0, 4.0]), torch.tensor([0.0, 2.0])]
+
+    def far(target: list[torch.Tensor]) -> float:
+        return float(distance("l2", found, target, rescaled=True))
+
+    for factor in (1.0, 0.3, 1e-5):
+        assert far([tensor * factor for tensor in found]) == pytest.approx(0, abs=1e-10)
+    longer = [tensor * 2 for tensor in found]
+    assert far(longer) == float(distance("l2", found, longer)) > 0.2, "nothing is lengthened"
+    target = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])]
+    factors = torch.linspace(0, 1, 10001)
+    least = min(float(distance("l2", [tensor * c for tensor in found], target)) for c in factors)
+    assert far(target) == pytest.approx(least, rel=1e-5)
+    away = [-tensor for tensor in target]
+    assert far(away) > far([tensor * torch.tensor([-0.1, 1.0]) for tensor in target])
+
+
+def test_noise_stands_between_all_and_nothing() -> None:
+    def recovered(uplink: Any) -> float:
+        return figures(corpus([5], seed=3), [{"gradient_inversion": ATTACK}], uplink=uplink)["inversion_public_f1"]
+
     slightly, hugely = (recovered([{"gaussian": {"sigma": sigma}}]) for sigma in (1e-4, 10))
     assert hugely < 0.4 < slightly
 

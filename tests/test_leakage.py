@@ -8,6 +8,7 @@ import torch
 
 from fedtext import config
 from fedtext.audits.embedding_rows import above_gap, stands_out
+from fedtext.audits.label_leakage import stretch
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
@@ -70,6 +71,26 @@ def test_the_shares_of_several_texts_classes(model: Any) -> None:
             found = figures(texts, ["label_leakage"], model=model, method=method)
             assert found["label_l1"] < 0.1 < 0.25 < found["label_l1_uniform"], method
             assert found["label_top"] == 1
+
+
+@pytest.mark.parametrize("norm", [1e-3, 1e3], ids=["clipped", "not reached"])
+def test_the_shares_of_several_texts_classes_behind_a_clip(norm: float) -> None:
+    """The direction tells more than a guess of equal shares; a clip that is not reached changes nothing."""
+    texts, uplink = corpus([6] * 8, clients=6, classes=4, seed=1), [{"clip": {"norm": norm}}]
+    found, open_ = (figures(texts, ["label_leakage"], uplink=chosen) for chosen in (uplink, []))
+    assert found["label_top"] == 1
+    assert open_["label_l1"] <= found["label_l1"] < 0.75 * found["label_l1_uniform"]
+    assert (found["label_l1"] == open_["label_l1"]) == (norm == 1e3)
+
+
+def test_the_length_of_a_clipped_gradient_by_hand() -> None:
+    """Four labels of two equally expected classes: sqrt(1/2 / 4) long, unless a share became negative, or shorter."""
+    expected_C = np.array([0.5, 0.5])
+    assert stretch(np.array([0.025, -0.025]), expected_C, 4) == pytest.approx(10)
+    assert stretch(np.array([0.025, -0.025]), expected_C, 1) == pytest.approx(20), "all of one class, and no more"
+    assert stretch(np.array([0.3, -0.3]), expected_C, 4) == 1
+    assert stretch(np.array([0.03, -0.03]), np.array([0.06, 0.94]), 1) == pytest.approx(2)
+    assert stretch(np.zeros(2), expected_C, 4) == 1
 
 
 def test_members_are_told_after_overfitting_and_not_before() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedtext.audits.base import Turn
 from fedtext.audits.decoding import Against, exchangeable
 from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
-from fedtext.audits.gradients import local_steps, mean_gradient
+from fedtext.audits.gradients import local_steps, mean_gradient, rescaled
 from fedtext.audits.label_leakage import inferred_shares
 from fedtext.audits.matching import Client, Search
 from fedtext.models.packing import Ints
@@ -86,6 +86,7 @@ def attack(audit: "GradientInversion", turn: Turn) -> Attack:
         [optimizer.lr * optimizer.slope(step, steps) for step in range(steps)] if whole else [optimizer.lr],
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
+        rescaled(turn),
     )
     rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
     table_VD = torch.from_numpy(known.table(turn.received))

@@ -63,6 +63,10 @@ class GradientInversion(Search, Audit):
     without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective, of
     the vectors as they were found, before they are read as words.
 
+    Behind a mechanism that clips (``clip``, ``quantize``), or if SGD's gradients are clipped, the attacker does not
+    know by how much, and compares at the factor between 0 and 1 that fits best: what is clipped keeps its direction.
+    Nothing else in the attack depends on the update's length.
+
     Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;
     more are matched as if they were one step on all texts at once, on the mean of their gradients: an approximation,
     the better the less the model moved. So they are where a client has more texts than are looked for. Dropout is not

@@ -58,6 +58,17 @@ def step_weight(experiment: "Experiment", texts: int) -> float:
     return weight
 
 
+def rescaled(turn: "Turn") -> bool:
+    """Whether the received update may be a multiple, between 0 and 1, of the update that the optimizer's rate and the
+    number of steps account for: behind a mechanism that clips, or where SGD's gradients are clipped. An attack that did
+    not fit this factor would take it for protection."""
+    experiment = turn.known.experiment
+    uplink, optimizer = experiment.uplink, experiment.training.optimizer
+    if isinstance(optimizer, SGD) and optimizer.clip_norm is not None:
+        return True
+    return any(part.rescales(dict(turn.update.tensors) if part is uplink[-1] else None) for part in uplink)
+
+
 def mean_gradient(turn: "Turn") -> Mapping[str, NDArray[np.float32]]:
     """Of every shared parameter that is no table, by name: in a payload they have no order."""
     experiment, update = turn.known.experiment, turn.update

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.gradients import count_behind, mean_gradient, texts_behind
+from fedtext.audits.gradients import count_behind, mean_gradient, rescaled, texts_behind
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
 from fedtext.seeding import generator
@@ -26,7 +26,8 @@ class LabelLeakage(Audit):
     """Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
     of one text it is negative at its label alone, and of several their share of class c is the mean p_c less the
     gradient. The p_c of texts that nobody has seen are taken to be what the received model says of random words. A
-    client's texts are those that its update was trained on.
+    client's texts are those that its update was trained on. Of a clipped update the gradient's length is not known: it
+    does not matter for one text, and of several it is estimated (``stretch``).
 
     ``label_top``: whether the class that looks most frequent is (one of) the most frequent: of one text, whether its
     label is found. ``label_l1``: sum_c |inferred share - share|, from 0 to 2; ``label_l1_uniform``: what it is for
@@ -76,10 +77,32 @@ def inferred_shares(turn: Turn) -> NDArray[np.float64]:
     gradient_C = mean_gradient(turn)[_output_bias(turn)].astype(np.float64)
     if len(gradient_C) == 1:  # one sigmoid unit, whose logits are 0 and its own
         gradient_C = np.array([-gradient_C[0], gradient_C[0]])
-    if count_behind(turn.known.experiment, turn.update.samples) == 1:
+    count = count_behind(turn.known.experiment, turn.update.samples)
+    if count == 1:
         return np.eye(len(gradient_C))[gradient_C.argmin()]
-    shares_C = np.clip(_expected(turn) - gradient_C, 0, None)
+    expected_C = _expected(turn)
+    if rescaled(turn):
+        gradient_C *= stretch(gradient_C, expected_C, count)
+    shares_C = np.clip(expected_C - gradient_C, 0, None)
     return shares_C / shares_C.sum() if shares_C.sum() else np.full(len(shares_C), 1 / len(shares_C))
+
+
+def stretch(gradient_C: NDArray[np.float64], expected_C: NDArray[np.float64], count: int) -> float:
+    """Estimate the factor, at least 1, by which clipping has shortened a gradient of the output layer's bias.
+
+    The direction of p - share is received, its length is not. N labels drawn from p give a mean squared length of
+    (1 - sum_c p_c^2) / N; the factor is the one that gives this length, or the largest that leaves no share negative.
+
+    Args:
+        gradient_C: the received gradient.
+        expected_C: p, the mean probability of each class.
+        count: N, the number of texts.
+    """
+    length, up_C = np.linalg.norm(gradient_C), gradient_C > 0
+    if not length:
+        return 1.0
+    wanted = np.sqrt((1 - np.square(expected_C).sum()) / count) / length
+    return float(max(1.0, min(wanted, np.min(expected_C[up_C] / gradient_C[up_C], initial=np.inf))))
 
 
 def _output_bias(turn: Turn) -> str:

@@ -42,6 +42,7 @@ class Client:
     rates: Sequence[float]  # of its steps
     momentum: float
     squashed: bool
+    rescaled: bool = False  # what was received may be a multiple of it, between 0 and 1: ``gradients.rescaled``
 
     def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor, slopes: bool = True) -> list[Tensor]:
         """What ``gradients.mean_gradient`` would say of this client's update. The texts' order is that of the dummies,
@@ -74,17 +75,32 @@ class Client:
         return [name for name, _ in self.network.named_parameters() if is_table(name)]
 
 
-def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
+def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], rescaled: bool = False) -> Tensor:
     """The mean over parameters of ||f - t||^2 / (||t||^2 + s), or of 1 - cos(f, t). Each parameter counts alike: in a
     sum over all numbers (Zhu et al.) the head's would drown those of the layers that read the words. Less do those that
-    hardly moved, whose relative error says little: s is a share of the mean ||t||^2 of all."""
+    hardly moved, whose relative error says little: s is a share of the mean ||t||^2 of all.
+
+    Args:
+        found: the simulated update, by parameter.
+        target: the received update.
+        rescaled: the target may be c times an update, with an unknown c in (0, 1], the same for all parameters. The l2
+            distance is then that of c f, with the c that makes it smallest. Where that c would be negative the distance
+            grows with the angle beyond a right one, so that a search is led out of there.
+    """
     squares = torch.stack([t.square().sum() for t in target])
-    if kind == "l2":
-        scales = squares + _SMALL * squares.mean().clamp_min(1e-30)
-        return torch.stack([(f - t).square().sum() for f, t in zip(found, target, strict=True)]).div(scales).mean()
-    products = torch.stack([(f * t).sum() for f, t in zip(found, target, strict=True)])
-    sizes = torch.stack([f.square().sum() for f in found]) * squares
-    return (1 - products / sizes.clamp_min(1e-30).sqrt()).mean()
+    if kind == "cosine":
+        products = torch.stack([(f * t).sum() for f, t in zip(found, target, strict=True)])
+        sizes = torch.stack([f.square().sum() for f in found]) * squares
+        return (1 - products / sizes.clamp_min(1e-30).sqrt()).mean()
+    scales = squares + _SMALL * squares.mean().clamp_min(1e-30)
+    if rescaled:
+        product = torch.stack([(f * t).sum() for f, t in zip(found, target, strict=True)]).div(scales).sum()
+        size = torch.stack([f.square().sum() for f in found]).div(scales).sum().clamp_min(1e-30)
+        if product <= 0:
+            return ((squares / scales).sum() + product.square() / size) / len(scales)
+        # at the best factor the distance has no slope in it, so that the factor may be taken as a constant
+        found = [f * (product / size).detach().clamp(max=1) for f in found]
+    return torch.stack([(f - t).square().sum() for f, t in zip(found, target, strict=True)]).div(scales).mean()
 
 
 @dataclass
@@ -102,7 +118,10 @@ class Best:
 class Search(Strict):
     """How dummies are looked for."""
 
-    distance: Distance = Field("l2", description="of updates: relative squared distance, or 1 - cosine")
+    distance: Distance = Field(
+        "l2",
+        description="of updates: relative squared distance, behind a clip at the scale that fits best; or 1 - cosine",
+    )
     optimizer: Literal["lbfgs", "adam"] = "lbfgs"
     steps: int = Field(200, ge=1, description="of the attacker's optimizer, in each try")
     lr: float = Field(0.1, gt=0, description="adam's rate, in standard deviations of the word vectors")
@@ -164,7 +183,7 @@ class Search(Strict):
         def objective(found_MS: Tensor, logits_BC: Tensor) -> Tensor:
             guess = logits_BC.softmax(1) if known is None else known
             words_MD = layer.words(found_MS @ basis_SD * std, places_M)
-            return distance(self.distance, client.gradient(words_MD, lengths_B, guess), goal)
+            return distance(self.distance, client.gradient(words_MD, lengths_B, guess), goal, client.rescaled)
 
         tries = []
         for _ in range(self.restarts):
@@ -198,7 +217,7 @@ class Search(Strict):
 
         def far(rows_M: Tensor) -> float:
             found = client.gradient(table_VD[rows_M], lengths_B, labels_B, slopes=False)
-            return float(distance(self.distance, found, goal).detach())
+            return float(distance(self.distance, found, goal, client.rescaled).detach())
 
         if not (self.swaps and len(pairs_P2)):
             return rows_M

@@ -37,6 +37,15 @@ class Mechanism(Strict, ABC):
         """The tensors that ``apply`` gives for an update of these: what the server has to expect."""
         return shapes
 
+    def rescales(self, left: Tensors | None) -> bool:
+        """Whether its output may be the update times a factor that the server does not know, or an update whose largest
+        coordinates are cut off, which a factor describes in part. An audit then fits that factor.
+
+        Args:
+            left: its output as the server decodes it; None if a later mechanism has changed it since.
+        """
+        return False
+
     def figures(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """What a client says of ``apply`` (whose argument and result these are) beside its losses. A round's row has
         the means over its clients, weighted like those."""

@@ -1,5 +1,6 @@
 """Clipping: bounds what one client can change, which is what any noise is measured against."""
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -9,6 +10,8 @@ from pydantic import Field
 
 from fedtext.mechanisms.base import Mechanism, Tensors
 
+_ROUNDED = 1e-4  # share of an update's norm that float32 may lose when it is scaled and sent
+
 
 class Clip(Mechanism):
     """Scales the whole update, over all its tensors together, to an L2 norm of at most ``norm``."""
@@ -17,6 +20,15 @@ class Clip(Mechanism):
     norm: float = Field(1.0, gt=0)
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
-        length = np.sqrt(sum(float(np.sum(np.square(tensor, dtype=np.float64))) for tensor in delta.values()))
+        length = _length(delta)
         scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(1)
         return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}
+
+    def rescales(self, left: Tensors | None) -> bool:
+        """An update that is shorter than ``norm`` was not clipped, and whoever receives it as it is can see that."""
+        return left is None or _length(left) >= self.norm * (1 - _ROUNDED)
+
+
+def _length(tensors: Tensors) -> float:
+    """The L2 norm over all tensors together."""
+    return math.sqrt(sum(float(np.sum(np.square(tensor, dtype=np.float64))) for tensor in tensors.values()))
