@@ -167,9 +167,19 @@ def test_the_real_fdu_has_the_figures_known_of_it() -> None:
     report = corpus.report
     assert (sum(r.train for r in report), sum(r.test for r in report)) == (25_380, 6_400)
     assert (sum(r.empty for r in report), sum(r.duplicates for r in report)) == (1, 1_245)
-    leaked = {r.name: r.leaked for r in report}
-    assert sum(leaked.values()) == 539
-    assert (leaked["magazines"], leaked["video"], leaked["imdb"]) == (169, 99, 0)
+    leaks = {r.name: r.leaks for r in report}
+    assert (leaks["magazines"].own, leaks["video"].own, leaks["imdb"].own) == (169, 99, 0)
+    assert sum(found.own for found in leaks.values()) == 540  # 539 of them to the letter
+    assert sum(found.others for found in leaks.values()) == 20
+    assert sum(found.unlabeled or 0 for found in leaks.values()) == 434
+    assert sum(found.unlabeled_only for found in leaks.values()) == 389
     assert sum(r.mean_length * r.train for r in report) == pytest.approx(3_341_836)
     assert len(corpus.vocabulary) == 50_002
     assert max(np.diff(client.train.offsets).max() for client in corpus.clients) == 200
+
+
+@pytest.mark.parametrize(("drop", "left"), [("own", 6_400 - 540), ("all", 6_400 - 540 - 20 - 389)])
+def test_the_real_fdu_without_leaked_texts(drop: Any, left: int) -> None:
+    corpus = prepare(FDUCorpus(drop_leaked=drop), Embedding(), 0, real_data("fdu_mtl/fdu_mtl_unlabeled.parquet"))
+    assert sum(len(client.test) for client in corpus.clients) == left
+    assert sum(len(client.train) for client in corpus.clients) == 25_380

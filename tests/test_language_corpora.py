@@ -149,10 +149,12 @@ def test_word_vectors_of_train_see_no_validation_sentence_and_signs_are_no_words
     assert corpus.coverage == Coverage(2 / words, (3 + 2) / 15, words - 2)  # the three times, cat twice
 
 
-def test_leaked_sentences_can_be_dropped(tmp_path: Path) -> None:
+def test_leaked_sentences_are_counted_and_never_dropped(tmp_path: Path) -> None:
     data = write(tmp_path, test=["the cat", "the dog"])
-    assert ptb(data).report[0].leaked == 1
-    assert len(ptb(data, drop_leaked=True).clients[0].test) == 1
+    assert ptb(data).report[0].leaks.own == 1
+    for value in ("own", "all"):
+        with pytest.raises(ValidationError, match="leave drop_leaked out of a language model's corpus"):
+            ptb(data, drop_leaked=value)
 
 
 @pytest.mark.parametrize("text", ["hash", {"words": {"letters": True}}])

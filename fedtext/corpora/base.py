@@ -4,10 +4,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from fedtext.corpora.leaks import DropLeaked
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
 from fedtext.schema import Strict
@@ -73,7 +74,20 @@ class CorpusConfig(Strict, ABC):
     share: float = Field(
         1.0, gt=0, le=1, description="share of each client's train texts that is used, for short trials"
     )
-    drop_leaked: bool = Field(False, description="drop test texts that also stand in the client's own train split")
+    drop_leaked: DropLeaked = Field(
+        "none",
+        description="test and validation texts to leave out because training has seen them; own: those that also stand "
+        "in the client's train split; all: in any client's, or in the unlabeled texts; texts are the same if all "
+        "letters and digits are",
+    )
+
+    @field_validator("drop_leaked", mode="before")
+    @classmethod
+    def _was_a_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            was, now = ("true", "own") if value else ("false", "none")
+            raise ValueError(f"{was} is called {now} now: write drop_leaked: {now} (none, own or all)")
+        return value
 
     @model_validator(mode="after")
     def _vocabulary_is_read(self) -> Self:
@@ -101,6 +115,11 @@ class CorpusConfig(Strict, ABC):
         """Whether some of these are scaled by their least and greatest values, which all clients then tell."""
         return False
 
+    @property
+    def unlabeled(self) -> Literal["none", "local", "remote"]:
+        """Whether the corpus has unlabeled texts, and whether they have to be fetched."""
+        return "none"
+
     @abstractmethod
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         """The texts, client by client. ``data`` is the folder given with --data, if any.
@@ -109,7 +128,7 @@ class CorpusConfig(Strict, ABC):
         """
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
-        """The corpus's unlabeled texts; read only where something is trained on them.
+        """The corpus's unlabeled texts.
 
         Raises UserError when the corpus has none or they cannot be read.
         """

@@ -110,6 +110,10 @@ class DemoCorpus(CorpusConfig):
             clients.append(RawClient(domain.name, train, test))
         return RawCorpus(self.name, 2, clients)
 
+    @property
+    def unlabeled(self) -> Literal["none", "local", "remote"]:
+        return "local"
+
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
         """As many texts as there are in train, other ones, of all domains."""
         return [

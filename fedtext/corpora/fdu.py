@@ -55,6 +55,10 @@ class FDUCorpus(CorpusConfig):
              for name in self._domains(splits)],
         )  # fmt: skip
 
+    @property
+    def unlabeled(self) -> Literal["none", "local", "remote"]:
+        return "remote" if self.source is not None and "://" in self.source else "local"
+
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
         """The unlabeled reviews of the clients' domains."""
         if self.source is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedtext.corpora.base import CorpusConfig, first
 from fedtext.corpora.files import read_lines, read_table
@@ -52,6 +52,16 @@ class LanguageCorpus(CorpusConfig):
                 "leave text out"
             )
         return self
+
+    @field_validator("drop_leaked")
+    @classmethod
+    def _sentences_repeat(cls, value: str) -> str:
+        if value != "none":
+            raise ValueError(
+                "short sentences repeat in any language, and perplexity is defined on the whole test split: leave "
+                "drop_leaked out of a language model's corpus"
+            )
+        return value
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table, public_words, source_of
-from fedtext.errors import UserError
 from fedtext.models.config import Embedding
 from fedtext.models.inits import has_vectors
-from fedtext.seeding import generator
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
+from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, bears_digit, build_vocabulary, count_words
 
@@ -34,8 +34,10 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     is only the list of all their words, by which the simulation names them. Raises UserError when files are missing or
     malformed, or when an option would leave a client without texts.
     """
-    raw = _cleaned(config.read(data, seed), config.text)
-    used = [_select(client, config, seed, i) for i, client in enumerate(raw.clients)]
+    read = config.read(data, seed)
+    leaking = Leaking.of(read, config, data, seed)
+    raw = _cleaned(read, config.text)
+    used = splits.used(raw, config, seed, leaking)
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
     words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config)
@@ -64,7 +66,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         clients=clients,
         report=[
             describe(*parts, clients[i] if config.language else None)
-            for i, parts in enumerate(zip(raw.clients, used, counts, strict=True))
+            for i, parts in enumerate(zip(raw.clients, used, counts, leaking.counts(), strict=True))
         ],
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
@@ -72,9 +74,21 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         coverage=None if known is None else coverage(words[first:], known, counts),
         features=len(raw.features),
         tests=() if config.language else tuple(sets[2] for sets in encoded),
+        words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,
     )
+
+
+def _distinct_words(raw: RawCorpus) -> tuple[int, int]:
+    """How many different words all clients' train texts have, and all their texts."""
+    words = {word for client in raw.clients for text in client.train.texts for word in split_words(text)}
+    train = len(words)
+    for client in raw.clients:
+        words.update(
+            word for side in (client.validation, client.test) for text in side.texts for word in split_words(text)
+        )
+    return train, len(words)
 
 
 def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
@@ -114,51 +128,6 @@ def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
         return Counter({vocabulary[row]: count for row, count in zip(found, times.tolist(), strict=True)})
     found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
     return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
-
-
-def _select(client: RawClient, config: CorpusConfig, seed: int, number: int) -> RawClient:
-    """The texts that are used: leaked test texts dropped, validation held out of train, a share drawn of what is left
-    of it, each only if asked for."""
-    if config.drop_leaked:
-        seen = set(client.train.identities())
-        kept = [number for number, example in enumerate(client.test.identities()) if example not in seen]
-        client = replace(client, test=client.test.take(np.array(kept, np.int64)))
-        if not len(client.test):
-            raise UserError(
-                f"corpus.drop_leaked leaves client {client.name!r} without test texts, since all of them also stand in "
-                "its train split: set it to false"
-            )
-    if config.validation and not config.brings_validation:
-        client = _hold_out(client, config.validation, seed, number)
-    if config.share < 1:
-        client = replace(client, train=client.train.sample(config.share, generator(seed, "share", client=number)))
-    return client
-
-
-def _hold_out(client: RawClient, share: float, seed: int, number: int) -> RawClient:
-    """Moves ``share`` of each class of train to validation, drawn from (seed, "validation", client).
-
-    All copies of a text go to the same side, so validation never leaks from train.
-    """
-    _, group_N = np.unique(np.array(client.train.identities(), dtype=object), return_inverse=True)
-    sizes = np.bincount(group_N)
-    label_of_group = np.zeros(len(sizes), np.int64)
-    label_of_group[group_N[::-1]] = client.train.labels[::-1]  # a text that was given two labels counts as its first
-    draw = generator(seed, "validation", client=number)
-    held = np.zeros(len(sizes), bool)
-    for label in np.unique(label_of_group):
-        groups = draw.permutation(np.flatnonzero(label_of_group == label))
-        wanted = round(share * int(sizes[groups].sum()))
-        held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
-    held_N = held[group_N]
-    if held_N.all() or not held_N.any():
-        side = "train" if held_N.all() else "validation"
-        raise UserError(
-            f"corpus.validation = {share} leaves no {side} text of the {len(held_N)} train texts of client "
-            f"{client.name!r}: {'lower' if held_N.all() else 'raise'} it"
-        )
-    held, left = np.flatnonzero(held_N), np.flatnonzero(~held_N)
-    return replace(client, train=client.train.take(left), validation=client.train.take(held))
 
 
 def _all_of(vocabularies: Iterable[Iterable[str]]) -> list[str]:

@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fedtext.corpora.skew import Skew
-from fedtext.corpora.types import ClientData, ClientReport, Corpus, RawClient
+from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
 from fedtext.text.tokens import BOS, EOS_ID, UNK, UNK_ID
 
-_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked test", "classes", "")
+_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train")
+_LEAKS = ("leaked: own", "others")  # and unlabeled, where such texts were read
+_SKEW = ("classes", "")
 _LANGUAGE = (
     *("client", "train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
     "leaked test",
@@ -15,16 +17,14 @@ _LANGUAGE = (
 
 
 def describe(
-    read: RawClient, used: RawClient, counts: Counter[str], language: ClientData | None = None
+    read: RawClient, used: RawClient, counts: Counter[str], leaks: Leaks, language: ClientData | None = None
 ) -> ClientReport:
     """One client's figures.
 
-    ``read`` is the client as the corpus has it: duplicates, leaks and empty texts are counted there. ``used`` is what
-    remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
+    ``read`` is the client as the corpus has it: duplicates and empty texts are counted there, like ``leaks``. ``used``
+    is what remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
     ``language`` is the encoded client of a language corpus.
     """
-    train = read.train.identities()
-    seen = set(train)
     sets = (language.train, language.validation, language.test) if language else ()
     every = (*read.train.texts, *read.validation.texts, *read.test.texts)
     return ClientReport(
@@ -35,8 +35,8 @@ def describe(
         mean_length=counts.total() / len(used.train),
         vocabulary=len(counts),
         empty=sum(not text or text.isspace() for text in every),
-        duplicates=len(read.train) - len(seen),
-        leaked=sum(example in seen for example in read.test.identities()),
+        duplicates=len(read.train) - len(set(read.train.identities())),
+        leaks=leaks,
         tokens=tuple(len(split.tokens_T) - len(split) for split in sets),
         unknown=tuple(int((split.tokens_T == UNK_ID).sum()) for split in sets),  # no sentence begins with it
         cut=sum(int((split.tokens_T[split.offsets[1:] - 1] != EOS_ID).sum()) for split in sets),
@@ -49,7 +49,8 @@ def render(corpus: Corpus) -> str:
     if _is_language(corpus):
         rows = [_LANGUAGE, *cells]
     else:
-        rows = [_COLUMNS, *((*row, *more) for row, more in zip(cells, Skew.of(corpus).cells(), strict=True))]
+        heads = *_COLUMNS, *_LEAKS, *(["unlabeled"] if _has_unlabeled(corpus) else []), *_SKEW
+        rows = [heads, *((*row, *more) for row, more in zip(cells, Skew.of(corpus).cells(), strict=True))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
@@ -63,7 +64,12 @@ def _is_language(corpus: Corpus) -> bool:
     return any(report.tokens for report in corpus.report)
 
 
+def _has_unlabeled(corpus: Corpus) -> bool:
+    return any(report.leaks.unlabeled is not None for report in corpus.report)
+
+
 def _cells(report: ClientReport) -> tuple[str, ...]:
+    leaks = report.leaks
     return (
         report.name,
         f"{report.train:,}",
@@ -74,7 +80,9 @@ def _cells(report: ClientReport) -> tuple[str, ...]:
         f"{report.vocabulary:,}",
         f"{report.cut if report.tokens else report.empty:,}",  # sentences are never empty
         f"{report.duplicates:,}",
-        f"{report.leaked:,}",
+        f"{leaks.own:,}",
+        *(() if report.tokens else (f"{leaks.others:,}",)),
+        *(() if leaks.unlabeled is None else (f"{leaks.unlabeled:,}",)),
     )
 
 
@@ -91,11 +99,21 @@ def _total(corpus: Corpus) -> tuple[str, ...]:
         vocabulary=len(corpus.vocabulary),
         empty=sum(report.empty for report in reports),
         duplicates=sum(report.duplicates for report in reports),
-        leaked=sum(report.leaked for report in reports),
+        leaks=_all_leaks(reports),
         tokens=_sums(report.tokens for report in reports),
         cut=sum(report.cut for report in reports),
     )
     return _cells(total)
+
+
+def _all_leaks(reports: Sequence[ClientReport]) -> Leaks:
+    unlabeled = [report.leaks.unlabeled for report in reports if report.leaks.unlabeled is not None]
+    return Leaks(
+        sum(report.leaks.own for report in reports),
+        sum(report.leaks.others for report in reports),
+        sum(unlabeled) if unlabeled else None,
+        sum(report.leaks.unlabeled_only for report in reports),
+    )
 
 
 def _sums(rows: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -122,10 +140,33 @@ def _text_notes(corpus: Corpus) -> list[str]:
         "avg len: words per train text before clipping. vocab: distinct train words, buckets or pieces; total: kept in "
         "the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and features.",
         "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
-        "an earlier one of the client's train split. leaked test: test texts that also stand there (corpus.drop_leaked "
-        "drops them).",
+        "an earlier one of the client's train split.",
+        _leaked(_all_leaks(corpus.report)),
+        *([_distinct(*corpus.words)] if corpus.words else []),
         *Skew.of(corpus).sentences(),
     ]
+
+
+def _leaked(leaks: Leaks) -> str:
+    found = f"{leaks.own:,} test texts also stand in the client's own train split, {leaks.others:,} more in another's"
+    whole = leaks.own + leaks.others + leaks.unlabeled_only
+    if leaks.unlabeled is not None:
+        found += (
+            f", {leaks.unlabeled:,} in the unlabeled texts ({leaks.unlabeled_only:,} of them in no train split): "
+            f"{whole:,} in all"
+        )
+    return (
+        f"leaked: {found}. Texts are the same if all letters and digits are. These are the counts before any are left "
+        "out: corpus.drop_leaked=own leaves out those in the client's own train split, =all leaves out all; the "
+        "default, =none, keeps them."
+    )
+
+
+def _distinct(train: int, all_texts: int) -> str:
+    return (
+        f"distinct words: {train:,} in train (validation texts that are held out of it included), {all_texts:,} in all "
+        "splits, as corpus.text cleans them and before rare words are left out or words are hashed."
+    )
 
 
 def _language_notes(corpus: Corpus) -> list[str]:
@@ -138,8 +179,7 @@ def _language_notes(corpus: Corpus) -> list[str]:
         f"words; total: kept in the vocabulary, with {signs}.",
         _unknown(corpus.report),
         "cut: sentences longer than corpus.max_length, which have no end sign. dup train: sentences that repeat an "
-        "earlier one of the client's train split. leaked test: test sentences that also stand there "
-        "(corpus.drop_leaked drops them).",
+        "earlier one of the client's train split. leaked test: test sentences that also stand there, word for word.",
     ]
 
 

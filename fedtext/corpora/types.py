@@ -17,6 +17,11 @@ class Features:
     columns_NK: NDArray[np.int32]  # which feature, by its place in RawCorpus.features
     values_NK: NDArray[np.float32]
 
+    def identities(self) -> list[bytes]:
+        """The numbers of each text, equal only where all are equal."""
+        known = np.concatenate([self.columns_NK, self.values_NK], 1, dtype=np.float64)
+        return [numbers.tobytes() for numbers in known]
+
 
 @dataclass(frozen=True)
 class Split:
@@ -42,8 +47,8 @@ class Split:
         """What tells examples apart: the text, and the features if there are any."""
         if self.features is None:
             return self.texts
-        known = np.concatenate([self.features.columns_NK, self.features.values_NK], 1, dtype=np.float64)
-        return [f"{text}\0{numbers.tobytes().hex()}" for text, numbers in zip(self.texts, known, strict=True)]
+        numbers = self.features.identities()
+        return [f"{text}\0{known.hex()}" for text, known in zip(self.texts, numbers, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,16 @@ class ClientData:
 
 
 @dataclass(frozen=True)
+class Leaks:
+    """How many of a client's test texts training has seen (corpora/leaks.py), before any are dropped."""
+
+    own: int  # stand in the client's own train split
+    others: int  # stand in another client's train split, and not in its own
+    unlabeled: int | None = None  # stand in the corpus's unlabeled texts; None: it has none, or they were not read
+    unlabeled_only: int = 0  # of these, how many stand in no train split
+
+
+@dataclass(frozen=True)
 class ClientReport:
     """What a person should know about one client's data (KTEPS paper, Table 1, and the corpus's faults)."""
 
@@ -134,7 +149,7 @@ class ClientReport:
     vocabulary: int  # distinct words in train, before the global cut-off
     empty: int  # texts without a token, over all splits; each is encoded as one <unk>
     duplicates: int  # train texts that repeat an earlier train text of the same client
-    leaked: int  # test texts that also stand in the client's own train split (before any are dropped)
+    leaks: Leaks
     tokens: tuple[int, ...] = ()  # of a language corpus: how many to predict in train, validation and test
     unknown: tuple[int, ...] = ()  # how many of these are <unk>
     cut: int = 0  # of a language corpus: sentences without an end sign, since they are longer than max_length
@@ -166,6 +181,7 @@ class Corpus:
     features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
     tests: tuple[TokenSet, ...] = ()  # each client's test texts in the vocabulary's rows; not of a language corpus
     digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
+    words: tuple[int, int] | None = None  # distinct words of train, and of all splits; not of a language corpus
     public_SV: NDArray[np.bool_] | None = None  # under own vocabularies: which words each source's vectors have
 
     @property

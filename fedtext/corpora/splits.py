@@ -1,0 +1,144 @@
+"""The texts of each client that an experiment uses: validation held out of train, leaked texts dropped, a share drawn.
+
+Legend: N texts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.leaks import Seen, Where, identities
+from fedtext.corpora.types import Leaks, RawClient, RawCorpus, Split
+from fedtext.errors import UserError
+from fedtext.seeding import generator
+
+
+@dataclass(frozen=True)
+class Leaking:
+    """Which evaluated texts of a corpus training has seen. Made of the texts as they are read, so that it does not
+    depend on what stands for a text (``corpus.text``). Sentences of a language model must agree word for word."""
+
+    train: list[list[bytes]]  # identities of each client's train texts
+    validation: list[list[bytes]]  # of those validation texts that a corpus brings
+    unlabeled: list[bytes] | None
+    tests: list[Where]
+
+    @classmethod
+    def of(cls, corpus: RawCorpus, config: CorpusConfig, data: Path | None, seed: int) -> "Leaking":
+        exact = config.language
+        train = [identities(client.train, exact) for client in corpus.clients]
+        unlabeled = _unlabeled(config, data, seed)
+        seen = Seen(train, unlabeled)
+        return cls(
+            train,
+            [identities(client.validation, exact) for client in corpus.clients],
+            unlabeled,
+            [seen.find(number, identities(client.test, exact)) for number, client in enumerate(corpus.clients)],
+        )
+
+    def counts(self) -> list[Leaks]:
+        """Of each client's test texts, before any are dropped."""
+        return [where.count() for where in self.tests]
+
+
+def _unlabeled(config: CorpusConfig, data: Path | None, seed: int) -> list[bytes] | None:
+    """Identities of the unlabeled texts. None where there are none, and where they are only to be counted and cannot be
+    read or would have to be fetched."""
+    dropped = config.drop_leaked == "all"
+    if config.unlabeled == "none" or (config.unlabeled == "remote" and not dropped):
+        return None
+    try:
+        texts = [text.text for text in config.read_unlabeled(data, seed)]
+    except UserError:
+        if dropped:
+            raise
+        return None
+    return identities(Split(texts, np.zeros(len(texts), np.int64)))
+
+
+def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -> list[RawClient]:
+    """Each client's texts that are used, each step only if asked for.
+
+    1. A share of train is held out as validation (``corpus.validation``).
+    2. Leaked texts are dropped (``corpus.drop_leaked``): test texts that stand in the train split as it was read, and
+       validation texts that stand in what is left of train, so that neither depends on ``corpus.share``.
+    3. A share is drawn of what is left of train (``corpus.share``).
+
+    Raises UserError if a client is left without texts in a split.
+    """
+    clients, left = corpus.clients, leaking.train
+    evaluated = leaking.validation
+    if config.validation and not config.brings_validation:
+        held = [_held(client, config.validation, seed, number) for number, client in enumerate(clients)]
+        clients = [_moved(client, held_N) for client, held_N in zip(clients, held, strict=True)]
+        left, evaluated = ([_chosen(keys, held_N == out) for keys, held_N in zip(leaking.train, held, strict=True)]
+                           for out in (False, True))  # fmt: skip
+    if config.drop_leaked != "none":
+        seen = Seen(left, leaking.unlabeled)
+        clients = [
+            replace(
+                client,
+                test=_kept(client, "test", leaking.tests[number], config),
+                validation=_kept(client, "validation", seen.find(number, evaluated[number]), config),
+            )
+            for number, client in enumerate(clients)
+        ]
+    if config.share < 1:
+        clients = [
+            replace(client, train=client.train.sample(config.share, generator(seed, "share", client=number)))
+            for number, client in enumerate(clients)
+        ]
+    return clients
+
+
+def _chosen(keys: Sequence[bytes], chosen_N: NDArray[np.bool_]) -> list[bytes]:
+    return [key for key, chosen in zip(keys, chosen_N, strict=True) if chosen]
+
+
+def _kept(client: RawClient, side: str, where: Where, config: CorpusConfig) -> Split:
+    """What is left of a client's test or validation texts. Raises UserError if that is nothing."""
+    split: Split = getattr(client, side)
+    kept = split.take(where.kept(config.drop_leaked))
+    if len(split) and not len(kept):
+        own = config.drop_leaked == "own"
+        raise UserError(
+            f"corpus.drop_leaked: {config.drop_leaked} leaves client {client.name!r} without {side} texts, since all "
+            f"also stand in {'its train split' if own else 'a train split or among the unlabeled texts'}: set it to "
+            f"{'none' if own else 'own or none'}"
+        )
+    return kept
+
+
+def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np.bool_]:
+    """Which train texts are held out: ``share`` of each class, drawn from (seed, "validation", client).
+
+    All copies of a text go to the same side, so validation never leaks from train.
+    """
+    _, group_N = np.unique(np.array(client.train.identities(), dtype=object), return_inverse=True)
+    sizes = np.bincount(group_N)
+    label_of_group = np.zeros(len(sizes), np.int64)
+    label_of_group[group_N[::-1]] = client.train.labels[::-1]  # a text that was given two labels counts as its first
+    draw = generator(seed, "validation", client=number)
+    held = np.zeros(len(sizes), bool)
+    for label in np.unique(label_of_group):
+        groups = draw.permutation(np.flatnonzero(label_of_group == label))
+        wanted = round(share * int(sizes[groups].sum()))
+        held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
+    held_N = held[group_N]
+    if held_N.all() or not held_N.any():
+        side = "train" if held_N.all() else "validation"
+        raise UserError(
+            f"corpus.validation = {share} leaves no {side} text of the {len(held_N)} train texts of client "
+            f"{client.name!r}: {'lower' if held_N.all() else 'raise'} it"
+        )
+    return held_N
+
+
+def _moved(client: RawClient, held_N: NDArray[np.bool_]) -> RawClient:
+    """The client with these train texts as its validation texts."""
+    held, left = np.flatnonzero(held_N), np.flatnonzero(~held_N)
+    return replace(client, train=client.train.take(left), validation=client.train.take(held))
