@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dashboards.groups import Spread
 from dashboards.trial import Outcome
-from fedtext.selection import smaller_is_better
+from fedtext.metrics import find
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ UNIGRAM = "unigram"  # the row of word counts alone, beside language models
 
 
 def unit(metric: str) -> Unit:
-    """That of a metric: perplexities, rounds to a threshold, bytes; everything else is a fraction, shown in percent. Of
-    what an attacker recovers less is better."""
-    for beginning, found in (("rounds_to_", ROUNDS), ("bytes_", MEGABYTES), ("inversion_", LEAKED), ("rows_", LEAKED)):
-        if metric.startswith(beginning):
-            return found
-    return PERPLEXITY if smaller_is_better(metric) else PERCENT
+    """The unit in which a metric is shown. A fraction is shown in percent; of what an attacker recovers less is
+    better."""
+    known = find(metric)
+    if known is None or known.unit == "fraction":
+        return LEAKED if known and known.better == "smaller" else PERCENT
+    return {"rounds": ROUNDS, "bytes": MEGABYTES, "perplexity": PERPLEXITY}.get(known.unit, PERCENT)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dashboards.trial import Case, Ended, Row, State, data_size, decimal, duration, one_line, title, written
+from fedtext.metrics import legend
 
 LINE_SECONDS = 1.0  # at most one line per trial in this time, the last round excepted
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}
+FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # of a line
 ORDER = ("running", "failed", "finished", "stopped", "waiting")  # who is shown where not all fit on the screen
 
 
@@ -135,6 +137,7 @@ class PlainProgress(Board):
     ) -> None:
         super().__init__(cases)
         self.stream, self.clock, self.every = stream or sys.stdout, clock, every
+        self.explained: set[str] = set()  # lines of the legend that have been printed
 
     def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
         super().start(case, rows)
@@ -150,6 +153,7 @@ class PlainProgress(Board):
         if standing.round < standing.rounds and now - standing.spoken < self.every:
             return
         standing.spoken = now
+        self._explain(standing)
         self._print(standing, "  ".join(_facts(standing)))
 
     def finish(self, case_id: str, state: Ended, message: str = "") -> None:
@@ -162,6 +166,7 @@ class PlainProgress(Board):
     def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
         super().restore(case, rows, state, message)
         standing = self.standings[case.id]
+        self._explain(standing)
         self._print(standing, f"{state} earlier  {'  '.join(_facts(standing))}")
 
     def __enter__(self) -> Self:
@@ -171,6 +176,13 @@ class PlainProgress(Board):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """There is nothing to put away."""
+
+    def _explain(self, standing: Standing) -> None:
+        """Says what a metric is before it first appears."""
+        for line in legend(name for name in FACTS if name in standing.values):
+            if line not in self.explained:
+                self._write(line)
+                self.explained.add(line)
 
     def _print(self, standing: Standing, text: str) -> None:
         self._write(f"{standing.name}  {text}")
@@ -219,13 +231,14 @@ class LiveProgress(Board):
     def render(self) -> Group:
         """The table, then what it leaves out, then one line for the whole."""
         with self._lock:
-            room = max(self.console.height - 6, 3)
-            shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
             table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
             there = {name for each in self.standings.values() for name in each.values}
             known = ("Ag", "Ap_0", "AUC", "perplexity", "perplexity_val")
             figures = [name for name in known if name in there] or ["Ag"]
+            room = max(self.console.height - 6 - len(legend(figures)), 3)
+            shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
+            explained = [Text(line, style="dim") for line in legend(figures)]
             for name in ("state", "round", "loss", *figures, "bytes", "s/round", "ETA"):
                 table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
             for id_, standing in self.standings.items():
@@ -237,7 +250,7 @@ class LiveProgress(Board):
             causes = [Text(f"{standing.name}: {standing.message}", style="red") for standing in failed[:3]]
             hidden = len(self.standings) - len(shown)
             more = [Text(f"... and {hidden} more trials", style="dim")] if hidden else []
-            return Group(table, *more, *causes, Text(self.summary(), style="bold"))
+            return Group(table, *more, *explained, *causes, Text(self.summary(), style="bold"))
 
 
 def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgress | LiveProgress:
@@ -254,7 +267,7 @@ def _facts(standing: Standing) -> list[str]:
     facts = [f"round {standing.round}/{standing.rounds}"]
     if "loss" in standing.values:
         facts.append(f"loss {decimal(standing.values['loss'])}")
-    for name in ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val"):
+    for name in FACTS:
         if name in standing.values and (wording := written(name)):
             facts.append(f"{name} {wording(standing.values[name])}")
     if standing.bytes_up or standing.bytes_down:

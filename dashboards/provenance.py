@@ -4,11 +4,19 @@ import getpass
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE, MLFLOW_USER
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_GIT_COMMIT,
+    MLFLOW_RUN_NOTE,
+    MLFLOW_SOURCE_NAME,
+    MLFLOW_SOURCE_TYPE,
+    MLFLOW_USER,
+)
+
+from fedtext.experiment import Experiment
+from fedtext.metrics import column_order, legend
+from fedtext.selection import figures
 
 
 def versions() -> dict[str, str]:
@@ -37,17 +45,28 @@ def git_state() -> dict[str, str]:
     return {MLFLOW_GIT_COMMIT: commit, "git.commit": commit, "git.dirty": str(bool(changes)).lower()}
 
 
-def experiment_tags(dump: Mapping[str, Any]) -> dict[str, str]:
-    """What runs are filtered and grouped by, and what fills MLflow's own columns for the user and the command."""
+def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]:
+    """What runs are filtered and grouped by, what fills MLflow's own columns for the user and the command, and the
+    run's description. ``seed``: a case with several has none of its own."""
     command = Path(sys.argv[0] or "python")
     return {
-        "method": dump["method"]["name"],
-        "corpus": dump["corpus"]["name"],
-        **({"seed": str(dump["seed"])} if "seed" in dump else {}),  # a case with several has none of its own
+        "method": experiment.method.name,
+        "corpus": experiment.corpus.name,
+        **({"seed": str(experiment.seed)} if seed else {}),
+        MLFLOW_RUN_NOTE: metrics_note(experiment),
         MLFLOW_USER: _user(),
         MLFLOW_SOURCE_TYPE: "LOCAL",
         MLFLOW_SOURCE_NAME: f"{command.parent.name}/{command.name}".lstrip("/"),
     }
+
+
+def metrics_note(experiment: Experiment) -> str:
+    """What the metrics of an experiment's runs mean, as Markdown: the description of its runs in MLflow."""
+    evaluated = sorted(figures(experiment), key=column_order)
+    private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
+    audited = [name for audit in experiment.audits for name in audit.metrics]
+    lines = legend([*evaluated, *audited, *private, "loss", "bytes_total"])
+    return "\n".join(["Fractions are from 0 to 1.", "", *(f"- `{line.replace(': ', '`: ', 1)}" for line in lines)])
 
 
 def _user() -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import mlflow.entities as ml
 from mlflow import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE
 
-from dashboards.trial import VALUE_LENGTH, Dataset, Row, one_line, written
+from dashboards.trial import VALUE_LENGTH, Dataset, Row, one_line
+from fedtext.metrics import column_order
 
 PARAMS_PER_BATCH, METRICS_PER_BATCH = 100, 1000  # MLflow refuses larger requests
 TAG_LENGTH, DIGEST_LENGTH = 5000, 36  # characters that every MLflow server takes
@@ -27,7 +28,11 @@ def run_params(params: Mapping[str, str]) -> Iterator[list[ml.Param]]:
 
 
 def run_tags(tags: Mapping[str, str]) -> list[ml.RunTag]:
-    return [ml.RunTag(key, one_line(str(value))[:TAG_LENGTH]) for key, value in tags.items()]
+    """Tags as MLflow takes them, on one line each but for the description."""
+    return [
+        ml.RunTag(key, (str(value) if key == MLFLOW_RUN_NOTE else one_line(str(value)))[:TAG_LENGTH])
+        for key, value in tags.items()
+    ]
 
 
 def run_dataset(dataset: Dataset) -> ml.DatasetInput:
@@ -53,7 +58,7 @@ def metric_batches(rows: Iterable[Row]) -> Iterator[tuple[list[int], list[ml.Met
     for row in rows:
         moment, step = round(1000 * row["time"]), int(row["round"])
         # MLflow keeps this order, and its compare page begins with the first metric: accuracies, not seconds.
-        metrics = sorted(row.get("metrics", {}).items(), key=lambda item: (not written(item[0]), item[0] != "loss"))
+        metrics = sorted(row.get("metrics", {}).items(), key=lambda item: column_order(item[0]))
         points = [ml.Metric(name, float(value), moment, step) for name, value in metrics if value is not None]
         if batch and len(batch) + len(points) > METRICS_PER_BATCH:
             yield rounds, batch

@@ -20,24 +20,16 @@ from dashboards.trial import (
     flatten,
     last_values,
     one_line,
-    percent,
     title,
     written,
 )
 from fedtext.ledger import figure
+from fedtext.metrics import column_order, find, legend, of_test, of_validation
 
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
 EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
-FIGURES = (
-    *("Ag", "Ap", "Local", "Global", "Local_p10", "AUC", "perplexity", "top3"),
-    *("Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val"),
-)
-TEST_METRICS = ("Ag", "Ap", "Local", "Global", "AUC", "perplexity")
-# Of what audits found.
-LEAKS = ("inversion_public_recall", "inversion_public_ptlr", "rows_recall", "label_top", "member_auc")
-# In MLflow, and not worth a column.
-ELSEWHERE = ("top1", "top1_val", "top3_val", "perplexity_p90_val", "Global_geometric")
+FIRST, LAST = ("#", "trial", "method"), ("loss", "bytes/client/round", "s/round", "rounds", "status")
 UNIGRAM = "_unigram"  # of the metrics of a language model that is word counts alone; they have a row, not columns
 
 
@@ -103,6 +95,8 @@ def print_table(
         outcome = outcomes.get(case.id)
         if outcome and outcome.status == "failed":
             stream.write(f"{title(case)} failed: {one_line(outcome.error) or 'no cause was reported'}\n")
+    for line in legend(columns):
+        stream.write(f"{line}\n")
     for note in notes(cases, outcomes, metric, mode):
         stream.write(f"{note}\n")
     stream.flush()
@@ -118,7 +112,7 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
         said[0] += " Of several seeds: mean ± standard deviation."
     if metric not in found:
         said = [f"No trial reported {metric}, so the table is not sorted."]
-    elif metric in TEST_METRICS:
+    elif of_test(metric):
         remedy = (
             f"sort by {metric}_val (tune.metric={metric}_val), which was measured as well"
             if f"{metric}_val" in found
@@ -152,9 +146,10 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         for name in sorted(name for name in values if UNIGRAM not in name):
-            if name not in ELSEWHERE and (wording := percent if name in LEAKS else written(name)):
+            if _has_column(name) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
-        cells |= {"epsilon": spread(values["epsilon"], figure)} if "epsilon" in values else {}
+        if "epsilon" in values:  # which says nothing without its delta
+            cells |= {"epsilon": spread(values["epsilon"], figure), "delta": f"{values['delta'].mean:g}"}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([row for outcome in ended for row in outcome.rows])
         reached = min((outcome.rows[-1]["round"] if outcome.rows else 0 for outcome in ended), default=0)
@@ -170,7 +165,7 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for group in ranked:
         values = {n.replace(UNIGRAM, ""): v for n, v in readings(group, outcomes).items() if UNIGRAM in n}
-        shown = {n: spread(v, as_text) for n, v in values.items() if n not in ELSEWHERE and (as_text := written(n))}
+        shown = {n: spread(v, as_text) for n, v in values.items() if _has_column(n) and (as_text := written(n))}
         if shown:
             found.setdefault(tuple(sorted(shown.items())), []).append(group.title)
     several = len(found) > 1
@@ -178,6 +173,11 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
         Line("", {"trial": f"unigram ({', '.join(names) if several else 'baseline'})"} | dict(shown), False, True)
         for shown, names in found.items()
     ]
+
+
+def _has_column(name: str) -> bool:
+    metric = find(name)
+    return metric is not None and metric.columns in (("all",) if of_validation(name) else ("all", "test"))
 
 
 def spread(value: Spread, shown: Callable[[float], str]) -> str:
@@ -195,9 +195,9 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
-    taken = {"#", "trial", "method", "seeds", "epsilon", "loss", "rounds", "status", *FIGURES, *LEAKS}
+    taken = {*FIRST, *LAST, "seeds"}
     return {
-        key: short if last.count(short) == 1 and short not in taken else key
+        key: short if last.count(short) == 1 and short not in taken and find(short) is None else key
         for key, short in zip(keys, last, strict=True)
     }
 
@@ -217,11 +217,9 @@ def _costs(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    first = ["#", "trial", "method", *_swept(cases).values(), "seeds"]
-    last = ["loss", "bytes/client/round", "s/round", "rounds", "status"]
-    figures = [name for name in (*FIGURES, *LEAKS) if name in columns]
-    others = [name for name in columns if name not in {*first, *last, *figures}]
-    return [*first, *figures, *others, *last]
+    first = [*FIRST, *_swept(cases).values(), "seeds"]
+    metrics = sorted((name for name in columns if name not in {*first, *LAST}), key=column_order)
+    return [*first, *metrics, *LAST]
 
 
 def _left(name: str) -> bool:

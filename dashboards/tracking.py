@@ -15,11 +15,12 @@ import requests
 import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.groups import Found, Group, Spread
 from dashboards.mirror import STATE_FILE, Description, End, Mirror
-from dashboards.provenance import experiment_tags, git_state, versions
+from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
 from dashboards.store import Store, cause, charts_path, redacted
 from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, title
 from fedtext.experiment import Experiment
@@ -72,7 +73,7 @@ class Tracker:
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
-            tags = {**self.tags, **experiment_tags(dump)}
+            tags = {**self.tags, **experiment_tags(self.experiment)}
             self._parent.open(_description(self.folder.name, dump, params, tags, at))
         self._deliver(self._parent)
 
@@ -172,7 +173,7 @@ class Tracker:
         params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
         tags = {
             **self.tags,
-            **experiment_tags(dump),
+            **experiment_tags(case.experiment),
             "baseline": str(case.baseline).lower(),
             "fedtext.case": case.id,
             "fedtext.group": case.group,
@@ -189,7 +190,7 @@ class Tracker:
         come with its end, since the next command in this folder may have more of them."""
         dump = group.case.experiment.model_dump(mode="json")
         kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
-        tags = {**self.tags, **experiment_tags(kept), "fedtext.group": group.id}
+        tags = {**self.tags, **experiment_tags(group.case.experiment, seed=False), "fedtext.group": group.id}
         called = f"{group.title}: {len(group.cases)} seeds"
         seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
         mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
@@ -252,7 +253,8 @@ class Tracker:
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 try:
-                    tags = {**EXPERIMENT_TAGS, PRIMARY_METRIC: self.experiment.tune.metric}
+                    note = {MLFLOW_RUN_NOTE: metrics_note(self.experiment)}
+                    tags = {**EXPERIMENT_TAGS, **note, PRIMARY_METRIC: self.experiment.tune.metric}
                     self._experiment_id = self._client.create_experiment(name, self.store.artifacts, tags)
                 except MlflowException as error:
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":

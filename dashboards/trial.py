@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from dashboards.store import redacted
 from fedtext.experiment import Experiment
+from fedtext.metrics import find
 
 Row = dict[str, Any]
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
@@ -90,12 +91,14 @@ def last_values(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def written(name: str) -> Callable[[float], str] | None:
-    """How people read a metric that says how good a model is: Ag, Local, AUC, top1, ..., fractions, in percent,
+    """How a metric that says how good a model is, or what leaks of its texts, is written: fractions in percent,
     perplexities with one decimal. None for all other metrics."""
-    kind = name.split("_", 1)[0]
-    if kind in ("Ag", "Ap", "Local", "Global", "AUC", "top1", "top3"):
-        return percent
-    return (lambda value: f"{value:.1f}") if kind == "perplexity" else None
+    metric = find(name)
+    if metric is None or metric.kind not in ("evaluation", "attack"):
+        return None
+    if metric.unit == "perplexity":
+        return lambda value: f"{value:.1f}"
+    return percent if metric.unit == "fraction" else None
 
 
 def one_line(text: str) -> str:

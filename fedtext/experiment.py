@@ -14,6 +14,7 @@ from fedtext.consistency import faults
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
+from fedtext.metrics import smaller_is_better
 from fedtext.models.config import (
     TABLE,
     AnyModel,
@@ -26,7 +27,7 @@ from fedtext.models.config import (
     VectorClassifier,
 )
 from fedtext.schema import Strict, choice, entry
-from fedtext.selection import Sorting, Validated, smaller_is_better, threshold
+from fedtext.selection import Sorting, Validated, threshold
 from fedtext.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.server_noise import Noise
 from fedtext.training.config import Training

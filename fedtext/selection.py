@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from fedtext.checkpoint import Row
+from fedtext.metrics import smaller_is_better
 
 if TYPE_CHECKING:
     from fedtext.experiment import Experiment
@@ -14,12 +15,6 @@ Sorting: TypeAlias = Literal[
     "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val",
     "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "loss",
 ]  # fmt: skip
-LATE = ("Ap", "Local", "Global")  # what is read with the last round only begins with one of these
-
-
-def smaller_is_better(metric: str) -> bool:
-    """Of losses and perplexities; of accuracies and areas more is better."""
-    return metric == "loss" or metric.startswith("perplexity")
 
 
 def figures(experiment: "Experiment") -> set[str]:

@@ -1,13 +1,20 @@
 """What a round's row says: bytes of all rounds, and the table in which every metric is described."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from fedtext.audits import AUDITS
 from fedtext.checkpoint import Checkpoints
 from fedtext.federation import Federation
+from fedtext.methods import METHODS
+from fedtext.metrics import METRICS, column_order, find, legend, of_test, smaller_is_better
 from fedtext.parameters import initial
+from fedtext.selection import Sorting, Validated, figures
 from tests import tiny
+from tests.test_language_models import SELECTING, federation
 
 
 @pytest.mark.parametrize("stop", [None, 1, 3])
@@ -36,3 +43,82 @@ def test_bytes_are_added_up_over_rounds_also_of_a_run_that_was_resumed(stop: int
     assert len(made.history) == 4
     assert up > 0
     assert down > 0
+
+
+def logged(rows: list[dict[str, Any]]) -> set[str]:
+    return {name for row in rows for found in (row["metrics"], *row["clients"].values()) for name in found}
+
+
+EVALUATION = {
+    "personalize": {"steps": 2, "also": [{"lr_multiplier": 1.0}, {"inference": "shared"}]},
+    "union": {},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_metric_that_a_run_logs_is_in_the_table(name: str) -> None:
+    clients = [replace(client, validation=client.test) for client in tiny.TWO.clients]
+    made = tiny.Finished(name, replace(tiny.TWO, clients=clients), evaluation=EVALUATION)
+    found = logged(made.rows)
+    assert {metric for metric in found if find(metric) is None} == set()
+    evaluated = {metric for metric in figures(made.experiment) if METHODS[name].personalizes or "Ap_" not in metric}
+    assert evaluated <= found
+    assert {f"{metric}_val" for metric in evaluated if find(metric) and find(f"{metric}_val")} <= found
+
+
+def test_every_metric_of_mechanisms_server_noise_and_language_models_is_in_the_table() -> None:
+    project = [{"project": {"d1": 1, "d2": 3}}]
+    noisy = {"weights": "uniform", "noise": {"multiplier": 1.0}}
+    rows = [
+        *tiny.Finished("fedavg", uplink=project).rows,
+        *tiny.Finished("fedavg", uplink=["clip"], server=noisy, wire={"rows": "all"}).rows,
+        *federation(tiny.language_model(evaluation=SELECTING | {"thresholds": {"perplexity_val": [1e6]}})).run(),
+        *federation(tiny.language_model(evaluation={"personalize": {"steps": 2}})).run(),
+    ]
+    found = logged(rows)
+    assert {
+        "energy_kept",
+        "epsilon",
+        "delta",
+        "selected_round",
+        "perplexity_Ap",
+        "bytes_to_perplexity_val_1000000",
+    } <= found
+    assert {metric for metric in found if find(metric) is None} == set()
+    for row in rows:
+        assert ("epsilon" in row["metrics"]) == ("delta" in row["metrics"])
+
+
+def test_every_metric_of_an_audit_is_in_the_table() -> None:
+    for audit in AUDITS.values():
+        for name in audit.metrics:
+            metric = find(name)
+            assert metric is not None, f"{name} of {audit.__name__}: describe it in fedtext/metrics.py"
+            assert metric.kind == "attack", name
+
+
+def test_a_name_has_one_place_in_the_table() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert find(metric.name) == metric, f"{metric.name} is hidden by one before it"
+        if metric.validation:
+            assert find(f"{metric.name}_val") == metric
+    assert find("Ap_lr_multiplier_1_val") == find("Ap_<variation>")
+    assert find("bytes_to_Ag_val_0.85") == find("bytes_to_<metric>_<value>")
+    assert find("my_own") is None
+
+
+def test_directions_and_splits_are_those_of_the_metrics_that_trials_are_sorted_by() -> None:
+    sorting = get_args(Sorting)
+    assert {name for name in sorting if smaller_is_better(name)} == {"perplexity", "perplexity_val", "loss"}
+    assert {name for name in sorting if of_test(name)} == {"Ag", "Ap", "Local", "Global", "AUC", "perplexity"}
+    assert all(not of_test(name) for name in get_args(Validated))
+    assert sorted(["delta", "Ap_val", "loss", "Ag", "epsilon", "Ap"], key=column_order) == [
+        *("Ag", "Ap", "Ap_val", "epsilon", "delta", "loss")
+    ]
+
+
+def test_a_legend_explains_a_name_once() -> None:
+    lines = legend(["Ap_val", "Ag", "Ag_val", "trial", "epsilon"])
+    assert [line.partition(":")[0] for line in lines] == ["Ap", "Ag", "epsilon", "..._val"]

@@ -37,6 +37,9 @@ def test_plain_progress_is_single_lines_with_what_matters() -> None:
     assert "04-kteps lambda1=0.1  goes on after round 4/10" in text
     assert "04-kteps lambda1=0.1  failed after round 4/10: client dvd failed:[31m its loss is not finite" in text
     assert "2 of 2 trials done, 1 failed, " in text
+    for name, first in (("Ag", "round 1/10"), ("Ap", "round 10/10")):  # explained once, before it first appears
+        (explained,) = (place for place, line in enumerate(text.splitlines()) if line.startswith(f"{name}: accuracy"))
+        assert first in text.splitlines()[explained + 1]
     assert all(character.isprintable() for character in text.replace("\n", ""))
 
 
@@ -55,7 +58,8 @@ def test_live_progress_shows_every_trial_and_counts_those_without_room() -> None
     assert re.search(r"39-kteps lambda1=0.01 +failed +0/10", text)
     assert "39-kteps lambda1=0.01: a cause" in text
     assert re.search(r"00-kteps lambda1=0.01 +finished +10/10", text)
-    assert "... and 26 more trials" in text
+    assert "... and 27 more trials" in text
+    assert "Ag: accuracy of the shared model on each client's own texts, mean over clients" in text
     assert "2 of 40 trials done, 1 running, 1 failed" in text
     assert isinstance(progress(cases, io.StringIO()), PlainProgress)
 
@@ -111,6 +115,8 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
     ]
     assert text[6].split()[0] == "-"
     assert text[7] == "03-kteps lambda1=0.1 failed: client dvd failed in round 2: its loss is not finite"
+    assert [line.partition(":")[0] for line in text[8:12]] == ["Ag", "Ap", "loss", "..._val"]
+    assert text[9] == "Ap: accuracy of each client's personalised model on its own texts, mean over clients"
 
 
 def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
@@ -146,14 +152,15 @@ def test_what_leaks_stands_beside_what_is_learned() -> None:
 def test_what_trials_have_spent_stands_in_the_table_beside_a_swept_epsilon() -> None:
     key = "uplink.1.randomized_response.epsilon"
     cases = [replace(kteps(n, 0.0), overrides={key: n}) for n in (1, 2)]
-    outcomes = {case.id: Outcome("finished", (row(3, epsilon=5_864_446.9),)) for case in cases[:1]}
+    outcomes = {case.id: Outcome("finished", (row(3, epsilon=5_864_446.9, delta=1e-5),)) for case in cases[:1]}
     outcomes[cases[1].id] = Outcome("finished", (row(3),))
     out = io.StringIO()
     print_table(cases, outcomes, "Ag", "max", out)
     header, _, first, second, *_ = out.getvalue().splitlines()
-    assert header.split()[3:7] == [key, "Ag", "epsilon", "loss"]
-    assert first.split()[3:6] == ["1", "73.0", "5,864,447"]
-    assert second.split()[3:6] == ["2", "73.0", "-"]
+    assert header.split()[3:8] == [key, "Ag", "epsilon", "delta", "loss"]
+    assert first.split()[3:7] == ["1", "73.0", "5,864,447", "1e-05"]
+    assert second.split()[3:7] == ["2", "73.0", "-", "-"]
+    assert "delta: probability with which the bound epsilon may fail" in out.getvalue()
 
 
 class Terminal(io.StringIO):

@@ -134,6 +134,12 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
     assert (parent.info.status, child.info.status) == ("FINISHED", "FINISHED")
     assert (parent.info.run_name, child.info.run_name) == ("first", "01-kteps lambda1=0.01")
     assert parent.data.tags["best.case"] == case.id
+    explained = "\n- `Ap`: accuracy of each client's personalised model on its own texts, mean over clients\n"
+    described = client.get_experiment(child.info.experiment_id)
+    for tags in (parent.data.tags, child.data.tags, described.tags):
+        assert explained in tags["mlflow.note.content"]
+    for name in ("epsilon", "delta"):  # of the trial's noise
+        assert f"\n- `{name}`: " in child.data.tags["mlflow.note.content"]
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.73)
     assert parent.data.params["space.method.lambda1.grid.1"] == "0.01"
 

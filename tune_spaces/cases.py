@@ -12,8 +12,9 @@ from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
+from fedtext.metrics import LATE, find
 from fedtext.seeding import generator
-from fedtext.selection import LATE, Sorting, figures
+from fedtext.selection import Sorting, figures
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
@@ -177,7 +178,9 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
             "asha would have nothing to stop"
         )
-    if tune.scheduler == "asha" and metric.startswith(("Ag", "AUC", "perplexity")) and experiment.evaluation.every > 1:
+    described = find(metric)
+    assert described is not None  # all of Sorting is
+    if tune.scheduler == "asha" and described.when == "evaluated rounds" and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
     if tune.scheduler == "asha" and experiment.evaluation.select != "last" and f"{metric}_val" in figures(experiment):
         raise UserError(
@@ -186,7 +189,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         )
     if tune.scheduler == "asha" and experiment.seeds > 1:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
-    if metric.startswith(LATE) and tune.scheduler == "asha":
+    if described.when == LATE and tune.scheduler == "asha":
         raise UserError(
             f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "
             f"tune.metric to Ag{'_val' if metric.endswith('_val') else ''} or loss"

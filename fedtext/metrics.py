@@ -1,0 +1,295 @@
+"""Every metric once: its name, unit, direction, split, when it is computed, and what it means."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal
+
+Kind = Literal["evaluation", "training", "privacy", "attack", "traffic", "server", "cost", "sweep"]
+Unit = Literal["fraction", "perplexity", "nats", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
+When = Literal["every round", "evaluated rounds", "last round", "once", "end of the sweep"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a round, a run or a sweep.
+
+    ``name`` may have parts in angle brackets, which stand for what differs (``rounds_to_<metric>_<value>``).
+    ``summary`` is the line of a legend; ``details`` are whole sentences. With ``validation`` there is also
+    ``<name>_val``, of validation texts in the place of test texts. ``columns`` says for which of the two the final
+    table of a sweep has a column.
+    """
+
+    name: str
+    summary: str
+    details: str = ""
+    kind: Kind = "evaluation"
+    unit: Unit = "fraction"
+    better: Literal["larger", "smaller", "neither"] = "larger"
+    when: When = "evaluated rounds"
+    validation: bool = False
+    columns: Literal["all", "test", "none"] = "none"
+
+    @property
+    def split(self) -> Literal["test", "train", "none"]:
+        """Whose texts it is computed of; with the suffix ``_val`` validation texts."""
+        if self.kind == "evaluation":
+            return "test"
+        return "train" if self.kind in ("training", "attack") else "none"
+
+    def matches(self, name: str) -> bool:
+        """Whether this is the metric that is logged as ``name``."""
+        parts = re.split(r"<\w+>", self.name)
+        pattern = ".+".join(map(re.escape, parts)) + ("(_val)?" if self.validation else "")
+        return re.fullmatch(pattern, name) is not None
+
+
+LATE: When = "last round"
+_score = partial(Metric, validation=True, columns="all")
+_union = partial(Metric, when=LATE, columns="all")
+_perplexity = partial(_score, unit="perplexity", better="smaller")
+_leak = partial(Metric, kind="attack", better="smaller")
+_loss = partial(Metric, kind="training", unit="nats", better="smaller", when="every round")
+_privacy = partial(Metric, kind="privacy", better="smaller", when="every round")
+_traffic = partial(Metric, kind="traffic", unit="bytes", better="smaller", when="every round")
+_server = partial(Metric, kind="server", unit="number", better="neither", when="every round")
+_cost = partial(Metric, kind="cost", unit="seconds", better="smaller", when="every round")
+_sweep = partial(Metric, kind="sweep", unit="number", better="neither", when="end of the sweep")
+
+_UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of a model together."
+_TABLES = {
+    "true": "vectors decoded by the client's own table",
+    "public": "vectors decoded by the table that the attacker has",
+    "unrelated": "vectors decoded by a random table, which is chance",
+}
+_RECOVERY = {
+    "precision": "share of the recovered words that are in the text",
+    "recall": "share of a text's words that are recovered",
+    "f1": "harmonic mean of precision and recall",
+    "exact": "share of a text's words that are recovered at their own place",
+    "ptlr": "share of the words with a digit that are recovered (privacy token leakage ratio)",
+    "ptlr_exact": "share of the words with a digit that are recovered at their own place",
+}
+_SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
+
+# In the order of the table's columns. The first that matches a name counts.
+METRICS: tuple[Metric, ...] = (
+    _score(
+        "Ag",
+        "accuracy of the shared model on each client's own texts, mean over clients",
+        "KTEPS paper, equations 14 and 15. Of a method with two branches the shared one; of local_only each "
+        "client's own model. Methods whose shared parameters are no whole model have Ap_0 instead.",
+    ),
+    _score(
+        "Ap",
+        "accuracy of each client's personalised model on its own texts, mean over clients",
+        "After the last round each client fine-tunes a copy of all its parameters on its train texts "
+        "(evaluation.personalize); Ap is the mean of the accuracies along the way (KTEPS paper, equation 16).",
+        when=LATE,
+    ),
+    _score(
+        "Ap_0",
+        "accuracy of each client's model before it is fine-tuned, mean over clients",
+        "Shared and private parameters together, of methods whose shared parameters are no whole model.",
+    ),
+    _score("Ap_<variation>", "Ap under another way of fine-tuning (evaluation.personalize.also)", when=LATE),
+    _score("Local", "accuracy of each client's own model on its own texts, mean over clients", _UNION, when=LATE),
+    _union("Global", "accuracy of each client's own model on the texts of all clients, mean over clients", _UNION),
+    _union("Local_p10", "the Local accuracy that nine clients in ten reach", _UNION),
+    _union("Global_geometric", "geometric mean of the clients' Global accuracies", _UNION, columns="none"),
+    _score(
+        "AUC",
+        "area under the ROC curve of the shared model, over the texts of all clients together",
+        "Of two classes.",
+    ),
+    _score(
+        "AUC_0",
+        "area under the ROC curve of the clients' models before they are fine-tuned, over all texts",
+        "Of two classes, of methods whose shared parameters are no whole model.",
+    ),
+    _perplexity("perplexity_p90", "the perplexity that nine clients in ten do not exceed", columns="test"),
+    _perplexity(
+        "perplexity_p90_<model>",
+        "perplexity_p90 of the model named: Ap, personalised; unigram, word counts alone",
+        columns="test",
+    ),
+    _perplexity(
+        "perplexity",
+        "exp(mean nats per predicted token) of the shared model, over the tokens of all clients",
+        "The end of a sentence is predicted as well.",
+    ),
+    _perplexity("perplexity_<model>", "perplexity of the model named: Ap, personalised; unigram, word counts alone"),
+    _score("top1", "share of tokens that are the likeliest by the shared model", columns="none"),
+    _score("top1_<model>", "top1 of the model named: Ap, personalised; unigram, word counts alone", columns="none"),
+    _score("top3", "share of tokens that are among the three likeliest by the shared model", columns="test"),
+    _score("top3_<model>", "top3 of the model named: Ap, personalised; unigram, word counts alone", columns="test"),
+    Metric(
+        "alpha_unigram",
+        "what the unigram model adds to every word's count",
+        "Chosen on validation texts where there are some.",
+        unit="number",
+        better="neither",
+        when="every round",
+    ),
+    Metric(
+        "selected_round",
+        "the round whose model evaluation.select has chosen on validation texts",
+        "Test texts are then evaluated once, after the last round, by this model.",
+        unit="rounds",
+        better="neither",
+        when=LATE,
+    ),
+    *(
+        _leak(name, f"gradient_inversion, {how}: {what}", columns="all" if name in _SHOWN else "none")
+        for table, how in _TABLES.items()
+        for measure, what in _RECOVERY.items()
+        if (name := f"inversion_{table}_{measure}")
+    ),
+    _leak(
+        "inversion_distance",
+        "gradient_inversion: distance of the update found from the one received",
+        "The attacker's objective.",
+        unit="number",
+        better="neither",
+    ),
+    _leak("rows_precision", "embedding_rows: share of the words found that the client's train texts have"),
+    _leak("rows_recall", "embedding_rows: share of the train texts' words that are found", columns="all"),
+    _leak("rows_f1", "embedding_rows: harmonic mean of rows_precision and rows_recall"),
+    _leak("rows_ptlr", "embedding_rows: share of the train texts' words with a digit that are found"),
+    _leak("label_top", "label_leakage: share of clients whose most frequent class is inferred", columns="all"),
+    _leak(
+        "label_l1",
+        "label_leakage: sum over classes of |inferred share - share|, from 0 to 2",
+        unit="number",
+        better="larger",
+    ),
+    _leak(
+        "label_l1_uniform", "label_leakage: label_l1 of whoever guesses equal shares", unit="number", better="neither"
+    ),
+    _leak(
+        "member_auc",
+        "membership: area under the ROC curve of train against test texts by their loss; 0.5 is chance",
+        columns="all",
+    ),
+    _leak("member_advantage", "membership: true less false positive rate at a threshold on the loss"),
+    _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
+    _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
+    _privacy(
+        "epsilon",
+        "bound on the privacy loss of a client over all rounds until now, at the delta beside it",
+        "Of (epsilon, delta)-differential privacy, of all that a client has; ledger.json says towards whom and on "
+        "which assumptions. Not logged where nothing is guaranteed.",
+        unit="epsilon",
+    ),
+    _privacy("delta", "probability with which the bound epsilon may fail", "0 if the guarantee is pure.", unit="delta"),
+    _loss(
+        "loss",
+        "the objective that clients minimise: the weighted sum of the loss terms, mean over train texts",
+        "Over all batches of the round, while the parameters change; clients are weighted by their numbers of texts.",
+    ),
+    _loss("loss_ce", "mean cross-entropy"),
+    _loss("loss_ce_shared", "mean cross-entropy of the shared branch (kteps) or of the shared model (pfl_da)"),
+    _loss("loss_ce_private", "mean cross-entropy of the private branch (kteps)"),
+    _loss("loss_transfer", "knowledge transfer, equation 8, without its weight lambda1 (kteps)"),
+    _loss(
+        "loss_diversity",
+        "HSIC of both branches' features, equation 7, without its weight lambda2 (kteps)",
+        unit="number",
+    ),
+    _loss(
+        "loss_proximal",
+        "squared distance from the received parameters, without its weight mu / 2 (fedprox)",
+        unit="number",
+    ),
+    _loss(
+        "loss_mmd", "squared maximum mean discrepancy of features, without its weight lambda_ (fedmmd)", unit="number"
+    ),
+    _loss("loss_adversarial", "cross-entropy of the task discriminator, without its weight adv (asp_mtl)"),
+    _loss(
+        "loss_orthogonality",
+        "||S^T P||_F^2 of shared and private features, without its weight diff (asp_mtl)",
+        unit="number",
+    ),
+    _loss("loss_adaptation", "the objective while the embedding alone is trained (fedevocab)"),
+    _loss("loss_reconstruction", "the objective while the private rows are reconstructed (fedrecon)"),
+    _traffic("bytes_up", "bytes sent by all clients in this round"),
+    _traffic("bytes_down", "bytes sent to all clients in this round"),
+    _traffic("bytes_per_client", "bytes both ways in this round, per client that took part"),
+    _traffic("bytes_up_total", "bytes sent by all clients in all rounds until now"),
+    _traffic("bytes_down_total", "bytes sent to all clients in all rounds until now"),
+    _traffic("bytes_total", "bytes both ways, of all clients, in all rounds until now"),
+    _traffic(
+        "rounds_to_<metric>_<value>",
+        "rounds until the metric first reached the value (evaluation.thresholds)",
+        unit="rounds",
+        when="once",
+    ),
+    _traffic(
+        "bytes_to_<metric>_<value>",
+        "bytes_total when the metric first reached the value (evaluation.thresholds)",
+        when="once",
+    ),
+    _server("clients_trained", "clients whose update was aggregated"),
+    _server(
+        "clients_failed",
+        "clients left out because they failed (participation.on_client_error: skip)",
+        "Only where there are any.",
+        better="smaller",
+    ),
+    _server(
+        "attention_clients/<tensor>",
+        "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (fedatt)",
+    ),
+    _server(
+        "energy_kept", "share of the embedding's variance that is sent (project)", unit="fraction", better="larger"
+    ),
+    _cost("train_seconds", "wall time of a round's training and aggregation"),
+    _cost("round_seconds", "wall time of a round with its evaluation"),
+    _cost("train_cpu_seconds", "CPU time of all clients' local updates together"),
+    _cost("nodes", "nodes of the cluster on which clients live", unit="number", better="neither"),
+    _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
+    _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),
+    _sweep("<metric>.std", "standard deviation over seeds, in MLflow's run of the case"),
+)
+
+
+@lru_cache(maxsize=4096)
+def find(name: str) -> Metric | None:
+    """The metric that is logged as ``name``; None for one that is not of this project."""
+    return next((metric for metric in METRICS if metric.matches(name)), None)
+
+
+def of_validation(name: str) -> bool:
+    """Whether this is a metric of validation texts."""
+    metric = find(name)
+    return metric is not None and metric.validation and name.endswith("_val")
+
+
+def of_test(name: str) -> bool:
+    """Whether this is a metric of test texts."""
+    metric = find(name)
+    return metric is not None and metric.split == "test" and not of_validation(name)
+
+
+def smaller_is_better(name: str) -> bool:
+    """Whether less of the metric is better, as of losses and perplexities."""
+    metric = find(name)
+    return metric is not None and metric.better == "smaller"
+
+
+def column_order(name: str) -> tuple[bool, bool, int]:
+    """Sorts columns: as in METRICS, evaluations first, those of validation texts after those of test texts."""
+    metric = find(name)
+    if metric is None:
+        return True, False, len(METRICS)
+    return metric.kind != "evaluation", of_validation(name), METRICS.index(metric)
+
+
+def legend(names: Iterable[str]) -> list[str]:
+    """A line for each metric of ``names`` that is known, in their order. A metric of validation texts is explained by
+    that of test texts."""
+    named = list(names)
+    known = {name.removesuffix("_val") if of_validation(name) else name: find(name) for name in named}
+    lines = [f"{name}: {metric.summary}" for name, metric in known.items() if metric is not None]
+    return [*lines, *(["..._val: the same of validation texts"] if any(map(of_validation, named)) else [])]
