@@ -208,7 +208,7 @@ METRICS: tuple[Metric, ...] = (
     _loss("loss_adversarial", "cross-entropy of the task discriminator, without its weight adv (asp_mtl)"),
     _loss(
         "loss_orthogonality",
-        "||S^T P||_F^2 of shared and private features, without its weight diff (asp_mtl)",
+        "mean squared entry of S^T P, shared and private features, without its weight diff (asp_mtl)",
         unit="number",
     ),
     _loss("loss_adaptation", "the objective while the embedding alone is trained (fedevocab)"),
