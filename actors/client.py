@@ -52,7 +52,7 @@ class ClientActor:
         if not reply.payload.size:
             return reply
         try:
-            update = self.intake.update(reply.payload, reply.client, flat)
+            update = self.intake.update(reply.payload, reply.client, flat, round_)
         except ValueError as refused:  # the server would refuse it as well
             return Reply(reply.client, error=str(refused))
         if self.sum is None or self.sum[0] != round_:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fedtext.experiment import Experiment
 from fedtext.ledger import Entry, figure, hidden
 from fedtext.mechanisms import RandomizedResponse
-from fedtext.models.config import GRULanguageModel
+from fedtext.models.config import TABLE, GRULanguageModel
 from fedtext.models.inits import Word2VecInit, has_vectors
 
 
@@ -49,6 +49,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append(
             "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )
+    if experiment.shares_table and not experiment.method.shared_in(TABLE, experiment.training.rounds):
+        said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
     if experiment.server.noise:

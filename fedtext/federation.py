@@ -125,10 +125,14 @@ class Federation:
             if self.fleet.withheld is not None:  # nothing was sent of them but a mechanism's noise
                 views, kept = self.layout.views(self.flat), self.layout.views(before)
                 views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
+            if unsent := [name for name in self.layout.shapes if not self.experiment.method.shared_in(name, round_)]:
+                views, kept = self.layout.views(self.flat), self.layout.views(before)
+                for name in unsent:  # an optimizer's momentum or the server's noise would move it
+                    views[name][...] = kept[name]
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             last = round_ == rounds
-            metrics = self._metrics(cohort, traffic) | dict(figures) | spent(self._ledger(round_))
+            metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
             metrics["train_seconds"] = time.perf_counter() - start
             row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
             self.history.append(row)
@@ -154,7 +158,7 @@ class Federation:
             error, update = reply.error, None
             if reply.payload.size and not error:
                 try:
-                    update = self.intake.update(reply.payload, reply.client, self.flat)
+                    update = self.intake.update(reply.payload, reply.client, self.flat, round_)
                 except ValueError as refused:
                     error = str(refused)
             if error:
@@ -245,12 +249,12 @@ class Federation:
         shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
         return self.fleet.report(handle, min(shown)) if shown else {}
 
-    def _metrics(self, cohort: Sequence[int], traffic: Traffic) -> dict[str, float]:
+    def _metrics(self, cohort: Sequence[int], round_: int, traffic: Traffic) -> dict[str, float]:
         """Sample-weighted losses and figures of the mechanisms, and bytes over all clients, of the round and of all
         rounds until now."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)
-        up, down = traffic.bytes_up, sum(self._down(client) for client in self.trainees if client.id in set(cohort))
+        up, down = traffic.bytes_up, self._down([c for c in self.trainees if c.id in set(cohort)], round_)
         if self.experiment.method.pooled:  # the one trainee stands beside the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
@@ -264,12 +268,28 @@ class Federation:
             metrics["clients_failed"] = len(traffic.errors)
         return {name: float(value) for name, value in metrics.items()}
 
-    def _down(self, client: ClientInfo) -> int:
-        all_rows = self.layout.shapes.get(TABLE, (0,))[0]
-        withheld = client.digits if self.experiment.method.withholds else 0
-        own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
-        rows = own_rows if self.experiment.own_rows else all_rows
-        return wire.encoded_size(self.layout.with_rows(rows).shapes)
+    def _down(self, cohort: Sequence[ClientInfo], round_: int) -> int:
+        """Bytes that a round's clients receive: what is shared in this round, and what was shared in earlier ones and
+        has changed since a client last received it."""
+        all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in
+        earlier = {name for name in self.layout.shapes if not shared_in(name, round_)}
+        total = 0
+        for client in cohort:
+            withheld = client.digits if self.experiment.method.withholds else 0
+            own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
+            shapes = self.layout.with_rows(own_rows if self.experiment.own_rows else all_rows).shapes
+            known = {name for name in earlier if self._has_latest(client.id, name, round_)}
+            total += wire.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
+        return total
+
+    def _has_latest(self, client: int, name: str, round_: int) -> bool:
+        """Whether a client took part in a round after the last one, before this, that changed a parameter."""
+        for earlier in range(round_ - 1, 0, -1):
+            if self.experiment.method.shared_in(name, earlier):
+                return False
+            if client in self._sample(earlier):
+                return True
+        return True
 
 
 def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:

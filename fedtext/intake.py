@@ -21,18 +21,24 @@ class Intake:
     def __init__(self, experiment: Experiment, layout: Layout, weights: Sequence[int]) -> None:
         self.experiment, self.layout = experiment, layout
         self.uniform = experiment.server.weights == "uniform"
-        self.shapes = layout.shapes  # of what arrives
-        for mechanism in experiment.uplink:
-            self.shapes = dict(mechanism.leaves(self.shapes))
         self.scale = float(len(weights) if self.uniform else sum(weights))
 
-    def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32]) -> Update:
-        """What the payload of a client that received ``flat`` says it changed."""
+    def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
+        """The tensors that arrive in this round."""
+        shared_in = self.experiment.method.shared_in
+        shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)}
+        for mechanism in self.experiment.uplink:
+            shapes = dict(mechanism.leaves(shapes))
+        return shapes
+
+    def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32], round_: int = 1) -> Update:
+        """What the payload of a client that received ``flat`` in this round says it changed."""
         uplink = self.experiment.uplink
-        update = wire.decode(payload, client, self.shapes, bits=bool(uplink) and uplink[-1].bits)
+        update = wire.decode(payload, client, self.shapes(round_), bits=bool(uplink) and uplink[-1].bits)
         if not uplink:
             return update
-        received, tensors = self.layout.views(flat), dict(update.tensors)
+        received: dict[str, NDArray[np.float32]] = self.layout.views(flat)
+        tensors = dict(update.tensors)
         if update.rows is not None:
             received = received | {TABLE: received[TABLE][update.rows]}
         for mechanism in reversed(uplink):

@@ -40,7 +40,8 @@ class Uplink:
         if self.withheld is not None:
             held = np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
         rows = data.rows_R[held]
-        received, delta = self.layout.views(flat), {}
+        sent_now, delta = self.experiment.method.shared_in, {}
+        received = {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
         for name, before in received.items():
             after = parameters[name].numpy()
             if name == TABLE:

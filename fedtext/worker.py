@@ -92,13 +92,15 @@ class Worker(Hosted):
             seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
             metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
             reply = Reply(client, payload, payload.nbytes, metrics)
-            turns[client] = reply, self._kept(parameters, optimizer, place)
+            turns[client] = reply, self._kept(parameters, optimizer, place, round_)
         return [turns[client] for client in sorted(members)]
 
-    def _kept(self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int) -> dict[str, NDArray]:
-        """What stays with a client after its turn, in which it had this place."""
-        private, mirrors = self.method.private, self.method.mirrors
-        kept = {n: p.numpy().copy() for n, p in parameters.items() if private(n) and not mirrors(n)}
+    def _kept(
+        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
+    ) -> dict[str, NDArray]:
+        """What stays with a client after its local update of this round, in which it had this place."""
+        sent, mirrors = self.method.shared_in, self.method.mirrors
+        kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept

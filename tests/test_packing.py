@@ -22,10 +22,11 @@ BEFORE, AFTER = [[0, 1, 4], [2, 3]], [[2, 3, 4], [0, 1]]  # client 4 stays, all 
 OPTIMIZERS = {"sgd": {"lr": 0.1, "momentum": 0.9}, "adam": {"lr": 0.01}}
 
 
-def rounds(method: str, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
+def rounds(method: Any, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
     """Every client's payload and private state after each round, hosted as that round wants it."""
-    options: dict[str, Any] = {"name": optimizer, "persist": method != "fedrecon"} | OPTIMIZERS[optimizer]
-    size = 1 if METHODS[method].reads_table else 2
+    name = method if isinstance(method, str) else method["name"]
+    options: dict[str, Any] = {"name": optimizer, "persist": name != "fedrecon"} | OPTIMIZERS[optimizer]
+    size = 1 if METHODS[name].reads_table else 2
     experiment = tiny.experiment(
         method,
         model={"name": "gru", "embedding": {"dim": 5}, "hidden": 4, "dropout": 0.2},
@@ -48,7 +49,7 @@ def rounds(method: str, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[
         yield {reply.client: reply.payload.tobytes() for reply in replies}, states
         for reply in replies:
             if reply.payload.size:
-                total.add(intake.update(reply.payload, reply.client, flat))
+                total.add(intake.update(reply.payload, reply.client, flat, round_))
         mean_N = total.mean()
         flat = flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0]
 
@@ -73,3 +74,12 @@ def test_two_workers_that_exchange_clients_give_the_bits_of_one(method: str, opt
     assert all((before[client] == after[client] == b"") == stateless for client in TOGETHER[0])
     assert stateless or all(before[client] != after[client] for client in TOGETHER[0])
     assert (first != second) == METHODS[method].shares
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_method_of_two_stages_too(optimizer: str) -> None:
+    method = {"name": "lg_fedavg", "pretrain": 1}
+    alone = list(rounds(method, optimizer, TOGETHER, TOGETHER))
+    assert list(rounds(method, optimizer, BEFORE, AFTER)) == alone
+    (shared, _), (head, _) = alone
+    assert all(len(head[client]) < len(shared[client]) for client in TOGETHER[0])

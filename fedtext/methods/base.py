@@ -97,6 +97,12 @@ class Method(Strict, ABC):
         """Whether this parameter stays on the client, between rounds as well."""
         return False
 
+    def shared_in(self, parameter: str, round_: int) -> bool:
+        """Whether clients send this parameter in this round. It differs from ``private`` in a method of several stages:
+        what is shared in some rounds only is not ``private``. The server keeps its last shared value; in the other
+        rounds each client trains and keeps a value of its own, which begins as that one."""
+        return not self.private(parameter)
+
     def mirrors(self, parameter: str) -> str:
         """The shared parameter as which this private one begins every turn; empty for those that are kept."""
         return ""

@@ -1,22 +1,59 @@
 """LG-FedAvg (Liang et al. 2020; ``LG.`` in the KTEPS paper, section 5.4): a model's first layers stay on the client."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from fedtext.methods.fedavg import FedAvg
 
+if TYPE_CHECKING:
+    from fedtext.experiment import Experiment
+
 
 class LGFedAvg(FedAvg):
-    """The head is shared, embedding and encoder are private; all are trained jointly, from where every other method
-    starts: the published code begins with a model that FedAvg has trained. No whole model is shared, hence no Ag;
-    LG-FedAvg's way with clients that took no part, an ensemble of all private models, is left out."""
+    """The head is shared, embedding and encoder are private; all are trained jointly. No whole model is shared, hence
+    no Ag; LG-FedAvg's evaluation of clients that took no part, by an ensemble of all private models, is left out.
+
+    The published code starts from a model that FedAvg has trained: ``pretrain`` rounds of FedAvg come first, in which
+    everything is shared. After them each client receives the whole model once more, with its first local update, and
+    keeps its own embedding and encoder from then on. Without them these start as drawn, like every other method's.
+    """
 
     name: Literal["lg_fedavg"] = "lg_fedavg"  # type: ignore[assignment]
     shared: Literal["head", "encoder"] = Field(
         "head", description="from which layer on (the FedeVocab paper tunes it): encoder leaves the embedding private"
     )
+    pretrain: int = Field(
+        0, ge=0, description="the first so many of training.rounds are FedAvg; then the first layers become private"
+    )
     complete = False
 
     def private(self, parameter: str) -> bool:
+        return not self.pretrain and self._local(parameter)
+
+    def shared_in(self, parameter: str, round_: int) -> bool:
+        return round_ <= self.pretrain or not self._local(parameter)
+
+    def misfit(self, experiment: "Experiment") -> str:
+        """With ``pretrain`` the coordinates that are sent depend on the round."""
+        if not self.pretrain:
+            return super().misfit(experiment)
+        rounds = experiment.training.rounds
+        if self.pretrain >= rounds:
+            return (
+                f"method.pretrain: {self.pretrain} rounds of FedAvg leave none of training.rounds ({rounds}) for "
+                "lg_fedavg: set fewer, or use method fedavg"
+            )
+        for mechanism in experiment.uplink:
+            if mechanism.needs_table or mechanism.bits:
+                return (
+                    f"method.pretrain: {mechanism.name} is for updates of the same coordinates in every round: leave "
+                    "it out, or pretrain"
+                )
+        if experiment.audits:
+            return "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
+        return super().misfit(experiment)
+
+    def _local(self, parameter: str) -> bool:
+        """Whether it belongs to the layers that are private in the end."""
         return parameter.startswith("embedding.") if self.shared == "encoder" else not parameter.startswith("head.")

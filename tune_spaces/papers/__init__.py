@@ -14,6 +14,7 @@ from fedtext import config
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
 from fedtext.federation import SCIENCE
+from fedtext.methods import LGFedAvg
 from fedtext.schema import Strict
 from tune_spaces.cases import Case
 
@@ -77,8 +78,13 @@ class Scale:
         if self.share == 1:
             return content
         whole = config.validate(content, "the experiment to be scaled")
-        rounds = max(1, round(self.share * whole.training.rounds))
-        return config.override(content, {"training.rounds": rounds, "corpus.share": self.share * whole.corpus.share})
+        changes = {
+            "training.rounds": max(1, round(self.share * whole.training.rounds)),
+            "corpus.share": self.share * whole.corpus.share,
+        }
+        if isinstance(whole.method, LGFedAvg) and whole.method.pretrain:
+            changes["method.pretrain"] = max(1, round(self.share * whole.method.pretrain))
+        return config.override(content, changes)
 
 
 def reading(word: str, scale: Scale) -> tuple[str, int | None]:
