@@ -13,6 +13,7 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
+from fedtext.noise import NoiseKey
 from fedtext.reply import Reply
 from fedtext.worker import Worker
 
@@ -28,6 +29,7 @@ class ClientActor:
         private: Mapping[str, NDArray[np.float32]],
         corpus_clients: int,
         weights: Sequence[int],
+        noise: NoiseKey,
         *clients: ClientData,
     ) -> str:
         """Takes these clients, for a trial, in the place of any that were here. ``weights`` are the sample counts of
@@ -37,7 +39,7 @@ class ClientActor:
         device = (
             "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
         )
-        self.worker = Worker(experiment, header, clients, private, device, corpus_clients)
+        self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return ray.get_runtime_context().get_node_id()

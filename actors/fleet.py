@@ -22,6 +22,7 @@ from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, baselines, describe, participants, stacks
 from fedtext.methods.base import Individual
+from fedtext.noise import NoiseKey, noise_key
 from fedtext.parameters import withheld
 from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
@@ -66,8 +67,10 @@ class RayFleet:
         private: Mapping[str, NDArray[np.float32]],
         plan: Plan,
         group: PlacementGroup | None,
+        noise: NoiseKey | None = None,
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
+        self.noise = noise or noise_key(experiment, shipment.header.content, len(shipment.infos))
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
@@ -89,6 +92,7 @@ class RayFleet:
                     initial,
                     shipment.corpus_clients,
                     weights,
+                    self.noise,
                     *[self.data[client] for client in members],
                 )
                 for actor, members in zip(self.actors, hosted, strict=True)

@@ -17,7 +17,9 @@ from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.errors import ClientError, UserError
 from fedtext.experiment import Experiment
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
+from fedtext.noise import noise_key
 from fedtext.parameters import initial
 
 # Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
@@ -63,9 +65,10 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
     """The rows of the rounds that are left. The actors then wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
-    name = fingerprint(experiment, shipment.header.content, len(shipment.infos))
-    checkpoints = Checkpoints(assignment.folder / "checkpoint", name)
-    fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group())
+    made_from = experiment, shipment.header.content, len(shipment.infos)
+    checkpoints = Checkpoints(assignment.folder / "checkpoint", fingerprint(*made_from))
+    noise = noise_key(*made_from, checkpoints.folder)
+    fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group(), noise)
     sound = False
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)

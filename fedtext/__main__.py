@@ -16,8 +16,10 @@ from fedtext.checkpoint import Checkpoints
 from fedtext.corpora.prepare import prepare
 from fedtext.devices import device_of
 from fedtext.errors import ClientError, UserError
-from fedtext.federation import Federation, fingerprint
-from fedtext.fleet import LocalFleet
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
+from fedtext.fleet import LocalFleet, count
+from fedtext.noise import noise_key
 from fedtext.parameters import initial
 from fedtext.training.choice import engine_reason, stack_size
 
@@ -48,10 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
         experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data, experiment.own_vocabularies
     )
     shared, private = initial(experiment, corpus)
-    fleet = LocalFleet(experiment, corpus, private, arguments.device)
+    made_from = experiment, corpus.content, count(experiment, corpus)
+    noise = noise_key(*made_from, arguments.out)
+    fleet = LocalFleet(experiment, corpus, private, arguments.device, noise)
     print(f"{engine_reason(experiment)}; {stack_size(experiment, len(fleet.clients))[1]}")
-    name = fingerprint(experiment, corpus.content, len(fleet.clients))
-    checkpoints = Checkpoints(arguments.out, name) if arguments.out else None
+    checkpoints = Checkpoints(arguments.out, fingerprint(*made_from)) if arguments.out else None
     federation = Federation(experiment, shared, fleet, checkpoints)
     for row in federation.run():
         shown = "  ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())

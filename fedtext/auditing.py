@@ -15,6 +15,7 @@ from fedtext.errors import UserError, writing
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
 from fedtext.layout import Layout
+from fedtext.noise import NoiseKey
 from fedtext.parameters import build_network
 from fedtext.training.reading import texts_of
 
@@ -35,8 +36,9 @@ class Auditing:
         words: Sequence[str],
         private: Mapping[str, NDArray[np.float32]],
         network: tuple[int, int, int],
+        noise: NoiseKey,
     ) -> None:
-        self.experiment, self.layout, (_, self.clients, _) = experiment, layout, network
+        self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
         build = partial(build_network, experiment, *network)
         self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment))
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
@@ -57,7 +59,7 @@ class Auditing:
             return
         update = self.intake.update(payload, data.id, flat)
         if self.cohort[0] != round_:
-            self.cohort = round_, sampled(self.experiment, range(self.clients), round_)
+            self.cohort = round_, sampled(self.experiment, range(self.clients), round_, self.noise)
         place = self.cohort[1].index(data.id)
         turn = Turn(data, self.layout.views(flat), parameters, update, round_, place, self.known)
         found = [audit.observe(turn, self.words) for audit in self.experiment.audits]

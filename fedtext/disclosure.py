@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from fedtext.experiment import Experiment
-from fedtext.ledger import Entry, figure, hidden
-from fedtext.mechanisms import RandomizedResponse
+from fedtext.ledger import bounds, figure, hidden
+from fedtext.ledger.entry import Entry
 from fedtext.models.config import TABLE, GRULanguageModel
 from fedtext.models.inits import Word2VecInit, has_vectors
 
@@ -24,7 +24,6 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     )
     learns = f"the server learns each client's number of train texts, its training losses and {figures}"
     said = [*_prepared(experiment), learns]
-    names = [mechanism.name for mechanism in experiment.uplink]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
         said.append(
@@ -55,28 +54,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said += _next_words(experiment)
     if experiment.server.noise:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
-    elif not noisy:
-        said.append("updates are sent as they are: no (epsilon, delta) guarantee")
-    if "quantize" in names and "randomized_response" not in names and not hidden(experiment, "quantize"):
-        said.append("one-bit quantisation alone: no (epsilon, delta) guarantee, since a bit may be certain")
-    for mechanism in experiment.uplink:
-        if isinstance(mechanism, RandomizedResponse):
-            said.append(
-                f"randomised response: epsilon = {mechanism.epsilon:g} for each number of an update by itself; over a "
-                "whole update, and over rounds, these epsilons add up"
-            )
-    if "project" in names:
-        no_guarantee = "" if hidden(experiment, "project") else "no (epsilon, delta) guarantee; "
-        said.append(
-            f"project: {no_guarantee}the server still gets the kept components of every word vector a client sends, "
-            "and the projection with them"
-        )
-    if "project" in names and "gaussian" in names[names.index("project") :]:
-        said.append("gaussian noise behind project lies on word vectors, whose size no clip of an update bounds")
-    if "gaussian" in names and "clip" not in names[: len(names) - 1 - names[::-1].index("gaussian")]:
-        said.append(
-            "gaussian noise without a clip before it: no (epsilon, delta) guarantee, since nothing bounds an update"
-        )
+    for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
+        said += mechanism.sentences(before, hidden(experiment, place))
     return said + guarantees(entries)
 
 

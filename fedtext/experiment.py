@@ -78,6 +78,16 @@ class Server(Strict):
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
 
 
+class Privacy(Strict):
+    """Where the random draws come from that hide something (fedtext/noise.py)."""
+
+    noise: Literal["reproducible", "secret"] = Field(
+        "reproducible",
+        description="reproducible: drawn from the seed and the experiment, so that the same experiment draws the same "
+        "noise again; secret: drawn from the operating system's entropy, kept with the run's state",
+    )
+
+
 class Wire(Strict):
     """Which embedding rows travel: those of the client's own vocabulary (which reveals it), or all."""
 
@@ -206,6 +216,7 @@ class Experiment(Strict):
     method: MethodField
     uplink: tuple[MechanismField, ...] = ()
     wire: Wire = Wire()
+    privacy: Privacy = Privacy()
     training: Training = Training()
     participation: Participation = Participation()
     server: Server = Server()

@@ -1,7 +1,5 @@
 """The round, written once, against a Fleet: it knows nothing of Ray, of processes, or of where clients live."""
 
-import hashlib
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,41 +20,16 @@ from fedtext.experiment import Experiment
 from fedtext.fleet import ClientInfo, Fleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout, finite
-from fedtext.ledger import FILE, Entry, ledger, noise_multiplier, spent, text
+from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
 from fedtext.parameters import table_rows
-from fedtext.pretrained import identity
 from fedtext.reply import Reply
 from fedtext.selection import best_round, reached
 from fedtext.server import Moments, step
-from fedtext.server_noise import add_noise, expected
-from fedtext.training.choice import stack_size
+from fedtext.server_noise import add_noise, deviation, expected
 
-# What a run computes depends on these parts of an experiment and on no others.
-SCIENCE = {"seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"}
 NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their turns
-
-
-def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
-    """Names what is computed by so many clients on a corpus of this content: equal for two runs that must give equal
-    numbers, whatever cluster they run on."""
-    parts = experiment.model_dump(mode="json", include=SCIENCE)
-    parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
-    parts = _identified(parts)
-    return hashlib.sha256(json.dumps([parts, content], sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _identified(part: Any) -> Any:
-    """An experiment's content with the identity of each checkpoint in the place of its path."""
-    if isinstance(part, dict):
-        named = {
-            key: value for key, value in part.items() if key in ("checkpoint", "source") and isinstance(value, str)
-        }
-        return {key: _identified(value) for key, value in part.items()} | {
-            key: identity(value) for key, value in named.items()
-        }
-    return [_identified(each) for each in part] if isinstance(part, list) else part
 
 
 @dataclass
@@ -88,7 +61,7 @@ class Federation:
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
-        self.noise = noise_multiplier(experiment) if experiment.server.noise else 0.0
+        self.deviation = deviation(experiment, len(trainees))  # of the server's noise
         self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
         self.selected: NDArray[np.float32] | None = None  # the best model so far
@@ -149,7 +122,7 @@ class Federation:
 
     def _sample(self, round_: int) -> list[int]:
         """Who trains this round."""
-        return sampled(self.experiment, [client.id for client in self.trainees], round_)
+        return sampled(self.experiment, [client.id for client in self.trainees], round_, self.fleet.noise)
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
         """Decode and restore each reply's payload, and add up its metrics. A payload that cannot be used is an error of
@@ -198,12 +171,11 @@ class Federation:
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
-            clients = len(self.trainees)
-            mean = total.mean(expected(self.experiment, clients) if self.noise else None)
+            mean = total.mean(expected(self.experiment, len(self.trainees)) if self.deviation else None)
             if mean is None:
                 return self.flat, figures
-            if self.noise:
-                add_noise(self.experiment, self.noise, clients, mean, self.layout, round_)
+            if self.deviation:
+                add_noise(mean, self.layout, self.deviation, self.fleet.noise, round_)
             change = mean
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, figures

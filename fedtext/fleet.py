@@ -15,6 +15,7 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Reading
 from fedtext.evaluation.unigram import unigram
 from fedtext.experiment import Experiment
+from fedtext.noise import NoiseKey, noise_key
 from fedtext.parameters import check_fit, withheld
 from fedtext.reply import Reply
 from fedtext.training.choice import stack_size
@@ -41,6 +42,7 @@ class Fleet(Protocol):
 
     withheld: NDArray[np.int64] | None  # rows of the table that no client sends (Method.withholds)
     baselines: Mapping[str, float]  # metrics of models that need no training, by name (a language model's unigrams)
+    noise: NoiseKey  # of the run: its clients draw from it, and so does its server
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
@@ -116,6 +118,7 @@ class LocalFleet:
         corpus: Corpus,
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
+        noise: NoiseKey | None = None,
     ) -> None:
         clients = participants(experiment, corpus)
         self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
@@ -123,7 +126,8 @@ class LocalFleet:
         audited_words(experiment, corpus.vocabulary)
         self.withheld = withheld(experiment, corpus)
         self.baselines: Mapping[str, float] = baselines(experiment, corpus)
-        self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients))
+        self.noise = noise or noise_key(experiment, corpus.content, len(clients))
+        self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat

@@ -23,6 +23,7 @@ from fedtext.layout import Layout
 from fedtext.methods.base import Phase
 from fedtext.models.config import Recurrent, is_table
 from fedtext.models.inits import EachInit, OwnStart
+from fedtext.noise import NoiseKey, noise_key
 from fedtext.parameters import build_network, table_rows
 from fedtext.received import Received, Values, load_into
 from fedtext.seeding import generator
@@ -42,7 +43,7 @@ class Hosted:
     """Hosts some ``clients`` of a ``corpus``, which may come without its own and then has ``corpus_clients``.
     ``private`` holds the private parameters every client starts with, tables with V rows, or one such table for each of
     several sources. Clients and words come with <pad>, and with the corpus's features, whether the model has rows for
-    them or not."""
+    them or not. ``noise`` is the run's key, without which this one makes its own."""
 
     def __init__(
         self,
@@ -52,9 +53,12 @@ class Hosted:
         private: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
         corpus_clients: int | None = None,
+        noise: NoiseKey | None = None,
     ) -> None:
         self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
         self.corpus, self.parts = corpus, (corpus.classes, corpus_clients or len(clients), corpus.features)
+        participants = self.parts[1] + self.method.pooled
+        self.noise = noise or noise_key(experiment, corpus.content, participants)
         check_engine(experiment, self.device.type == "cuda")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
@@ -168,7 +172,7 @@ class Hosted:
     def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
         chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
         assert chosen_V is not None, "a corpus with words knows those with digits"
-        draw = generator(self.experiment.seed, f"own start/{name}", client=client)
+        draw = self.noise.paired(self.experiment.seed, f"own start/{name}", client=client)
         drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
         place_V = np.cumsum(chosen_V) - 1
         chosen_X = chosen_V[rows_X]

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedtext.layout import Layout
-from fedtext.mechanisms import Clip
+from fedtext.ledger import bounds, noise_multiplier
+from fedtext.ledger.entry import DELTA, Bound
 from fedtext.methods.base import Individual
 from fedtext.schema import Strict
-from fedtext.seeding import generator
 
 if TYPE_CHECKING:
     from fedtext.experiment import Experiment
-
-DELTA = 1e-5  # at which approximate guarantees are stated where nothing else is said
+    from fedtext.noise import NoiseKey
 
 
 class Noise(Strict):
@@ -44,7 +43,7 @@ def flaw(experiment: "Experiment") -> str:
         return f"method {method.name} has all data in one place, where no noise protects it: leave it out"
     if isinstance(method, Individual):
         return f"it is added to a sum of updates, and {method.name} combines them in its own way: leave out one of them"
-    if not experiment.uplink or not isinstance(experiment.uplink[-1], Clip):
+    if sensitivity(experiment) is None:
         return "nothing bounds what a client adds to the sum: set clip as the last mechanism of uplink"
     if experiment.server.weights != "uniform":
         return "n_k-weighted updates have no common bound: set server.weights: uniform"
@@ -64,18 +63,31 @@ def expected(experiment: "Experiment", clients: int) -> float:
     return participation.fraction * (1 - participation.dropout) * clients
 
 
-def add_noise(
-    experiment: "Experiment",
-    multiplier: float,
-    clients: int,
-    change_N: NDArray[np.float64],
-    layout: Layout,
-    round_: int,
-) -> None:
-    """Noise of this round on the mean update, in place."""
-    clip = experiment.uplink[-1]
-    assert isinstance(clip, Clip), "or it would have been refused"
-    deviation = multiplier * clip.norm / expected(experiment, clients)
-    rng = generator(experiment.seed, "central", round_)
+def sensitivity(experiment: "Experiment") -> float | None:
+    """C, the L2 norm that no client's update exceeds when it is summed; None if nothing bounds it, as behind noise."""
+    behind: Bound = bounds(experiment.uplink)[-1]
+    return None if behind.variance else behind.norm
+
+
+def deviation(experiment: "Experiment", clients: int) -> float:
+    """Standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``."""
+    if not experiment.server.noise:
+        return 0.0
+    norm = sensitivity(experiment)
+    assert norm is not None, "or it would have been refused"
+    return noise_multiplier(experiment) * norm / expected(experiment, clients)
+
+
+def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, noise: "NoiseKey", round_: int) -> None:
+    """Adds a round's noise to the mean update, in place.
+
+    Args:
+        change_N: The mean update of all shared coordinates.
+        layout: Where its tensors are.
+        deviation: Standard deviation of the noise.
+        noise: The run's key.
+        round_: The round, counted from 1.
+    """
+    rng = noise.generator("central", round_)
     for tensor in layout.views(change_N).values():
         tensor += deviation * rng.standard_normal(tensor.shape)

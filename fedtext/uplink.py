@@ -14,15 +14,18 @@ from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.mechanisms.base import steps
 from fedtext.models.config import TABLE
-from fedtext.seeding import generator
+from fedtext.noise import NoiseKey
 
 
 class Uplink:
-    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms. Rows of the
-    table that are ``withheld`` are not sent, or as unchanged where all rows are."""
+    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms, which draw from
+    the run's ``noise`` key. Rows of the table that are ``withheld`` are not sent, or as unchanged where all rows are.
+    """
 
-    def __init__(self, experiment: Experiment, layout: Layout, withheld: NDArray[np.int64] | None = None) -> None:
-        self.experiment, self.layout, self.withheld = experiment, layout, withheld
+    def __init__(
+        self, experiment: Experiment, layout: Layout, noise: NoiseKey, withheld: NDArray[np.int64] | None = None
+    ) -> None:
+        self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.steps = steps(experiment.uplink)
         self.figures = {f"{place}/{made.name}": made.figures for place, made in enumerate(experiment.uplink)}
 
@@ -56,7 +59,7 @@ class Uplink:
             received = received | {TABLE: received[TABLE][rows]}
         said: dict[str, float] = {}
         for name, step in self.steps.items():
-            sent = step(delta, received, generator(self.experiment.seed, f"uplink/{name}", round_, data.id))
+            sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, data.id))
             said |= self.figures[name](delta, received, sent)
             delta = sent
         if self.steps and not all(np.isfinite(tensor.sum(dtype=np.float64)) for tensor in delta.values()):

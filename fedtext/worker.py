@@ -31,12 +31,12 @@ class Worker(Hosted):
 
     @cached_property
     def uplink(self) -> Uplink:
-        return Uplink(self.experiment, self.shared, withheld(self.experiment, self.corpus))
+        return Uplink(self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus))
 
     @cached_property
     def audits(self) -> Auditing:
         words = self.corpus.vocabulary[self.rows.start : self.rows.stop] if self.experiment.audits else []
-        return Auditing(self.experiment, self.shared, words, self.initial_private, self.parts)
+        return Auditing(self.experiment, self.shared, words, self.initial_private, self.parts, self.noise)
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never

@@ -15,7 +15,7 @@ from dashboards.trial import Outcome
 from fedtext.config import Content, resolved, validate
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.federation import SCIENCE
+from fedtext.fingerprint import SCIENCE
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
 STORAGE: str = Experiment.model_fields["storage"].default

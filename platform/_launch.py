@@ -19,7 +19,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.federation import fingerprint
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
 from fedtext.models.inits import RandomInit

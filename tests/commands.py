@@ -18,7 +18,8 @@ from mlflow.entities import Run
 from fedtext import config
 from fedtext.checkpoint import STATE, SUMS, Checkpoints, history
 from fedtext.corpora.prepare import prepare
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet, count
 from fedtext.parameters import initial
 

@@ -10,7 +10,8 @@ import pytest
 from fedtext.__main__ import main
 from fedtext.audits.word_relations import FILE, kept, neighbours
 from fedtext.errors import UserError
-from fedtext.federation import SCIENCE, Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import SCIENCE, fingerprint
 from fedtext.intake import Intake
 from fedtext.methods import METHODS
 from fedtext.models.config import TABLE
@@ -136,7 +137,7 @@ def test_figures_come_with_evaluations_only() -> None:
     training = tiny.TRAINING | {"rounds": 3}
     _, _, rows = run(training=training, evaluation={"every": 2, "personalize": None})
     assert ["I_ser" in row["metrics"] for row in rows] == [False, True, True]
-    assert ["files" in row for row in rows] == [False, False, True]
+    assert [sorted(row.get("files", ())) for row in rows] == [["ledger.json"], [], [FILE]]
 
 
 def test_words_that_a_client_does_not_know_are_passed_over() -> None:

@@ -17,8 +17,9 @@ from fedtext.ledger import noise_multiplier
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
+from fedtext.noise import noise_key
 from fedtext.parameters import initial
-from fedtext.server_noise import add_noise
+from fedtext.server_noise import add_noise, deviation
 from tests import tiny
 from tests.test_server import Mean
 from tune_spaces.cases import cases
@@ -39,11 +40,11 @@ def test_the_noise_has_the_deviation_it_says_and_is_drawn_by_round_and_seed() ->
     expected = 1.5 * 2.0 / (0.5 * clients)
     drawn = {}
     for seed, round_ in itertools.product((0, 1), (1, 2)):
-        mean_N = np.zeros(layout.size)
-        add_noise(central(seed=seed), 1.5, clients, mean_N, layout, round_)
+        mean_N, made = np.zeros(layout.size), central(seed=seed)
+        add_noise(mean_N, layout, deviation(made, clients), noise_key(made, "content", clients), round_)
         drawn[seed, round_] = mean_N
     again = np.zeros(layout.size)
-    add_noise(central(), 1.5, clients, again, layout, 1)
+    add_noise(again, layout, expected, noise_key(central(), "content", clients), 1)
     assert again.tobytes() == drawn[0, 1].tobytes()
     for noise_N in drawn.values():
         views = layout.views(noise_N)
@@ -74,7 +75,7 @@ def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise
         change += tensors
     assert 0 < len(fleet.received) < 5
     change /= share * 5
-    add_noise(experiment, 1.5, 5, change, federation.layout, 1)
+    add_noise(change, federation.layout, 1.5 * 2.0 / (share * 5), federation.fleet.noise, 1)
     assert np.allclose(federation.flat, start + change, atol=1e-6)
 
 
@@ -170,7 +171,7 @@ def test_a_target_is_met_by_the_least_noise_and_a_sweep_keeps_its_pooled_row() -
     pytest.importorskip("dp_accounting")
     server = {"weights": "uniform", "noise": {"target_epsilon": 4.0, "delta": 1e-5}}
     after = tiny.Finished("fedavg", tiny.corpus(clients=4), **(CENTRAL | {"server": server}))
-    assert after.noise == noise_multiplier(after.experiment)
+    assert after.deviation == noise_multiplier(after.experiment) * 2.0 / (0.5 * 4)
     spent = [row["metrics"]["epsilon"] for row in after.rows]
     assert 0 < spent[0] < spent[1] <= 4.0
     assert spent[1] > 3.99

@@ -15,7 +15,8 @@ from actors.placement import Plan, plan
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.corpora.types import Corpus
 from fedtext.experiment import Experiment, Resources
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import Fleet, LocalFleet
 from fedtext.methods import METHODS
 from fedtext.parameters import initial

@@ -10,6 +10,7 @@ from fedtext.disclosure import reveals
 from fedtext.errors import ClientError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
+from fedtext.ledger import ledger
 from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import steps
 from fedtext.methods import METHODS
@@ -144,9 +145,11 @@ def test_bits_stand_at_the_end_of_an_uplink(uplink: list[str], words: str) -> No
 
 
 def test_what_randomised_response_guarantees_is_said() -> None:
-    assert any("epsilon = 1 for each number" in said for said in reveals(tiny.experiment(uplink=PAIR)))
-    assert any("quantisation alone: no" in said for said in reveals(tiny.experiment(uplink=PAIR[:1])))
-    assert not any("no (epsilon, delta)" in said for said in reveals(tiny.experiment(uplink=PAIR)))
+    assert any("epsilon = 1 for each coordinate" in said for said in reveals(tiny.experiment(uplink=PAIR)))
+    for uplink, certain in ((PAIR[:1], True), (PAIR, False)):
+        experiment = tiny.experiment(uplink=uplink)
+        said = reveals(experiment, ledger(experiment, 100, 10, 25))
+        assert any("quantize: no guarantee: a bit may be certain" in sentence for sentence in said) == certain
 
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.pooled])

@@ -14,7 +14,8 @@ from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet
 from fedtext.models.config import TABLE, TransformerClassifier
 from fedtext.models.inits import CheckpointInit

@@ -13,6 +13,7 @@ from fedtext.errors import UserError
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.intake import Intake
+from fedtext.ledger import ledger
 from fedtext.mechanisms import Project
 from fedtext.mechanisms.project import BASIS, components
 from fedtext.methods import METHODS
@@ -251,6 +252,7 @@ def test_leaving_out_the_first_components_forgets_more_every_round(d1: int, fall
 
 
 def test_what_it_does_not_protect_is_said() -> None:
-    said = reveals(tiny.experiment(uplink=project(2, 4, "gaussian")))
+    experiment = tiny.experiment(uplink=project(2, 4, "gaussian"))
+    said = reveals(experiment, ledger(experiment, 100, 10, 25))
     assert any("project: no (epsilon, delta) guarantee" in sentence for sentence in said)
     assert any("whose size no clip" in sentence for sentence in said)

@@ -11,7 +11,8 @@ import pytest
 from fedtext.aggregation import Update
 from fedtext.checkpoint import MOMENTS, Checkpoints
 from fedtext.config import keys, override
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Individual, State

@@ -9,7 +9,7 @@ from fedtext import config
 from fedtext.audits import Audit
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.federation import SCIENCE
+from fedtext.fingerprint import SCIENCE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from fedtext.metrics import LATE, find

@@ -12,6 +12,7 @@ import numpy as np
 from fedtext.errors import UserError
 
 _ORDERS = [2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 17), 20, 24, 32, 48, 64, 128, 256]  # of Renyi divergence
+_GRID, _LARGE = 1e-3, 100.0  # of privacy losses, and the epsilon up to which they are composed on it
 _TAIL = 1e-30  # more than what lies outside the numbers that are looked at
 _DIGITS = 4  # of a multiplier that is solved for: another version of a library finds the same one
 INSTALL = "dp-accounting is not installed: pip install 'fedtext[ledger]'"
@@ -81,15 +82,23 @@ def gaussian(multiplier: float, count: int, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``count`` gaussian mechanisms, each on a Poisson sample: the smaller of that by Renyi
-    divergence (Mironov, Talwar and Zhang 2019) and of that without amplification by sampling; both are bounds."""
+    """Epsilon at ``delta`` of ``count`` gaussian mechanisms, each on a Poisson sample.
+
+    The smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and Zhang
+    2019); and, unless these are so large that it takes long and nobody would rely on the figure, by privacy loss
+    distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid and usually 8 to 15 % below.
+    """
     plain = gaussian(multiplier, count, delta)
     if fraction == 1:
         return plain
     dp = _accounting()
-    accountant = dp.rdp.RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp.PoissonSampledDpEvent(fraction, dp.GaussianDpEvent(multiplier)), count)
-    return min(plain, float(accountant.get_epsilon(delta)))
+    event = dp.PoissonSampledDpEvent(fraction, dp.GaussianDpEvent(multiplier))
+    renyi = dp.rdp.RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    best = min(plain, float(renyi.compose(event, count).get_epsilon(delta)))
+    if best > _LARGE:
+        return best
+    losses = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=_GRID)
+    return min(best, float(losses.compose(event, count).get_epsilon(delta)))
 
 
 @lru_cache(maxsize=256)

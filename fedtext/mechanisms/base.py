@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.ledger.entry import Bound, Entry, Sent
 from fedtext.schema import Strict
 
 Tensors = dict[str, NDArray[Any]]  # float32, or bool behind a mechanism that gives bits
@@ -51,6 +52,30 @@ class Mechanism(Strict, ABC):
         the means over its clients, weighted like those."""
         return {}
 
+    def bound(self, before: Bound) -> Bound:
+        """What is known of an update behind this mechanism, if ``before`` is known of what it is given. A mechanism
+        that does not say leaves an update that nothing bounds."""
+        return Bound(why=f"{self.name} does not state how large an update it leaves")
+
+    def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+        """What this mechanism guarantees by itself, whatever two updates of which ``before`` is known it is to hide:
+        an entry of unit "run", and where it helps of smaller units. Empty, as for one that does not say: nothing."""
+        return []
+
+    def sentences(self, before: Bound, hidden: bool) -> list[str]:
+        """What a person should know of it beside its guarantee, given that ``before`` is known of an update in front
+        of it. ``hidden``: mechanisms in front of it guarantee something already, which it cannot take away."""
+        return []
+
+    def joins(self, before: "Mechanism") -> bool:
+        """Whether it and the one before it are one step, for which it states the guarantee."""
+        return False
+
+    @property
+    def reports(self) -> bool:
+        """Whether clients send ``figures`` of it."""
+        return type(self).figures is not Mechanism.figures
+
     def misplaced(self, before: Sequence["Mechanism"]) -> str:
         """Why it cannot stand behind ``before``, the mechanisms in front of it; empty if it can."""
         if before and before[-1].bits:
@@ -74,6 +99,9 @@ class Follower(Mechanism):
     @abstractmethod
     def behind(self, before: Mechanism) -> Step:
         """The client's halves of both, as one step."""
+
+    def joins(self, before: Mechanism) -> bool:
+        return before.name == self.follows
 
     def misplaced(self, before: Sequence[Mechanism]) -> str:
         fits = bool(before) and before[-1].name == self.follows

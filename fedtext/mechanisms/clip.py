@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedtext.ledger.entry import Bound
 from fedtext.mechanisms.base import Mechanism, Tensors
 
 _ROUNDED = 1e-4  # share of an update's norm that float32 may lose when it is scaled and sent
@@ -23,6 +24,11 @@ class Clip(Mechanism):
         length = _length(delta)
         scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(1)
         return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}
+
+    def bound(self, before: Bound) -> Bound:
+        """Noise that lay on the update is clipped with it, and counts no longer as noise."""
+        known = before.norm if before.norm is not None and not before.variance else self.norm
+        return Bound(min(known, self.norm))
 
     def rescales(self, left: Tensors | None) -> bool:
         """An update that is shorter than ``norm`` was not clipped, and whoever receives it as it is can see that."""

@@ -1,12 +1,16 @@
 """Gaussian noise on everything that is sent (KTEPS paper, section 5.2: sigma = 0.01 on every uploaded parameter)."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedtext.ledger.entry import Bound, Entry, Sent
+from fedtext.ledger.gaussian import FLOATS, gaussian_entry
 from fedtext.mechanisms.base import Mechanism, Tensors
 
 
@@ -27,3 +31,22 @@ class Gaussian(Mechanism):
             noise += tensor
             noisy[name] = noise
         return noisy
+
+    def bound(self, before: Bound) -> Bound:
+        return before if before.norm is None else replace(before, variance=before.variance + self.sigma**2)
+
+    def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+        """Two updates of norm C are 2 C apart at most. Noise that lies on them already adds its variance."""
+        behind = self.bound(before)
+        if behind.norm is None:
+            return [Entry(self.name, "run", None, 0.0, f"no guarantee: {behind.why}")]
+        multiplier = math.sqrt(behind.variance) / (2 * behind.norm)
+        rho = 1 / (2 * multiplier**2)
+        rests = (
+            f"updates are 2 clip.norm apart, rho = {rho:.6g} a round (a quarter of that against an update of zeros); "
+            + FLOATS
+        )
+        return [
+            gaussian_entry(self.name, "client and round", multiplier, 1.0, 1, sent.delta, rests),
+            gaussian_entry(self.name, "run", multiplier, 1.0, sent.rounds, sent.delta, rests),
+        ]

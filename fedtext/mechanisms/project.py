@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from fedtext.ledger.entry import Bound
 from fedtext.mechanisms.base import Mechanism, Shapes, Tensors
 from fedtext.models.config import TABLE
 from fedtext.threads import one_blas_thread
@@ -72,6 +73,16 @@ class Project(Mechanism):
         table_RD = np.add(received[TABLE], delta[TABLE], dtype=np.float64)
         total = table_RD.var(0).sum()
         return {"energy_kept": float(sent[TABLE].var(0, dtype=np.float64).sum() / total) if total else 1.0}
+
+    def bound(self, before: Bound) -> Bound:
+        return Bound(why="behind project it lies on word vectors, whose size no clip bounds")
+
+    def sentences(self, before: Bound, hidden: bool) -> list[str]:
+        no_guarantee = "" if hidden else "no (epsilon, delta) guarantee; "
+        return [
+            f"project: {no_guarantee}the server still gets the kept components of every word vector a client sends, "
+            "and the projection with them"
+        ]
 
     def misfit(self, dim: int) -> str:
         if self.d2 <= dim:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedtext.ledger.entry import Bound, Entry, Sent
 from fedtext.mechanisms.base import Mechanism, Tensors
 from fedtext.mechanisms.draws import bernoulli
 
@@ -27,7 +28,7 @@ class Quantize(Mechanism):
         """The bits, each then flipped with this probability: their chances of being 1 are drawn together by 1 - 2 flip,
         and there is one draw for both."""
         slope = (1 - 2 * flip) / (2 * self.q)
-        return {name: bernoulli(tensor, slope, 0.5, flip, 1 - flip, rng) for name, tensor in delta.items()}
+        return {name: bernoulli(tensor, slope, flip, rng) for name, tensor in delta.items()}
 
     def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
         q = np.float32(self.q)
@@ -36,3 +37,6 @@ class Quantize(Mechanism):
     def rescales(self, left: Tensors | None) -> bool:
         """Coordinates beyond ``q`` are received as ``q`` in expectation."""
         return True
+
+    def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+        return [Entry(self.name, "run", None, 0.0, "no guarantee: a bit may be certain")]

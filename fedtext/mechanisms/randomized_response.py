@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedtext.ledger import composition
+from fedtext.ledger.entry import Bound, Entry, Sent
 from fedtext.mechanisms.base import Follower, Mechanism, Step, Tensors
 from fedtext.mechanisms.draws import bernoulli
 from fedtext.mechanisms.quantize import Quantize
@@ -35,7 +37,8 @@ class RandomizedResponse(Follower):
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         flip = self.flip
-        return {name: bernoulli(bits, 1 - 2 * flip, flip, flip, 1 - flip, rng) for name, bits in delta.items()}
+        signs = {name: np.where(bits, np.float32(0.5), np.float32(-0.5)) for name, bits in delta.items()}
+        return {name: bernoulli(sign, 1 - 2 * flip, flip, rng) for name, sign in signs.items()}
 
     def behind(self, before: Mechanism) -> Step:
         assert isinstance(before, Quantize)
@@ -44,3 +47,24 @@ class RandomizedResponse(Follower):
     def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
         flip, c = np.float32(self.flip), np.float32(math.tanh(self.epsilon / 2))
         return {name: (tensor - flip) / c for name, tensor in sent.items()}
+
+    def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+        """Pure, for each bit by itself. A client's texts may move all of its bits, so all of them add up."""
+        name, epsilon, count = self.name, self.epsilon, sent.coordinates
+        every = count * sent.rounds
+        rests = "each bit is flipped by a draw of its own"
+        over = f"sum over {count:,} coordinates"
+        each, run = composition.basic(epsilon, count), composition.basic(epsilon, every)
+        best = composition.optimal(epsilon, every, sent.delta)
+        return [
+            Entry(name, "coordinate and round", epsilon, 0.0, "randomised response", rests),
+            Entry(name, "client and round", each, 0.0, over, rests),
+            Entry(name, "run", run, 0.0, f"{over} and {sent.rounds} rounds", rests),
+            Entry(name, "run", best, sent.delta, "optimal composition", rests),
+        ]
+
+    def sentences(self, before: Bound, hidden: bool) -> list[str]:
+        return [
+            f"randomised response: epsilon = {self.epsilon:g} for each coordinate of an update by itself; over a whole "
+            "update, and over rounds, these epsilons add up"
+        ]

@@ -13,7 +13,7 @@ from pydantic import Field
 from fedtext import config
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
-from fedtext.federation import SCIENCE
+from fedtext.fingerprint import SCIENCE
 from fedtext.methods import LGFedAvg
 from fedtext.schema import Strict
 from tune_spaces.cases import Case

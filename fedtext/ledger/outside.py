@@ -1,0 +1,27 @@
+"""What a client gives away that no mechanism lies on, and no guarantee covers."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedtext.experiment import Experiment
+
+
+def outside(experiment: "Experiment") -> str:
+    """A list, in one sentence. A model that is published may depend on all of it too."""
+    corpus, evaluation = experiment.corpus, experiment.evaluation
+    listed = []
+    if corpus.counts_words and not experiment.own_vocabularies:
+        listed.append("its word counts, for the vocabulary and word vectors")
+    if corpus.scales_features:
+        listed.append("the least and greatest values of its features")
+    listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
+    listed += [f"what {mechanism.name} reports" for mechanism in experiment.uplink if mechanism.reports]
+    if experiment.language:
+        listed.append("its perplexities and token counts in evaluations")
+    else:
+        listed.append("its accuracies in evaluations, and of two classes each text's score and label")
+    if evaluation.select != "last":
+        listed.append("the choice of the round, which these make (evaluation.select)")
+    if experiment.audits:
+        listed.append("what audits write")
+    return "outside of it: " + ", ".join(listed)

@@ -1,0 +1,317 @@
+"""Draws that hide something: what an attacker can make of two runs, and whose draws come again.
+
+Each attack stands beside the figure it would have if the draws were shared.
+"""
+
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedtext.checkpoint import Checkpoints
+from fedtext.errors import UserError
+from fedtext.experiment import Experiment
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint, released
+from fedtext.fleet import LocalFleet
+from fedtext.mechanisms import Quantize, RandomizedResponse
+from fedtext.noise import FILE, NoiseKey, noise_key
+from fedtext.parameters import initial
+from fedtext.seeding import generator
+from tests import tiny
+
+CORPUS = tiny.corpus(clients=4, vocabulary=400)
+ONE = {"training": tiny.TRAINING | {"rounds": 1}}
+CLIP = {"clip": {"norm": 0.5}}
+
+
+def central(multiplier: float, **changes: Any) -> Experiment:
+    server = {"weights": "uniform", "noise": {"multiplier": multiplier}}
+    return tiny.experiment(**(ONE | {"uplink": [CLIP], "server": server} | changes))
+
+
+def local(*uplink: Any, **changes: Any) -> Experiment:
+    return tiny.experiment(**(ONE | {"uplink": list(uplink), "wire": {"rows": "all"}} | changes))
+
+
+def released_by(experiment: Experiment, folder: Path | None = None) -> NDArray[np.float64]:
+    """The shared parameters after all rounds."""
+    shared, private = initial(experiment, CORPUS)
+    key = noise_key(experiment, CORPUS.content, len(CORPUS.clients), folder)
+    federation = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private, noise=key), None)
+    list(federation.run())
+    return federation.flat.astype(np.float64)
+
+
+def sent_by(experiment: Experiment) -> dict[int, Mapping[str, NDArray[Any]]]:
+    """What the server reads in each client's first payload."""
+    shared, private = initial(experiment, CORPUS)
+    fleet = tiny.Recording(experiment, CORPUS, private)
+    federation = Federation(experiment, shared, fleet, None)
+    start = federation.flat.copy()
+    list(federation.run())
+    return {r.client: federation.intake.update(r.payload, r.client, start).tensors for r in fleet.received}
+
+
+def flat(tensors: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)]).astype(np.float64)
+
+
+def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def unrelated(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return abs(correlation(one, other)) < 5 / math.sqrt(len(one))
+
+
+def test_two_multipliers_do_not_give_the_sum_without_noise() -> None:
+    """If both runs shared their draws, 2 theta(1) - theta(2) would be the noiseless aggregate."""
+    plain = released_by(tiny.experiment(**ONE, uplink=[CLIP], server={"weights": "uniform"}, wire={"rows": "all"}))
+    one, two = released_by(central(1.0)) - plain, released_by(central(2.0)) - plain
+    assert unrelated(one, two)
+    deviation = 0.5 / len(CORPUS.clients)
+    left = 2 * one - two
+    assert left.std() == pytest.approx(math.sqrt(8) * deviation, rel=0.1), "4 + 4 variances; shared draws leave none"
+
+
+def test_two_sigmas_do_not_give_an_update_without_noise() -> None:
+    plain = sent_by(local(CLIP))
+    one, two = sent_by(local(CLIP, {"gaussian": {"sigma": 0.1}})), sent_by(local(CLIP, {"gaussian": {"sigma": 0.2}}))
+    for client, update in plain.items():
+        first, second = flat(one[client]) - flat(update), flat(two[client]) - flat(update)
+        assert unrelated(first, second)
+        assert first.std() == pytest.approx(0.1, rel=0.1)
+
+
+def test_two_epsilons_of_randomised_response_do_not_betray_signs() -> None:
+    """Of shared draws, bits of two runs that differ tell the sign for certain: the stronger one is always right."""
+    q = 0.2
+    plain = sent_by(local())
+    weak, strong = (
+        sent_by(local({"quantize": {"q": q}}, {"randomized_response": {"epsilon": epsilon}})) for epsilon in (1.0, 10.0)
+    )
+    differ, right, chances = 0, 0, []
+    for client, tensors in plain.items():
+        update = flat(tensors)
+        one, two = flat(weak[client]) > 0, flat(strong[client]) > 0
+        apart = (one != two) & (update != 0)
+        differ, right = differ + int(apart.sum()), right + int((two[apart] == (update[apart] > 0)).sum())
+        size = np.minimum(np.abs(update[update != 0]) / q, 1) / 2
+        r_weak, r_strong = (0.5 - math.tanh(epsilon / 2) * size for epsilon in (1.0, 10.0))
+        chances.append([((1 - r_strong) * r_weak).sum(), (r_strong * (1 - r_weak)).sum()])
+    well, badly = np.sum(chances, axis=0)
+    assert differ == pytest.approx(well + badly, abs=5 * math.sqrt(differ)), "as many as of independent draws"
+    assert right / differ == pytest.approx(well / (well + badly), abs=2.5 / math.sqrt(differ))
+    assert well / (well + badly) < 0.7, "or this could not tell the two apart"
+
+
+def test_a_run_and_its_baseline_share_no_draw() -> None:
+    """FedProx with mu = 0 trains exactly as FedAvg does."""
+    runs = {
+        name: sent_by(local(CLIP, {"gaussian": {"sigma": 0.1}}, method=method))
+        for name, method in (("fedavg", "fedavg"), ("fedprox", {"name": "fedprox", "mu": 0.0}))
+    }
+    plain = sent_by(local(CLIP))
+    for client in plain:
+        one, other = (flat(runs[name][client]) - flat(plain[client]) for name in runs)
+        assert unrelated(one, other)
+
+
+def test_the_noise_of_clients_rounds_mechanisms_and_server_is_independent() -> None:
+    """Every pair of streams of one run."""
+    experiment = tiny.experiment(
+        uplink=[{"gaussian": {"sigma": 1e3}}, {"gaussian": {"sigma": 1e-3}}], wire={"rows": "all"}
+    )
+    key = noise_key(experiment, "content", 3)
+    names = [(p, r, c) for p in ("uplink/0/gaussian", "uplink/1/gaussian", "central") for r in (1, 2) for c in (0, 1)]
+    drawn = {name: key.generator(*name).standard_normal(20_000) for name in names}
+    for one in names:
+        for other in names:
+            assert one == other or unrelated(drawn[one], drawn[other])
+    noise = {client: flat(update) for client, update in sent_by(local({"gaussian": {"sigma": 100.0}})).items()}
+    for one, other in ((0, 1), (0, 2), (1, 3)):
+        assert unrelated(noise[one], noise[other])
+
+
+def test_uplink_and_server_noise_of_one_run_do_not_cancel() -> None:
+    """With equal draws, sums of both would have another variance than independent ones."""
+    uplink = [CLIP, {"gaussian": {"sigma": 0.3}}, CLIP]
+    both = released_by(central(1.0, uplink=uplink))
+    without = released_by(tiny.experiment(**ONE, uplink=uplink, server={"weights": "uniform"}, wire={"rows": "all"}))
+    start = np.concatenate([t.ravel() for t in initial(central(1.0), CORPUS)[0].values()])
+    assert len(start) == np.count_nonzero(both != without)
+    assert unrelated(both - without, without)
+
+
+BASE: dict[str, Any] = {"uplink": [CLIP, {"gaussian": {"sigma": 0.1}}]}
+ANOTHER: list[dict[str, Any]] = [
+    {"seed": 1},
+    {"corpus": {"name": "demo", "max_length": 8}},
+    {"model": {"embedding": {"dim": 5}, "hidden": 5, "head": {"hidden": 3}}},
+    {"method": {"name": "fedprox", "mu": 0.0}},
+    {"uplink": [CLIP, {"gaussian": {"sigma": 0.2}}]},
+    {"uplink": [{"gaussian": {"sigma": 0.1}}, CLIP]},
+    {"wire": {"rows": "all"}},
+    {"training": tiny.TRAINING | {"local_epochs": 1}},
+    {"training": tiny.TRAINING | {"stack": 2}},
+    {"participation": {"fraction": 0.5}},
+    {"server": {"weights": "uniform"}},
+    {"server": {"optimizer": {"name": "adam"}}},
+]
+THE_SAME: list[dict[str, Any]] = [
+    {"name": "another-name"},
+    {"training": tiny.TRAINING | {"rounds": 7}},
+    {"evaluation": {"every": 2, "personalize": None}},
+    {"audits": ["embedding_rows"]},
+    {"resources": {"clients_per_actor": 1}},
+    {"checkpoint": {"every": 2}},
+    {"storage": "elsewhere"},
+]
+
+
+def key_of(changes: Mapping[str, Any], content: str = "content", clients: int = 3) -> bytes:
+    return noise_key(tiny.experiment(**(BASE | dict(changes))), content, clients).material
+
+
+def test_no_two_different_experiments_share_a_key() -> None:
+    keys = [key_of(changes) for changes in ({}, *ANOTHER)] + [key_of({}, "other texts"), key_of({}, clients=4)]
+    assert len(set(keys)) == len(keys)
+    targets = [
+        {"uplink": [CLIP], "server": {"weights": "uniform", "noise": {"target_epsilon": 3.0}}, "training": training}
+        for training in (tiny.TRAINING, tiny.TRAINING | {"rounds": 7})
+    ]
+    assert key_of(targets[0]) != key_of(targets[1]), "a target of more rounds is other noise"
+
+
+@pytest.mark.parametrize("changes", THE_SAME)
+def test_what_no_update_depends_on_leaves_the_key_as_it_is(changes: dict[str, Any]) -> None:
+    """So that a longer run begins with the rounds of the shorter one, and is no second look at the same update."""
+    assert key_of(changes) == key_of({})
+
+
+def test_the_same_experiment_can_be_repeated_on_purpose() -> None:
+    assert released_by(central(1.0)).tobytes() == released_by(central(1.0)).tobytes()
+    longer = tiny.Finished(central(1.0).method, CORPUS, **(BASE | {"training": tiny.TRAINING | {"rounds": 3}}))
+    shorter = tiny.Finished(central(1.0).method, CORPUS, **BASE)
+    both = zip(shorter.rows, longer.rows, strict=False)
+    assert [a["metrics"]["loss"] == b["metrics"]["loss"] for a, b in both] == [True, True]
+
+
+SECRET = {"privacy": {"noise": "secret"}}
+
+
+def test_secret_noise_comes_from_chacha20_and_is_no_ones_twice() -> None:
+    """Against another implementation of the cipher, whose nonce is zero."""
+    pytest.importorskip("randomgen")
+    ciphers = pytest.importorskip("cryptography.hazmat.primitives.ciphers")
+    import hashlib
+
+    key = NoiseKey(bytes(range(32)), secret=True)
+    drawn = key.generator("uplink/0/gaussian", 3, 7).bit_generator.random_raw(64).tobytes()
+    derived = hashlib.blake2b(b"uplink/0/gaussian/3/7", key=bytes(range(32)), digest_size=32).digest()
+    cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(derived, bytes(16)), mode=None)
+    assert drawn == cipher.encryptor().update(bytes(512))
+    assert "material" not in repr(key)
+    assert released_by(central(1.0, **SECRET)).tobytes() != released_by(central(1.0, **SECRET)).tobytes()
+
+
+def test_a_secret_run_resumes_and_replays_to_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("randomgen")
+    participation = {"fraction": 0.7, "sampling": "poisson"}
+    experiment = central(
+        1.0, **SECRET, training=tiny.TRAINING | {"rounds": 4}, participation=participation, wire={"rows": "all"}
+    )
+    shared, private = initial(experiment, CORPUS)
+
+    def federation(folder: Path) -> Federation:
+        made_from = experiment, CORPUS.content, len(CORPUS.clients)
+        key = noise_key(*made_from, folder)
+        fleet = LocalFleet(experiment, CORPUS, private, noise=key)
+        return Federation(experiment, shared, fleet, Checkpoints(folder, fingerprint(*made_from)))
+
+    folder = tmp_path / "run"
+    begun = federation(folder)
+    for row, _ in zip(begun.run(), range(2), strict=False):
+        assert row["metrics"]["epsilon"] > 0
+    assert stat.S_IMODE(os.stat(folder / FILE).st_mode) == 0o600
+    resumed = federation(folder)
+    list(resumed.run())
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / FILE).write_bytes((folder / FILE).read_bytes())
+    whole = federation(tmp_path / "again")
+    list(whole.run())
+    assert resumed.flat.tobytes() == whole.flat.tobytes()
+    assert [row["metrics"]["clients_trained"] for row in resumed.history] == [
+        row["metrics"]["clients_trained"] for row in whole.history
+    ], "who takes part is drawn from the key too"
+
+
+def test_a_key_that_is_gone_or_damaged_is_told_and_not_replaced(tmp_path: Path) -> None:
+    pytest.importorskip("randomgen")
+    experiment = central(1.0, **SECRET)
+    key = noise_key(experiment, "content", 4, tmp_path)
+    assert noise_key(experiment, "content", 4, tmp_path) == key
+    whole = (tmp_path / FILE).read_text()
+    flipped = ("1" if whole[0] == "0" else "0") + whole[1:]
+    for damaged in (flipped, whole[:40], "", "words of no key"):
+        (tmp_path / FILE).write_text(damaged)
+        with pytest.raises(UserError, match="is damaged"):
+            noise_key(experiment, "content", 4, tmp_path)
+    (tmp_path / FILE).unlink()
+    (tmp_path / "round-000001").mkdir()
+    with pytest.raises(UserError, match="is missing"):
+        noise_key(experiment, "content", 4, tmp_path)
+
+
+def test_everything_else_stays_a_function_of_the_seed() -> None:
+    """Cohorts, batches, initial tables: two experiments of one seed differ in what was changed and in nothing else."""
+    key = noise_key(central(1.0), "content", 4)
+    assert key.paired(3, "cohort", 2).random() == generator(3, "cohort", 2).random()
+    assert released(central(1.0), "content", 4) != released(central(2.0), "content", 4)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 2.0, math.log(255), 5.0, 8.0, 10.0, 12.0, 14.0, 15.7, 16.0])
+def test_a_flip_realises_its_epsilon(epsilon: float) -> None:
+    """A number far beyond q, of either sign: the bit is the unlikely one exactly for the byte and the 64 bits below its
+    probability, counted here in whole numbers."""
+    from fractions import Fraction
+
+    step = RandomizedResponse(epsilon=epsilon).behind(Quantize(q=0.001))
+    for value in (1.0, -1.0):
+        whole, rest = None, None
+        low, high = 0, 256  # bytes below `whole` always flip
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if _bit(step, value, middle, 2**64 - 1) == (value < 0) else (low, middle)
+        whole = low
+        low, high = 0, 2**64
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if _bit(step, value, whole, middle) == (value < 0) else (low, middle)
+        rest = low
+        flip = (whole + Fraction(rest, 2**64)) / 256
+        realised = math.log((1 - flip) / flip)
+        assert abs(realised - epsilon) <= 1e-12 * max(1, epsilon)
+
+
+class _Fixed:
+    """A generator whose first words are all of one byte, and whose next ones are one number."""
+
+    def __init__(self, byte: int, rest: int) -> None:
+        self.words = iter([byte * 0x0101010101010101, rest])
+        self.bit_generator = self
+
+    def random_raw(self, count: int) -> NDArray[np.uint64]:
+        return np.full(count, next(self.words), np.uint64)
+
+
+def _bit(step: Any, value: float, byte: int, rest: int) -> bool:
+    (bit,) = step({"w": np.array([value], np.float32)}, {}, _Fixed(byte, rest))["w"]
+    return bool(bit)
