@@ -13,7 +13,8 @@ from torch import Tensor
 from fedtext import wire
 from fedtext.checkpoint import Checkpoints
 from fedtext.disclosure import reveals
-from fedtext.federation import Federation, fingerprint
+from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet
 from fedtext.methods import LGFedAvg
 from fedtext.models.config import TABLE
