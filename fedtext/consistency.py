@@ -58,12 +58,7 @@ def _texts(e: "Experiment") -> Iterator[str]:
         )
     if e.own_vocabularies:
         yield from _own_vocabularies(e)
-    for key, asked in (("init: each", isinstance(model.embedding.init, EachInit)), ("own", model.embedding.own)):
-        if asked and e.shares_table:
-            yield (
-                f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
-                "leave it out, or use fedevocab"
-            )
+    yield from _own_embeddings(e)
     if e.evaluation.union and e.language:
         yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
     if e.method.withholds or (model.embedding.own and model.embedding.own.words == "digits"):
@@ -85,6 +80,24 @@ def _texts(e: "Experiment") -> Iterator[str]:
             f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
             "or use model bag or vectors"
         )
+
+
+def _own_embeddings(e: "Experiment") -> Iterator[str]:
+    """Rows that differ between clients must not be shared; a method that withholds digits' rows shares the others."""
+    init, own = e.model.embedding.init, e.model.embedding.own
+    if not e.shares_table:
+        return
+    if own and e.method.withholds and own.words == "all":
+        yield (
+            f"model.embedding.own: {{words: all}} gives clients all rows of their own, and method {e.method.name} "
+            "shares those of words without digits: use {words: digits}"
+        )
+    for key, asked in (("init: each", isinstance(init, EachInit)), ("own", own and not e.method.withholds)):
+        if asked:
+            yield (
+                f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
+                "leave it out, or use fedevocab"
+            )
 
 
 def _digits(e: "Experiment") -> Iterator[str]:

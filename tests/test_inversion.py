@@ -20,6 +20,7 @@ from fedtext.audits.recovery import Pairing, paired
 from fedtext.corpora.vectors import source_of
 from fedtext.errors import UserError
 from fedtext.models.config import TABLE
+from fedtext.text.vocabulary import bears_digit
 from fedtext.training.batches import part
 from fedtext.training.config import SGD
 from tests import tiny
@@ -164,6 +165,19 @@ def test_a_private_table_hides_nothing_unless_nobody_knows_where_it_began() -> N
         assert found["inversion_true_f1"] > 0.9
         assert (found["inversion_public_f1"] < 0.4) == hidden
         assert (found["inversion_public_f1"] > 0.9) == (not hidden)
+
+
+@pytest.mark.parametrize("method", ["fedrecon", "fedevocab"])
+def test_digits_whose_rows_each_client_draws_are_hidden_and_all_other_words_are_not(method: str) -> None:
+    """The attacker of the FedeVocab paper lacks the private rows of FedRecon, and has all others."""
+    digits_V = np.array([bears_digit(word) for word in VOCABULARY])
+    texts = replace(corpus([6, 6], clients=4, seed=3), digits_V=digits_V)
+    for own, hidden in ((None, False), ({"words": "digits"}, True)):
+        model = MODEL | {"embedding": {"dim": 16, "own": own}}
+        found = figures(texts, [{"gradient_inversion": {"clients": 4, "steps": 1}}], method=method, model=model)
+        assert found["inversion_public_ptlr"] < 0.2 if hidden else found["inversion_public_ptlr"] > 0.7
+        assert found["inversion_true_ptlr"] > 0.7, "its own rows give the words away"
+        assert found["inversion_public_recall"] >= 0.5
 
 
 def test_of_several_sources_the_attacker_takes_the_one_that_the_vectors_come_from() -> None:

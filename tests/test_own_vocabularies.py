@@ -174,6 +174,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         ({"method": "fedavg", "corpus": {"name": "demo", "own_vocabularies": True}}, "use fedevocab or local_only"),
         ({"method": "fedavg", "model": {"embedding": {"init": SOURCES}}}, "init: each gives clients embeddings"),
         ({"method": "fedavg", "model": {"embedding": {"own": {}}}}, "own gives clients embeddings"),
+        ({"method": "fedrecon", "model": {"embedding": {"own": {"words": "all"}}}}, "use {words: digits}"),
         ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
         ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
         ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: of"),
@@ -183,6 +184,7 @@ def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -
     with pytest.raises(ValidationError, match=said):
         tiny.experiment(**({"method": "fedevocab"} | changes))
     assert not tiny.experiment("fedevocab", corpus={"name": "demo", "own_vocabularies": False}).own_vocabularies
+    assert tiny.experiment("fedrecon", model={"embedding": {"own": {"words": "digits"}}}).model.embedding.own
 
 
 def test_a_sweep_is_sorted_by_what_each_client_has() -> None:

@@ -46,8 +46,9 @@ class GradientInversion(Search, Audit):
     each place of each text, with which the client would have sent the same update. Each vector is then read as the
     nearest word (L2) of a table:
 
-    - ``true``: the client's own rows after its training, in the public table's place for all words that it has, unless
-      the public table fits better, as where its rows move far in training;
+    - ``true``: the client's own rows after its training, in the public table's place for all words that it has (of
+      fedrecon those whose rows it keeps to itself), unless the public table fits better, as where its rows move far in
+      training;
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
       several from which each began with one, the one that fits best;
     - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
@@ -203,8 +204,9 @@ def _tables(
 ) -> list[NDArray[np.float32]]:
     """What vectors are read by, V rows each: the client's own table, the public ones, and one of nobody."""
     public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
-    true_VD = public_VD.copy()
-    true_VD[turn.data.rows_R] = own_RD
+    true_VD, rows_R = public_VD.copy(), turn.data.rows_R
+    kept_R = words.digits[rows_R] if experiment.method.withholds else np.ones(len(rows_R), np.bool_)
+    true_VD[rows_R[kept_R]] = own_RD[kept_R]
     if audit.unrelated:
         vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
         unrelated_VD = table(words.names, vectors, experiment.seed)

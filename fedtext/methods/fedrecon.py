@@ -18,6 +18,9 @@ class FedRecon(FedAvg):
     on one half of the client's texts while the rest stands still; then the rest is trained on the other half while they
     stand still. To be read, a client's rows are made in the same way, from all its train texts.
 
+    With ``model.embedding.own: {words: digits}`` each client begins with private rows that it alone knows, the same
+    ones in every turn. The FedeVocab paper's attack on this method takes that for granted.
+
     Updates are weighted by n_k, of which each half has the same share. Words must be told apart by their letters:
     hashed ones cannot.
     """

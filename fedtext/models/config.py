@@ -23,7 +23,9 @@ class Embedding(Strict):
     dim: int = Field(200, ge=1)
     init: InitField = RandomInit()
     own: OwnStart | None = Field(
-        None, description="rows that clients draw for themselves; for embeddings that stay there"
+        None,
+        description="rows that clients draw for themselves; for embeddings that stay there, and {words: digits} for "
+        "the rows that fedrecon keeps there",
     )
 
     @property
