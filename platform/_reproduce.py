@@ -22,7 +22,7 @@ from fedtext.selection import figures, threshold
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
-from tune_spaces.papers.notes import not_run, pairs, training_notes
+from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
 
 Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
 
@@ -64,6 +64,7 @@ def reproduce(words: argparse.Namespace) -> int:
                 _extent(scale, changes),
                 f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
                 *training_notes(made[number]),
+                *personalization_notes(table, made[number]),
                 *paper.departures.get(scene, ()),
                 *table.departures,
             ]

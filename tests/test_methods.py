@@ -132,6 +132,18 @@ def test_fedprox_by_hand_and_without_its_weight() -> None:
     assert set(FedProx(mu=0).loss(model, received, batch)) == {"ce"}
 
 
+def test_under_adam_a_small_proximal_term_holds_the_embedding_back_and_under_sgd_it_hardly_does() -> None:
+    corpus = tiny.corpus(clients=2, texts=40, vocabulary=200)
+    moved = {}
+    for name, lr in (("sgd", 0.1), ("adam", 0.01)):
+        training = tiny.TRAINING | {"rounds": 1, "optimizer": {"name": name, "lr": lr}}
+        for mu in (0.0, 0.01):
+            made = tiny.Finished({"name": "fedprox", "mu": mu}, corpus, training=training)
+            moved[name, mu] = np.linalg.norm(made.state[TABLE] - made.layout.views(made.before)[TABLE])
+    assert moved["sgd", 0.01] / moved["sgd", 0.0] > 0.9
+    assert moved["adam", 0.01] / moved["adam", 0.0] < 0.75
+
+
 def test_kteps_without_its_weights_is_two_independent_losses() -> None:
     method = KTEPS(lambda1=0, lambda2=0)
     model, batch = tiny.model_and_batch(method)

@@ -20,7 +20,7 @@ from tests.commands import Forked
 from tests.planned import rows
 from tune_spaces import papers
 from tune_spaces.papers import Scale
-from tune_spaces.papers.notes import not_run, pairs, training_notes
+from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
 
 KTEPS = papers.load("kteps")
 
@@ -63,6 +63,21 @@ def test_kteps_star_differs_from_kteps_in_the_projection_alone(scene: str) -> No
     personalize = made["KTEPS"].evaluation.personalize
     assert personalize is not None
     assert (personalize.steps, personalize.every) == (25, 1), "Z and z of equation 16"
+
+
+def test_a_table_says_how_often_ap_was_evaluated() -> None:
+    def said(number: str, **changes: object) -> list[str]:
+        table = papers.tables(KTEPS, [number], "FDU", ())[number]
+        return personalization_notes(table, dict(papers.cases(KTEPS, table, "FDU", Scale(), 1, changes)))
+
+    mean = "Ap: the mean of n_Z = 25 accuracies, after every z = 1 of 25 steps of fine-tuning (equation 16)."
+    assert said("3") == said("5") == [mean]
+    assert said("2") == []
+    assert said("3", **{"evaluation.personalize.every": 5}) == [
+        mean.replace("25 acc", "5 acc").replace("z = 1", "z = 5")
+    ]
+    (one,) = said("3", **{"evaluation.personalize.every": 25})
+    assert one.startswith("Ap: one accuracy, after every z = 25 of 25 steps")
 
 
 def test_table_8_has_no_projections_and_no_diversity() -> None:

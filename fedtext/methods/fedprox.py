@@ -13,7 +13,13 @@ from fedtext.models.batch import Batch
 
 class FedProx(FedAvg):
     """The local objective is the mean cross-entropy plus mu/2 ||theta - theta_received||^2 over all parameters. That
-    reads every row of the embedding table, so no shortcut is taken on it."""
+    reads every row of the embedding table, so no shortcut is taken on it.
+
+    The paper trains with SGD, where a small mu leaves a short local update nearly as it is. Adam divides each
+    coordinate's gradient by its own running size: of an embedding row that a batch does not have the proximal term is
+    the only gradient, and Adam makes full steps back of it, however small mu is. Under Adam mu therefore does not weigh
+    the term against the cross-entropy as it does under SGD, and the embedding moves far less.
+    """
 
     name: Literal["fedprox"] = "fedprox"  # type: ignore[assignment]
     mu: float = Field(0.01, ge=0, description="weight of the proximal term")

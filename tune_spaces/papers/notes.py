@@ -20,6 +20,20 @@ def training_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
     return [whole, *(f"Training of {', '.join(names)}: {how}." for how, names in others)]
 
 
+def personalization_notes(table: Table, rows: Mapping[str, Sequence[Case]]) -> list[str]:
+    """How often Ap was evaluated (KTEPS paper, equation 16), where the table reads it; with its rows if they differ."""
+    if not any(metric.startswith("Ap") and not metric.startswith("Ap_0") for metric in table.read.values()):
+        return []
+    found: dict[str, list[str]] = {}
+    for name, (case, *_) in rows.items():
+        if (personalize := case.experiment.evaluation.personalize) and case.experiment.method.personalizes:
+            z, count = personalize.every, personalize.steps // personalize.every
+            mean = "one accuracy" if count == 1 else f"the mean of n_Z = {count} accuracies"
+            how = f"{mean}, after every z = {z} of {personalize.steps} steps of fine-tuning (equation 16)"
+            found.setdefault(how, []).append(name)
+    return [f"Ap{'' if len(found) == 1 else ' of ' + ', '.join(names)}: {how}." for how, names in found.items()]
+
+
 def _training(experiment: Experiment) -> str:
     training, fraction = experiment.training, experiment.participation.fraction
     optimizer = training.optimizer.model_dump(exclude_defaults=False)
