@@ -48,7 +48,7 @@ def test_a_figure_that_stands_in_several_tables_is_run_once() -> None:
     assert kteps == {made["4"]["lambda1=0.01 lambda2=0.01"][0].id}
     assert made["5"]["KTEPS"][0].id == made["6"]["KTEPS"][0].id
     assert made["2"]["KTEPS*"][0].id == made["7"]["d1=2 d2=150"][0].id
-    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 16 + 8 + 7 + 2
+    assert len({cases[0].id for rows in made.values() for cases in rows.values()}) == 18 + 8 + 7 + 2
 
 
 @pytest.mark.parametrize("scene", KTEPS.scenes)
