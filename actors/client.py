@@ -1,21 +1,29 @@
 """The Ray actor that hosts clients."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import ray
-import torch
 from numpy.typing import NDArray
 
 from fedtext.aggregation import WeightedSum
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.devices import no_cuda
 from fedtext.evaluation import Reading
 from fedtext.experiment import Experiment
 from fedtext.intake import Intake
 from fedtext.noise import NoiseKey
 from fedtext.reply import Reply
 from fedtext.worker import Worker
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where an actor lives, and why it does not use the GPU that is reserved for it; empty if it does or has none."""
+
+    node: str
+    unused_gpu: str
 
 
 @ray.remote
@@ -31,18 +39,24 @@ class ClientActor:
         weights: Sequence[int],
         noise: NoiseKey,
         *clients: ClientData,
-    ) -> str:
-        """Takes these clients, for a trial, in the place of any that were here. ``weights`` are the sample counts of
-        all clients there are, hosted here or not; the others are a Worker's. Returns this actor's node."""
+    ) -> Host:
+        """Take these clients, for a trial, in the place of any that were here.
+
+        A logical GPU (``ray start --num-gpus`` on a machine without one) is a share of nothing, and a build of torch
+        without CUDA cannot use one: the clients then train on the CPU, and the answer says so.
+
+        Args:
+            weights: the sample counts of all clients there are, hosted here or not; the others are a Worker's.
+        """
         vars(self).clear()  # an earlier trial's memory is needed
-        # A logical GPU (ray start --num-gpus on a machine without one) gives a share of nothing: the CPU computes.
-        device = (
-            "cuda" if ray.get_runtime_context().get_accelerator_ids()["GPU"] and torch.cuda.is_available() else "cpu"
-        )
+        context = ray.get_runtime_context()
+        reserved = bool(context.get_accelerator_ids()["GPU"])
+        unused = no_cuda() if reserved else ""
+        device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
         self.intake = Intake(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
-        return ray.get_runtime_context().get_node_id()
+        return Host(context.get_node_id(), unused)
 
     def train(self, flat: NDArray[np.float32], round_: int, turns: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
         """The turns of some stacks. With ``fold`` their updates are kept here, added up, until ``partial`` asks for

@@ -14,7 +14,7 @@ from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from actors import crew
-from actors.placement import Plan, assign
+from actors.placement import Plan, assign, unused_gpus
 from fedtext.aggregation import WeightedSum
 from fedtext.auditing import audited_words
 from fedtext.corpora.types import Corpus
@@ -97,10 +97,12 @@ class RayFleet:
                 )
                 for actor, members in zip(self.actors, hosted, strict=True)
             ]
-            self.nodes = self._get(ready, START_TIMEOUT_S, "start the client actors")
+            hosts = self._get(ready, START_TIMEOUT_S, "start the client actors")
         except BaseException:  # those that did start would hold their share of the cluster
             self.close()
             raise
+        self.nodes = [host.node for host in hosts]
+        self.unused_gpus = unused_gpus(plan, [host.unused_gpu for host in hosts])
 
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
         self.size = flat.nbytes

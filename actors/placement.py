@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-6  # resources are counted in ten-thousandths; 0.1 + 0.2 must fit in 0.3
 SHARED_BY = 8  # most actors that auto puts on a GPU: each has a CUDA context there, of some hundred MB
-OCCUPIED = 0.8  # of the GPUs that could be in use: the least that a plan uses
+OCCUPIED = 0.7  # of the GPUs that could be in use: the least that a plan uses
 SERVER = 0.25  # of the time a stack takes: what the server does between two rounds
 ABOUT = 1.1  # times the least cost: plans whose difference says nothing
 Node = Mapping[str, float]
@@ -59,6 +59,19 @@ class Plan:
     def gpus_in_use(self) -> int:
         """GPUs on which some actor has a share. Ray fills one GPU before it begins the next."""
         return gpus_filled(self.trials * self.actors, self.gpus)
+
+
+def unused_gpus(plan: Plan, reasons: Sequence[str]) -> str:
+    """A sentence if GPUs are reserved and not used; else empty. ``reasons``: each actor's own, empty where it uses its
+    share."""
+    without = [reason for reason in reasons if reason]
+    if not without:
+        return ""
+    actors = f"{len(without)} of {counted(len(reasons), 'client actor')}"
+    why = "; ".join(dict.fromkeys(without))
+    return (
+        f"{actors} reserved {counted(plan.gpus, 'GPU')} each and cannot use that: {why}: their clients train on the CPU"
+    )
 
 
 def total(nodes: Sequence[Node], resource: str) -> float:
@@ -109,6 +122,7 @@ def plan(
     stack: int = 1,
     cases: int = 1,
     concurrent: int | None = None,
+    cohort: int | None = None,
 ) -> Plan:
     """Divide a cluster among the trials that run side by side and the client actors of each.
 
@@ -122,6 +136,7 @@ def plan(
         stack: clients that are trained together; they are never divided.
         cases: trials to run in all.
         concurrent: most trials at a time; None: as many as are worth it.
+        cohort: clients that train in a round; None: all.
 
     Raises:
         UserError: before anything starts, if an actor fits on no node, if the asked actors do not fit, or if a GPU
@@ -136,7 +151,7 @@ def plan(
         raise UserError("resources: an actor needs a share of a CPU or a GPU; set cpus_per_actor or gpus_per_actor")
     rooms = [sum(_slots(node, cpus, gpus) for node in nodes) for gpus in shares]
     most = max(rooms)
-    blocks = math.ceil(clients / stack)
+    blocks, busy = math.ceil(clients / stack), math.ceil((cohort or clients) / stack)
     fixed = _asked_actors(resources, clients, stack, most, _said(nodes, cpus, shares[-1]))
     limit = min(cases, concurrent or cases, most)
     candidates = []
@@ -145,7 +160,7 @@ def plan(
             if trials * actors <= most:
                 gpus = next(gpus for gpus, room in zip(shares, rooms, strict=True) if room >= trials * actors)
                 candidates.append(Plan(actors, cpus, gpus, trials))
-    return _best(candidates, blocks, cases)
+    return _best(candidates, busy, cases)
 
 
 def _best(candidates: Sequence[Plan], blocks: int, cases: int) -> Plan:
@@ -160,7 +175,7 @@ def _best(candidates: Sequence[Plan], blocks: int, cases: int) -> Plan:
 
 def _cost(plan: Plan, blocks: int, cases: int) -> float:
     """How long a sweep takes, in rounds of one stack by one actor: batches of trials, times the stacks of the actor
-    that has most of them, and a bit for the server's part of a round, during which its actors wait."""
+    that has most of them in a round, and a bit for the server's part of a round, during which its actors wait."""
     return math.ceil(cases / plan.trials) * (math.ceil(blocks / plan.actors) + SERVER)
 
 

@@ -17,6 +17,14 @@ def device_of(name: str) -> torch.device:
         raise UserError(f"--device: {name} is not there ({str(error).splitlines()[0]})") from error
 
 
+def no_cuda() -> str:
+    """Why this process cannot compute on a GPU, as a clause; empty if it can."""
+    if torch.cuda.is_available():
+        return ""
+    built = torch.version.cuda or torch.version.hip
+    return f"torch {torch.__version__} " + ("finds no GPU there" if built else "has no CUDA")
+
+
 def to_device(values: NDArray, device: torch.device) -> Tensor:
     """A tensor of ``values``: on the CPU the same memory, elsewhere a copy, which nobody waits for unless it is large.
     (From ordinary memory it would first wait until the GPU has done all that it was asked for: a dozen times a

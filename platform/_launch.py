@@ -1,11 +1,11 @@
 """From the words of a command to finished trials: parse, check everything that can be known to fail, run, print."""
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from platform._announce import announce
 from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
 from platform._job import Job, disclosed, key
 from typing import Any
@@ -22,10 +22,8 @@ from fedtext.experiment import Experiment
 from fedtext.fingerprint import fingerprint
 from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
-from fedtext.models.inits import RandomInit
 from fedtext.parameters import check_classes
-from fedtext.text.vocabulary import SPECIAL
-from fedtext.training.choice import check_engine, engine_reason, stack_size
+from fedtext.training.choice import check_engine, stack_size, trainees
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
@@ -36,6 +34,10 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
     if words.keys:
         print(config.keys())
         return 0
+    if words.plan:
+        from platform._plan import show  # it is all that this command does
+
+        return show(words, sweep)
     job = _decide(words, sweep)
     announce(job)
     from platform._trials import run  # with Ray Tune, which only now is there
@@ -46,7 +48,7 @@ def launch(words: argparse.Namespace, sweep: bool) -> int:
 def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     """Reads and checks everything that can be known to fail; only then is the run's folder made."""
     command = "sweep" if sweep else "run"
-    content, experiment, source, folder = _asked(words, command)
+    content, experiment, source, folder = asked(words, command)
     cases = make_cases(content, experiment, source)
     data = folder.data(words.data)
     store = reached(experiment)
@@ -55,7 +57,7 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     return job
 
 
-def _asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Experiment, str, RunFolder]:
+def asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Experiment, str, RunFolder]:
     """The experiment, what names it in errors, and the run's folder. A run that is resumed has its experiment with it;
     one that is named again must be the same."""
     if words.resume is not None and words.name is not None:
@@ -106,8 +108,7 @@ def planned(
         taken = None
         if not mlflow_store.is_new(store):
             taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
-        corpora = _corpora(experiment, cases, data)
-        _same_data(folder, cases, corpora)
+        corpora = corpora_of(experiment, cases, data, folder)
         if taken and taken.done():
             taken.result()
         aside.submit(import_module, "ray.tune")
@@ -115,7 +116,19 @@ def planned(
         cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
         if taken:
             taken.result()
-    nodes = cluster.nodes()
+    return arranged(sweep, experiment, cases, corpora, cluster.nodes(), store, folder)
+
+
+def arranged(
+    sweep: bool,
+    experiment: Experiment,
+    cases: list[Case],
+    corpora: dict[str, Corpus],
+    nodes: list[dict[str, float]],
+    store: mlflow_store.Store,
+    folder: RunFolder,
+) -> Job:
+    """The cases with their places on ``nodes``, and what each reveals. Raises UserError if they do not fit."""
     plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(folder.ended()))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
@@ -131,21 +144,24 @@ def _plans(
     """The share of the cluster for each case, while ``left`` trials are to be run. Raises UserError if it has none, or
     not what its engine needs."""
     concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
-    plans, made = {}, dict[tuple[str, int, int], placement.Plan]()
+    plans, made = {}, dict[tuple[str, int, int, int], placement.Plan]()
     for case in cases:
         clients = count(case.experiment, corpora[key(case.experiment)])
         resources, stack = case.experiment.resources, stack_size(case.experiment, clients)[0]
-        alike = repr(resources), clients, stack
+        alike = repr(resources), clients, stack, trainees(case.experiment, clients)
         if alike not in made:
-            made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent)
+            made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent, alike[-1])
         plans[case.id] = made[alike]
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
     return plans
 
 
-def _corpora(experiment: Experiment, cases: Sequence[Case], data: Path | None) -> dict[str, Corpus]:
-    """The corpora of all cases, by what they depend on. Raises UserError where a case cannot use its own."""
+def corpora_of(
+    experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
+) -> dict[str, Corpus]:
+    """The corpora of all cases, by what they depend on. Raises UserError where a case cannot use its own, or if trials
+    in ``folder`` were made from other data."""
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
@@ -155,6 +171,7 @@ def _corpora(experiment: Experiment, cases: Sequence[Case], data: Path | None) -
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
         if case.experiment.server.noise:
             noise_multiplier(case.experiment)
+    _same_data(folder, cases, corpora)
     return corpora
 
 
@@ -177,39 +194,3 @@ def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, C
                 f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
                 "it was made from, or remove it, and it is run again"
             )
-
-
-def announce(job: Job) -> None:
-    """What is about to run, on what, and what it gives away."""
-    print(f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}")
-    for made, corpus in job.corpora.items():
-        experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
-        texts = sum(len(client.train) for client in corpus.clients)
-        words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
-        read = f"{words:,} {experiment.corpus.text.units}"
-        read += f", {corpus.features} features" if corpus.features else ""
-        print(f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}")
-        if corpus.coverage:
-            shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
-            first = next(one for one in experiment.model.embedding.sources if not isinstance(one, RandomInit))
-            start = "as zeros" if first.missing == "zero" else "at random"
-            print(f"  vectors for {shares}; the other words start {start}")
-    for plan in sorted(set(job.plans.values()), key=lambda plan: plan.actors):
-        print(f"  {plan.sentence(job.nodes)}")
-    chosen = {}
-    for case in job.cases:
-        clients = count(case.experiment, job.corpora[key(case.experiment)])
-        sentence = f"{engine_reason(case.experiment)}; {stack_size(case.experiment, clients)[1]}"
-        chosen.setdefault(sentence, []).append(case)
-    for sentence, cases in chosen.items():
-        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in cases))
-        print(f"  {sentence}" if len(chosen) == 1 else f"  {names}: {sentence}")
-    said: dict[str, list[Case]] = {}
-    for case in job.cases:
-        for sentence in () if case.baseline else job.disclosed[case.id]:
-            said.setdefault(sentence, []).append(case)
-    searched = [case for case in job.cases if not case.baseline]
-    for sentence, cases in said.items():
-        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in cases))
-        print(f"  {sentence}" if len(cases) == len(searched) else f"  {names}: {sentence}")
-    sys.stdout.flush()

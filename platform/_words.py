@@ -45,6 +45,12 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
         help="continue this run from its last completed rounds, with the experiment and the --data it was begun with",
     )
     add_cluster(made)
+    made.add_argument(
+        "--plan",
+        action="store_true",
+        help="print the trials, their actors and shares of the cluster, and leave; with --num-cpus N --num-gpus N for "
+        "a machine that has so many",
+    )
     made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
     return made
 

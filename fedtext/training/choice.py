@@ -45,6 +45,11 @@ def check_engine(experiment: Experiment, gpu: bool) -> None:
         raise UserError("training.engine: Triton is not installed here; pip install triton, or use engine: cells")
 
 
+def trainees(experiment: Experiment, clients: int) -> int:
+    """How many of these clients train in a round, on average where they are a Poisson sample."""
+    return 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))
+
+
 def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     """(clients per stack, a sentence that says why).
 
@@ -66,7 +71,7 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
-    cohort = 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))
+    cohort = trainees(experiment, clients)
     if cohort == 1:
         return 1, "one client trains"
     size = 1
