@@ -62,7 +62,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def rounds(assignment: Assignment) -> Iterator[Row]:
-    """The rows of the rounds that are left. The actors then wait for another trial, unless something went wrong."""
+    """The rows of the rounds that are left, with ``unused_gpus`` if GPUs are reserved for nothing. The actors
+    then wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
     made_from = experiment, shipment.header.content, len(shipment.infos)
@@ -76,7 +77,8 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
             write_files(row, assignment.folder)
         for row in federation.run():
             write_files(row, assignment.folder)
-            yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}}
+            said = {"unused_gpus": fleet.unused_gpus} if fleet.unused_gpus else {}
+            yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}} | said
         sound = True
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True

@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial
 
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
-from dashboards.trial import About, Case, Ended, Outcome, Row, RunStatus, merged, one_line
+from dashboards.trial import About, Case, Ended, Outcome, Row, RunStatus, merged, one_line, title
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
@@ -68,6 +68,7 @@ class TrialCallback(Callback):
         self.faults: set[tuple[str, str]] = set()
         self._rows: dict[str, tuple[Row, ...]] = {}
         self._errors: dict[str, str] = {}
+        self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs for nothing
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its callbacks beside its own state, which is never restored: a display cannot be pickled."""
@@ -113,6 +114,8 @@ class TrialCallback(Callback):
         row = result.get("row")
         if not row:
             return
+        if unused := row.pop("unused_gpus", ""):
+            self._warn_of_gpus(case_id, unused)
         self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
         self.progress.row(case_id, row)
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [row]))
@@ -139,6 +142,12 @@ class TrialCallback(Callback):
         error = self._errors.get(case_id) or failure_of(trial)
         self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
 
+    def _warn_of_gpus(self, case_id: str, unused: str) -> None:
+        """Print, once for a trial, that GPUs are reserved and not used."""
+        if case_id not in self._unused_gpus:
+            self._unused_gpus[case_id] = unused
+            print(one_line(f"warning: {title(self.cases[case_id])}: {unused}"), file=sys.stderr, flush=True)
+
     def _open(self, case: Case) -> None:
         now = time.time()  # MLflow may be told much later
         self.record("open_trial", lambda tracker: tracker.open_trial(case, self.about(case), now))
@@ -154,7 +163,8 @@ class TrialCallback(Callback):
         stopped = self._stopped(case_id, outcome)
         self.progress.finish(case_id, outcome.status, outcome.error)
         status, error, now = STATUS[outcome.status], outcome.error, time.time()
-        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now))
+        tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
+        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

@@ -88,11 +88,19 @@ class Tracker:
         self._deliver(mirror)
 
     def close_trial(
-        self, case_id: str, status: RunStatus, error: str = "", stopped: str = "", at: float | None = None
+        self,
+        case_id: str,
+        status: RunStatus,
+        error: str = "",
+        stopped: str = "",
+        at: float | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early."""
+        """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early,
+        ``tags`` are what was found out while it ran."""
         mirror = self._trials[case_id]
-        mirror.finish(_end(status, at or time.time(), error, stopped))
+        end = _end(status, at or time.time(), error, stopped)
+        mirror.finish(replace(end, tags={**end.tags, **(tags or {})}))
         self._deliver(mirror, final=True)
 
     def settle(

@@ -14,6 +14,7 @@ from actors.fleet import RayFleet, ship
 from actors.placement import Plan, plan
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.corpora.types import Corpus
+from fedtext.devices import no_cuda
 from fedtext.experiment import Experiment, Resources
 from fedtext.federation import Federation
 from fedtext.fingerprint import fingerprint
@@ -72,6 +73,9 @@ def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
     for made in (Plan(2, 1, 0, 1), by_quarters):
         fleet = RayFleet(experiment, shipment, private, made, None)
         assert len(fleet.actors) == made.actors
+        reason = no_cuda() if made.gpus else ""
+        reserved = "4 of 4 client actors reserved 0.25 GPUs each and cannot use that: "
+        assert fleet.unused_gpus == (f"{reserved}{reason}: their clients train on the CPU" if reason else "")
         assert final(experiment, fleet) == expected
         fleet.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from fedtext.devices import no_cuda
 from tests.commands import EXPERIMENT, Forked, accuracies, command, runs, states, undisturbed, write
 
 pytestmark = pytest.mark.ray
@@ -116,6 +117,12 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     assert run.info.run_name == "one"
     assert run.data.params["seed"] == "3"
     assert run.data.tags["gpus_per_actor"] == "0.5"
+    if reason := no_cuda():  # the share is of nothing, and that is said
+        unused = (
+            f"2 of 2 client actors reserved 0.5 GPUs each and cannot use that: {reason}: their clients train on the"
+        )
+        assert done.stderr == f"warning: 00-kteps: {unused} CPU\n"
+        assert run.data.tags["gpus.unused"] == f"{unused} CPU"
     content = EXPERIMENT | {"uplink": ["clip", "gaussian"], "seed": 3}
     content = content | {"training": content["training"] | {"rounds": 1}}
     assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path)
