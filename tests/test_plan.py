@@ -39,7 +39,7 @@ def test_the_plan_of_a_cluster_that_is_only_assumed(home: Path, capsys: pytest.C
         "corpus demo: 4 clients, ",
         "engine cells: ",
         "the server learns each client's number of train texts",
-        "no (epsilon, delta) guarantee",
+        "as they are",
     ):
         assert sentence in out
     reserved = f"6 of 8 GPUs would be reserved, but here torch {torch.__version__} has no CUDA"
