@@ -118,6 +118,23 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
+def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
+    """Two rounds of FedAvg, then the head alone: an actor decides by the round before whether it sends one sum."""
+    experiment = tiny.experiment({"name": "lg_fedavg", "pretrain": 2}, training=tiny.TRAINING | {"rounds": 4})
+    fleet = RayFleet(experiment, ship(experiment, CORPUS), initial(experiment, CORPUS)[1], Plan(2, 1, 0, 1), None)
+    folded = []
+    federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+    accuracies = []
+    for row in federation.run():
+        accuracies.append(seen(row))
+        folded.append(fleet.folding)
+    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))
+    assert folded == [[], [0, 1], [0, 1], []]
+    fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
 def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
     """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process."""
     drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
