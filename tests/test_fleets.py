@@ -15,11 +15,12 @@ from actors.placement import Plan, plan
 from fedtext.checkpoint import Checkpoints, Row
 from fedtext.corpora.types import Corpus
 from fedtext.devices import no_cuda
-from fedtext.experiment import Experiment, Resources
+from fedtext.experiment import Experiment, Privacy, Resources
 from fedtext.federation import Federation
 from fedtext.fingerprint import fingerprint
 from fedtext.fleet import Fleet, LocalFleet
 from fedtext.methods import METHODS
+from fedtext.noise import NoiseKey
 from fedtext.parameters import initial
 from fedtext.training.choice import stack_size
 from tests import tiny
@@ -78,6 +79,13 @@ def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
         assert fleet.unused_gpus == (f"{reserved}{reason}: their clients train on the CPU" if reason else "")
         assert final(experiment, fleet) == expected
         fleet.close()
+    pytest.importorskip("randomgen")
+    hidden, key = experiment.model_copy(update={"privacy": Privacy(noise="secret")}), NoiseKey(b"k" * 32, secret=True)
+    fleet = RayFleet(hidden, shipment, private, Plan(2, 1, 0, 1), None, key)
+    secret = final(hidden, LocalFleet(hidden, CORPUS, private, noise=key))
+    assert final(hidden, fleet) == secret
+    assert secret[0] != expected[0]
+    fleet.close()
 
 
 @pytest.mark.ray
