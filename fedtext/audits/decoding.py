@@ -24,6 +24,7 @@ class Against(NamedTuple):
     """What speaks against a table that vectors are read by; the less of the first, the better it fits."""
 
     lost: float  # share of the places where no words alone lie in the layer's directions
+    missing: float  # share of the layer's directions that the words which were chosen there do not span
     outside: float  # how much of the words that were chosen at the other places lies outside, on average
     far: float  # how far the chosen are from what was found, on average
 
@@ -47,7 +48,7 @@ def decoded(
     most_K = [int((lengths_N > place).sum()) for place in range(kinds)] if layer.places else [int(lengths_N.sum())]
     found_KR, shares_KR = layer.within(table_RD, most_K)
     alone_K = ~found_KR.all(1)
-    chosen_M, far_M = torch.zeros_like(places_M), torch.zeros(len(places_M))
+    chosen_M, far_M, alone = torch.zeros_like(places_M), torch.zeros(len(places_M)), []
     for kind in range(kinds):
         here_H, there_W = torch.nonzero(kinds_M == kind).flatten(), torch.nonzero(found_KR[kind]).flatten()
         inputs_WD = layer.inputs(table_RD[there_W], kind)
@@ -58,13 +59,23 @@ def decoded(
                 place, word = divmod(int(far_HW.argmin()), len(there_W))
                 chosen_H[place] = word
                 far_HW[place], far_HW[:, word] = torch.inf, torch.inf
+            alone.append(inputs_WD[chosen_H])
         chosen_M[here_H] = there_W[chosen_H]
         far_M[here_H] = (found_MD[here_H] - inputs_WD[chosen_H]).norm(dim=1)
     alone_M = alone_K[kinds_M]
     outside = float((shares_KR[kinds_M, chosen_M] * alone_M).sum() / alone_M.sum().clamp_min(1))
     ends = np.cumsum([len(text_TD) for text_TD in vectors])[:-1]
-    against = Against(float((~alone_M).float().mean()), outside, float(far_M.mean()))
+    missing = _missing(layer.basis_SD, torch.cat(alone)) if alone else 0.0
+    against = Against(float((~alone_M).float().mean()), missing, outside, float(far_M.mean()))
     return np.split(rows[chosen_M.numpy()], ends), against
+
+
+def _missing(basis_SD: Tensor, inputs_HD: Tensor) -> float:
+    """The share of the directions that these vectors do not span: that of words which a table has no vectors for."""
+    _, values_H, spanned_HD = torch.linalg.svd(inputs_HD, full_matrices=False)
+    spanned_HD = spanned_HD[values_H > 1e-4 * values_H[0]]
+    left_SD = basis_SD - basis_SD @ spanned_HD.T @ spanned_HD
+    return float(left_SD.square().sum() / len(basis_SD))
 
 
 def exchangeable(lengths: Sequence[int], longest: int) -> Tensor:
