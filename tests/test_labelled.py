@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedtext.corpora import CORPORA
+from fedtext.corpora import CORPORA, hub
 from fedtext.corpora.agnews import AGNewsCorpus, Auxiliary, repaired
 from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
 from fedtext.corpora.prepare import prepare
@@ -190,17 +190,19 @@ def test_where_there_are_no_files_the_hub_is_asked(tmp_path: Path, monkeypatch: 
         return sides
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(hub, "_unreached", lambda: None)
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
-    news = AGNewsCorpus(clients=2).read(tmp_path, 0)
-    reviews = SST2Corpus(clients=2, validation=1.0).read(tmp_path, 0)
-    groups = Newsgroups20Corpus(clients=2, strip=["quotes", "headers", "footers"]).read(tmp_path, 0)
+    monkeypatch.delenv("FEDTEXT_DATA", raising=False)
+    news = AGNewsCorpus(clients=2).read(None, 0)
+    reviews = SST2Corpus(clients=2, validation=1.0).read(None, 0)
+    groups = Newsgroups20Corpus(clients=2, strip=["quotes", "headers", "footers"]).read(None, 0)
     assert asked == ["fancyzhx/ag_news", "stanfordnlp/sst2", "SetFit/sst2", "SetFit/20_newsgroups"]
     assert [len(texts(raw, "test")) for raw in (news, reviews, groups)] == [12, 6, 60]
     assert len(texts(reviews, "validation")) == 6
     with pytest.raises(UserError, match="does not part titles from descriptions"):
-        AGNewsCorpus(titles="never").read(tmp_path, 0)
+        AGNewsCorpus(titles="never").read(None, 0)
     with pytest.raises(UserError, match=r"set corpus\.strip to \[headers, footers, quotes\]"):
-        Newsgroups20Corpus().read(tmp_path, 0)
+        Newsgroups20Corpus().read(None, 0)
     assert len(asked) == 4
 
 

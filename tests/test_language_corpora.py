@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from fedtext.corpora import hub
 from fedtext.corpora.language import LanguageCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
@@ -242,8 +243,10 @@ def test_wikitext_comes_from_the_hub_where_there_are_no_files(tmp_path: Path, mo
         return {HUB_SIDES[side]: {"text": lines} for side, lines in LINES.items()}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(hub, "_unreached", lambda: None)
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
-    from_hub = WikiText2Corpus(clients=2).read(tmp_path, 0)
+    monkeypatch.delenv("FEDTEXT_DATA", raising=False)
+    from_hub = WikiText2Corpus(clients=2).read(None, 0)
     assert asked == [(("Salesforce/wikitext", "wikitext-2-v1"), {"cache_dir": str(tmp_path / "cache" / "datasets")})]
     write(tmp_path, "wiki.{}.tokens")
     from_files = WikiText2Corpus(clients=2).read(tmp_path, 0)
@@ -259,10 +262,13 @@ def test_without_files_or_network_a_sentence_says_what_to_do(tmp_path: Path, mon
         raise ConnectionError("the hub is not reached\nand so on")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(hub, "_unreached", lambda: None)
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FEDTEXT_DATA", raising=False)
     with pytest.raises(
         UserError, match=r"no wikitext2\.parquet .* \(the hub is not reached\): give .*--data"
     ) as caught:
-        WikiText2Corpus().read(tmp_path, 0)
+        WikiText2Corpus().read(None, 0)
     assert "\n" not in str(caught.value)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from fedtext.corpora.files import read_table
+from fedtext.corpora.hub import check_hub_allowed
 from fedtext.corpora.labelled import COLUMNS, LabelledCorpus, Sides, file_sides, find_table, hub_sides, parted
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
@@ -87,6 +88,7 @@ class AGNewsCorpus(LabelledCorpus):
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         path = find_table("ag_news", FILES, data)
         if path is None:
+            check_hub_allowed("agnews", FILES[0], data, HUB)
             if self.titles == "never":
                 raise UserError(
                     f"corpus.titles: {HUB} on the hub does not part titles from descriptions: give the folder of "

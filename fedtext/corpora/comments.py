@@ -4,9 +4,11 @@ import csv
 import html
 import json
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedtext.corpora.files import check_texts, text_lines
 from fedtext.errors import UserError
 
 DELETED = ("[deleted]", "[removed]")
@@ -33,9 +35,21 @@ def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment
         user = "" if author is None else row[author]
         if row[body] is None or user is None or str(user).strip() in DELETED:
             continue
-        text = html.unescape(str(row[body]))  # reddit's own dumps have &gt; and &amp;
+        text = html.unescape(_text(row[body], body, f"{path}, row {number}"))  # reddit's own dumps have &gt; and &amp;
         if text.strip() not in DELETED and text.translate(_BLANKS).strip():
             yield Comment(str(user), text)
+
+
+def _text(value: Any, column: str, where: str) -> str:
+    """A comment. Raises UserError if it is none, or holds half of a character, which JSON can write."""
+    if not isinstance(value, str):
+        raise UserError(f"{where}: column {column!r} has a {type(value).__name__}, where a text must stand: repair it")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{where}: column {column!r} has half of a character (a surrogate): repair it") from None
+    return value
 
 
 def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
@@ -45,18 +59,16 @@ def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
         yield from _parquet(path, columns)
         return
     try:
-        with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-            if path.suffix == ".csv":
-                csv.field_size_limit(_LONGEST)
-                yield from csv.DictReader(file)
-            elif file.read(1) == "[":
-                file.seek(0)
-                yield from _objects(path, json.load(file))
-            else:
-                file.seek(0)
-                yield from _objects(path, (json.loads(line) for line in file if line.strip()))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): fetch it again") from error
+        lines = text_lines(path)
+        if path.suffix == ".csv":
+            csv.field_size_limit(_LONGEST)
+            yield from csv.DictReader(lines)
+            return
+        start = next(lines, "")
+        if start.startswith("["):
+            yield from _objects(path, json.loads(start + "".join(lines)))
+        else:
+            yield from _objects(path, (json.loads(line) for line in chain([start], lines) if line.strip()))
     except (json.JSONDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({error}): repair or fetch it again") from error
 
@@ -76,6 +88,11 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             whole = set(columns) <= set(file.schema_arrow.names)
             for batch in file.iter_batches(columns=columns if whole else None):
+                if whole:
+                    table = pyarrow.Table.from_batches([batch])
+                    check_texts(path, columns[0], table[columns[0]])
+                    at = table.schema.get_field_index(columns[0])
+                    batch = table.set_column(at, columns[0], table[columns[0]].cast(pyarrow.string()))
                 yield from batch.to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from fedtext.corpora.base import CorpusConfig, find
-from fedtext.corpora.files import load_dataset
+from fedtext.corpora.files import read_table
+from fedtext.corpora.hub import load_dataset
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.text.tokens import Unlabeled
@@ -96,18 +97,8 @@ def _find(file: str, data: Path | None) -> Path:
 
 
 def _read_parquet(path: Path, labelled: bool = True) -> Iterable[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = ["domain", "split", *(["label"] if labelled else []), "text"]
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            missing = [column for column in columns if column not in file.schema_arrow.names]
-            if missing:
-                raise UserError(f"{path} has no column {missing[0]!r}: it must have {', '.join(columns)}")
-            table = file.read(columns).to_pydict()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path} cannot be read as parquet ({error}): fetch it again") from error
+    columns = {"domain": "string", "split": "string", **({"label": "int64"} if labelled else {}), "text": "string"}
+    table = read_table(path, columns, nullable=columns).to_pydict()
     labels = table["label"] if labelled else [0] * len(table["text"])
     rows = zip(table["domain"], table["split"], labels, table["text"], strict=True)
     for number, (domain, split, label, text) in enumerate(rows, start=1):

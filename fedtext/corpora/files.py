@@ -1,10 +1,10 @@
-"""Tables and lines read from files or from a hub, with one sentence for what is wrong with them."""
+"""Tables and lines read from files, with one sentence for what is wrong with them."""
 
-from collections.abc import Collection, Mapping
+import codecs
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedtext.corpora.base import cache_folder
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str] = ()) -> "pyarrow.Table":
     """These columns of a parquet or .csv file (with a header), of these Arrow types (``int64``, ``string``, ...).
 
-    Raises UserError when the file cannot be read, has no such column, or leaves a place of one empty that is not
-    ``nullable``.
+    Raises UserError when the file cannot be read, has no such column, has a column of another kind or text that is not
+    UTF-8, or leaves a place of one empty that is not ``nullable``.
     """
     import pyarrow
     import pyarrow.csv
@@ -24,6 +24,7 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
     try:
         if path.suffix == ".csv":
+            check_utf8(path)
             options = pyarrow.csv.ConvertOptions(column_types=schema)
             read = pyarrow.csv.read_csv(path, convert_options=options)
         else:
@@ -32,6 +33,9 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
         missing = [name for name in columns if name not in read.column_names]
         if missing:
             raise UserError(f"{path} has no column {missing[0]!r}: it must have {', '.join(columns)}")
+        for name in columns:
+            if schema.field(name).type == pyarrow.string():
+                check_texts(path, name, read[name])
         table = read.select(list(columns)).cast(schema)
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
@@ -44,26 +48,54 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
     return table
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; bytes that are not UTF-8 are marked as such in their word. Raises UserError."""
+def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
+    """Raises UserError unless a column of a table holds texts, or bytes that are texts in UTF-8."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    texts = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    bytes_ = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    if not (texts or bytes_ or types.is_null(kind)):
+        raise UserError(f"{path}: column {name!r} is of the type {column.type}, where texts must stand: write it anew")
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-            return [line.rstrip("\r\n") for line in lines]
+        (column if texts else column.cast(pyarrow.string())).validate(full=True)
+    except pyarrow.ArrowException:
+        for number, value in enumerate(column.cast(pyarrow.binary()).to_pylist(), start=1):
+            if value is not None:
+                decoded(value, f"{path}, row {number}, column {name!r}")
+        raise
+
+
+def decoded(raw: bytes, where: str) -> str:
+    """A text in UTF-8. Raises UserError, naming the place ``where`` and the first byte that is none."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8: convert the file (iconv -f "
+            "WINDOWS-1252 -t UTF-8, if that is what it is), or drop such bytes from it (iconv -f UTF-8 -t UTF-8 -c)"
+        ) from error
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file in UTF-8 with their ends, without a byte-order mark. Raises UserError, naming line and
+    byte of what is not UTF-8."""
+    try:
+        with open(path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                raw = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                yield decoded(raw, f"{path}, line {number}")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): fetch it again") from error
 
 
-def load_dataset(asker: str, what: str, advice: str, *arguments: Any, **options: Any) -> Any:
-    """``datasets.load_dataset``, its files kept in the cache folder. Raises UserError: ``asker`` needs the package, or
-    cannot read ``what`` it was asked for, and ``advice`` says what to do."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise UserError(
-            f"{asker} needs the package datasets, which is not installed: pip install -c constraints.txt datasets"
-        ) from error
-    try:
-        return datasets.load_dataset(*arguments, cache_dir=str(cache_folder() / "datasets"), **options)
-    except Exception as error:  # whatever datasets, fsspec or the network raise, the person can only act on the address
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{asker}: {what} cannot be read ({reason}): {advice}") from error
+def check_utf8(path: Path) -> None:
+    """Raises UserError unless a file is text in UTF-8."""
+    for _ in text_lines(path):
+        pass
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8 without their ends. Raises UserError."""
+    return [line.rstrip("\r\n") for line in text_lines(path)]

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from fedtext.corpora.base import CorpusConfig, find
+from fedtext.corpora.files import text_lines
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import generator
@@ -70,25 +71,21 @@ def _find(name: str, data: Path | None) -> Path:
 
 
 def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
-    """The (class, text) of each line; bytes that are not UTF-8 are marked as such in their word."""
+    """The (class, text) of each line. Raises UserError."""
     merged = source.ratings // CLASSES
-    try:
-        with open(file, encoding="utf-8", errors="replace", newline="\n") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                columns = line.rstrip("\r\n").split("\t\t", 3)
-                if len(columns) != 4:
-                    raise UserError(
-                        f"{file}, line {number}: {len(columns)} columns, where user, product, rating and text stand "
-                        "with two tabs between them: repair or drop the line"
-                    )
-                rating = columns[2].strip()
-                if not rating.isdecimal() or not 1 <= int(rating) <= source.ratings:
-                    raise UserError(
-                        f"{file}, line {number}: {rating[:20]!r} is not a rating from 1 to {source.ratings}: repair or "
-                        "drop the line"
-                    )
-                yield (int(rating) - 1) // merged, columns[3]
-    except OSError as error:
-        raise UserError(f"corpus iyy: {file} cannot be read ({error.strerror})") from error
+    for number, line in enumerate(text_lines(file), start=1):
+        if not line.strip():
+            continue
+        columns = line.rstrip("\r\n").split("\t\t", 3)
+        if len(columns) != 4:
+            raise UserError(
+                f"{file}, line {number}: {len(columns)} columns, where user, product, rating and text stand with two "
+                "tabs between them: repair or drop the line"
+            )
+        rating = columns[2].strip()
+        if not rating.isdecimal() or not 1 <= int(rating) <= source.ratings:
+            raise UserError(
+                f"{file}, line {number}: {rating[:20]!r} is not a rating from 1 to {source.ratings}: repair or drop "
+                "the line"
+            )
+        yield (int(rating) - 1) // merged, columns[3]

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from fedtext.corpora.base import CorpusConfig, first, folders
-from fedtext.corpora.files import load_dataset, read_table
+from fedtext.corpora.base import CorpusConfig, first
+from fedtext.corpora.files import read_table
+from fedtext.corpora.hub import from_hub
 from fedtext.corpora.partition import IID, PartitionField
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
@@ -71,13 +72,8 @@ def hub_sides(
     clean: Callable[[str], str] = str,
 ) -> Sides:
     """These splits of a data set on the hub, whose column of texts is ``text``; asked for where there is no ``file``.
-    Raises UserError."""
-    loaded = load_dataset(
-        f"corpus {corpus}",
-        f"there is no {file} in {' or '.join(map(str, folders(data)))}, and {dataset} on the hub",
-        "give the file's folder with --data FOLDER or $FEDTEXT_DATA",
-        dataset,
-    )
+    Raises UserError, also where a folder was named that must have the file (see hub.py)."""
+    loaded = from_hub(corpus, file, data, dataset)
     return {
         side: _split(f"{dataset} on the hub", list(loaded[side][text]), np.array(loaded[side]["label"]), classes, clean)
         for side in sides

@@ -31,7 +31,7 @@ _NEITHER_ASCII = bytes(code for code in range(128) if not chr(code).isalnum())
 def identities(split: Split, exact: bool = False) -> list[bytes]:
     """One key for each text, equal for texts that count as the same, and empty for a text that equals no other.
     ``exact``: case, blanks and punctuation count as well."""
-    keys = [text.encode() if exact else _letters_and_digits(text) for text in split.texts]
+    keys = [text.encode("utf-8", "surrogatepass") if exact else _letters_and_digits(text) for text in split.texts]
     if split.features is not None:
         keys = [b"%s\0%s" % (key, numbers) for key, numbers in zip(keys, split.features.identities(), strict=True)]
     return [hashlib.blake2b(key, digest_size=16).digest() if key else b"" for key in keys]

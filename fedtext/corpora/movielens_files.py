@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.corpora.base import first, folders
-from fedtext.corpora.files import read_table
+from fedtext.corpora.files import read_table, text_lines
 from fedtext.errors import UserError
 
 Release = Literal["ml-1m", "ml-latest-small"]
@@ -131,7 +131,7 @@ def read_keywords(given: str, data: Path | None) -> dict[int, str]:
     if path is None:
         raise UserError(f"corpus.keywords: no file {' or '.join(map(str, candidates))}: correct the path")
     found = {}
-    for number, line in enumerate(_text(path, "utf-8"), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if line.strip():
             id_, mark, words = line.partition("\t" if "\t" in line else "::")
             if not mark or not id_.strip().isdecimal():
@@ -157,7 +157,7 @@ def _find(release: Release, names: tuple[str, ...], data: Path | None) -> Path:
 def _lines(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
     """(where it stands, its columns) of each line of a .dat file."""
     lines = 0
-    for number, line in enumerate(_text(path, "latin-1"), start=1):
+    for number, line in enumerate(_latin_lines(path), start=1):
         if line.strip():
             lines += 1
             parts = line.rstrip("\r\n").split("::")
@@ -171,9 +171,10 @@ def _lines(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
         raise UserError(f"corpus movielens: {path} holds no lines: fetch it again")
 
 
-def _text(path: Path, encoding: str) -> Iterator[str]:
+def _latin_lines(path: Path) -> Iterator[str]:
+    """The lines of a .dat file, every byte of which is a character."""
     try:
-        with open(path, encoding=encoding, errors="replace", newline="\n") as lines:
+        with open(path, encoding="latin-1", newline="\n") as lines:
             yield from lines
     except OSError as error:
         raise UserError(f"corpus movielens: {path} cannot be read ({error.strerror})") from error

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from fedtext.corpora.hub import check_hub_allowed
 from fedtext.corpora.labelled import LabelledCorpus, file_sides, find_table, hub_sides
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
@@ -45,6 +46,7 @@ class Newsgroups20Corpus(LabelledCorpus):
         elif set(self.strip) == set(STRIP):
             sides = hub_sides("newsgroups20", HUB, self.labels, FILE, data, ("train", "test"))
         else:
+            check_hub_allowed("newsgroups20", FILE, data, HUB)
             raise UserError(
                 f"corpus newsgroups20: there is no {FILE}, and the texts of {HUB} on the hub have neither headers, "
                 "footers nor quotes: give the file's folder with --data FOLDER or $FEDTEXT_DATA, or set corpus.strip "

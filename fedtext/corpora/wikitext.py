@@ -1,10 +1,9 @@
 """WikiText-2: articles of Wikipedia, word by word (Merity et al. 2016)."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from fedtext.corpora.base import folders
-from fedtext.corpora.files import load_dataset
+from fedtext.corpora.hub import from_hub
 from fedtext.corpora.language import LanguageCorpus, Side, find_lines
 from fedtext.corpora.types import RawCorpus
 
@@ -26,12 +25,6 @@ class WikiText2Corpus(LanguageCorpus):
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         lines = find_lines(self, ("wikitext2", "wikitext-2"), TABLE, FILE, data)
         if lines is None:
-            loaded: Any = load_dataset(
-                "corpus wikitext2",
-                f"there is no {TABLE} and no {FILE.format('train')} in {' or '.join(map(str, folders(data)))}, and "
-                f"{HUB[0]} on the hub",
-                "give the files' folder with --data FOLDER or $FEDTEXT_DATA",
-                *HUB,
-            )
+            loaded = from_hub("wikitext2", f"{TABLE} and no {FILE.format('train')}", data, *HUB)
             lines = {side: list(loaded[_HUB_SIDES[side]]["text"]) for side in self.sides}
         return self.dealt(lines, seed)
