@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from platform._folder import RunFolder, home  # type: ignore[import-not-found]
+from platform._coverage import update  # type: ignore[import-not-found]
+from platform._folder import RunFolder, home
 from platform._launch import announce, planned, reached
 
 from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unit
@@ -21,7 +22,7 @@ from fedtext.experiment import Experiment
 from fedtext.selection import figures, threshold
 from tune_spaces import papers
 from tune_spaces.cases import Case
-from tune_spaces.papers import Paper, Scale, Table
+from tune_spaces.papers import Scale, Table
 from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
 
 Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
@@ -62,19 +63,26 @@ def reproduce(words: argparse.Namespace) -> int:
         for number, table in tables.items():
             about = [
                 _extent(scale, changes),
-                f"Mean and spread over {words.seeds} seed(s). {_when(table, made[number])}",
+                f"{_spread(words.seeds)} {_when(table, made[number])}",
                 *training_notes(made[number]),
                 *personalization_notes(table, made[number]),
                 *paper.departures.get(scene, ()),
                 *table.departures,
             ]
             origin = Origin(words.paper, scene, number, command(words, scene))
-            result = _result(paper, origin, table, scale, made[number], outcomes, about)
+            result = _result(origin, table, scale, made[number], outcomes, about)
             what = number if number.startswith("fig") else f"table{number}"
             files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
             recording.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"), unrecorded)
             print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
+    update(out)
     return 0
+
+
+def _spread(seeds: int) -> str:
+    if seeds == 1:
+        return "One seed: no spread is known, and nothing can be tested."
+    return f"Mean and standard deviation over {seeds} seeds."
 
 
 def _when(table: Table, rows: Rows) -> str:
@@ -127,7 +135,6 @@ def _folder(path: Path) -> Path:
 
 
 def _result(
-    paper: Paper,
     origin: Origin,
     table: Table,
     scale: Scale,
@@ -146,12 +153,13 @@ def _result(
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     shown = {row: text for row, (first, *_) in found.items() if (text := _file(first, table.shows))}
     clients = _clients(table, origin.scene, found)
-    return _named(Reproduction("", 0.0, cells, clients, costs, about, shown=shown, origin=origin), paper)
+    return named(Reproduction("", 0.0, cells, clients, costs, about, shown=shown, origin=origin))
 
 
-def _named(read: Reproduction, paper: Paper) -> Reproduction:
+def named(read: Reproduction) -> Reproduction:
     """With what the paper's file says of it: title, noise, the pairs to be tested, the rows that were not run."""
     origin = read.origin
+    paper = papers.load(origin.paper)
     whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
     ran = whole.model_copy(update={"rows": {name: row for name, row in whole.rows.items() if name in rows}})
     counted = [row for row in rows if row.startswith(UNIGRAM)]
@@ -197,10 +205,12 @@ def render(files: Sequence[Path]) -> int:
     """Writes the Markdown and the picture of tables anew from their CSVs; nothing is run."""
     for file in files:
         made = read_csv(file)
-        if made.origin.table not in (paper := papers.load(made.origin.paper)).tables:
+        if made.origin.table not in papers.load(made.origin.paper).tables:
             raise UserError(f"{file}: {made.origin.paper} has no {papers.called(made.origin.table)}: run it again")
-        _write(_named(made, paper), file.with_suffix(""))
+        _write(named(made), file.with_suffix(""))
         print(os.path.relpath(file.with_suffix(".md")))
+    for folder in {file.parent for file in files}:
+        update(folder)
     return 0
 
 

@@ -272,9 +272,7 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
         shared, private = initial(case.experiment, corpus)
         history = Federation(case.experiment, shared, LocalFleet(case.experiment, corpus, private), None).run()
         outcomes[case.id] = Outcome("finished", tuple(history))
-    result = _result(
-        FEDATT, Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [_when(table, made)]
-    )
+    result = _result(Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [_when(table, made)])
     text = markdown(result)
     assert text.startswith("# FedAtt, Ji et al. 2019: figure 3, Rounds to a perplexity, PTB")
     assert "read once, by the model of the round with the best perplexity_val." in text

@@ -4,6 +4,8 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
+from platform._coverage import BEGIN, END, coverage  # type: ignore[import-not-found]
+from platform._reproduce import named  # type: ignore[import-not-found]
 from platform.reproduce import main  # type: ignore[import-not-found]
 
 import numpy as np
@@ -304,8 +306,32 @@ def test_a_table_is_written_anew_from_its_csv(tmp_path: Path) -> None:
     assert "that were not run: Indiv., ASP., FedFu." in text
     assert path.with_suffix(".png").stat().st_size > 5_000
     before = path.read_text()
+    (tmp_path / "README.md").write_text(f"Above.\n{BEGIN}\nold\n{END}\nBelow.\n")
     assert main(["--render", str(path)]) == 0
     assert path.read_text() == before
+    written = (tmp_path / "README.md").read_text()
+    assert written == f"Above.\n{BEGIN}\n{coverage(tmp_path)}\n{END}\nBelow.\n"
+    assert "| kteps | table 2 | FDU | 2 of 10 | 2 | One. | [kteps-FDU-table2](kteps-FDU-table2.md) |" in written
+    assert "- kteps: table 3, table 4, table 5, table 6, table 7, table 8 on FDU; table 2, table 3" in written
+    assert "- rrldp: table 1, table 3" in written
+
+
+KEPT = Path(__file__).resolve().parents[1] / "docs" / "reproductions"
+
+
+def test_the_documented_coverage_is_that_of_the_files() -> None:
+    assert f"{BEGIN}\n{coverage(KEPT)}\n{END}" in (KEPT / "README.md").read_text(), "platform.reproduce --render"
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.csv")), ids=lambda path: path.stem)
+def test_the_tables_that_are_kept_are_those_of_their_csvs(path: Path) -> None:
+    """What is not from the paper's own file, which may have moved on: sentences, figures, tests."""
+    made, text = read_csv(path), path.with_suffix(".md").read_text()
+    assert path.with_suffix(".png").is_file()
+    assert all(sentence in text for sentence in made.about)
+    ours = markdown(named(made))
+    table = [line for line in ours.splitlines() if line.startswith("| ")]
+    assert [line for line in text.splitlines() if line.startswith("| ")] == table
 
 
 @pytest.mark.parametrize("text", ["part,row\nmean,A\n", "", "part,row,column,unit,paper,ours\nmean,A,Ag,%,85.0,84.0\n"])
@@ -353,7 +379,7 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("kteps-FDU-table3-scale0.04-*.md")
     report = file.read_text()
     assert report.startswith("# KTEPS, Li et al. 2021: table 3")
-    for said in ("SCALED DOWN: 0.04", 'CHANGED: corpus={"name": "demo"', "over 2 seed(s)", "GloVe", "Ap: paper"):
+    for said in ("SCALED DOWN: 0.04", 'CHANGED: corpus={"name": "demo"', "over 2 seeds", "GloVe", "Ap: paper"):
         assert said in report
     (line,) = [line for line in report.splitlines() if line.startswith("| KTEPS |")]
     assert line.count("±") == 1

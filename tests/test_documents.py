@@ -1,0 +1,97 @@
+"""What documents say of the code that can be looked up: files, anchors, commands, line counts, names of parts."""
+
+import re
+import shlex
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from platform.reproduce import parser  # type: ignore[import-not-found]
+
+import pytest
+
+from fedtext.corpora import CORPORA
+from fedtext.mechanisms import MECHANISMS
+from fedtext.methods import METHODS
+from tune_spaces import papers
+from tune_spaces.loader import SPACES
+
+load = cache(papers.load)
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+DOCUMENTS = [path for path in DOCUMENTS if path.is_file()]
+WRITTEN = [path for path in DOCUMENTS if path.parent.name != "reproductions" or path.name == "README.md"]
+documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+written = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def anchors(path: Path) -> set[str]:
+    """A document's headings as GitHub names them."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@documents
+def test_every_link_leads_somewhere(path: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", path.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = path.parent / file.replace("\\", "") if file else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@written
+def test_files_that_are_named_are_there(path: Path) -> None:
+    """In code: ``fedtext/models/cells.py``, ``tests/test_fleets.py``."""
+    folders = "actors|benchmarks|cluster|dashboards|docs|fedtext|platform|tests|tune_spaces"
+    for name in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|yaml|json))`", path.read_text()):
+        assert (ROOT / name).is_file(), name
+
+
+@written
+def test_line_counts_are_right(path: Path) -> None:
+    for name, count in re.findall(r"\]\(([\w/.]+\.py)\)\s+is (\d+) lines", path.read_text()):
+        assert len((path.parent / name).read_text().splitlines()) == int(count), name
+
+
+@written
+def test_commands_are_of_modules_and_experiments_that_exist(path: Path) -> None:
+    text = path.read_text()
+    for name in set(re.findall(r"python -m ([\w.]+)", text)):
+        assert (ROOT / f"{name.replace('.', '/')}.py").is_file() or find_spec(name), name
+    for name in set(re.findall(r"(?:platform\.(?:run|sweep|corpora)|python -m fedtext)\s+(\w+\.yaml)", text)):
+        assert (SPACES / name).is_file(), name
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"(?:^    |`)make ([a-z][\w-]*)", text, re.M)):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@documents
+def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
+    """The whole line is read as the command would, and its tables and rows are looked up."""
+    text = re.sub(r"\\\n\s*", "", path.read_text())
+    spans = re.findall(r"`python -m (platform\.reproduce (?!PAPER|--render)[^`]*)`", text)
+    lines = [*spans, *re.findall(r"^    python -m (platform\.reproduce .*?)(?:\s{2,}|\s+#|$)", text, re.M)]
+    assert lines or path.parent.name != "reproductions" or path.name == "README.md"
+    for line in lines:
+        words = parser().parse_args(shlex.split(line)[1:])
+        paper = load(words.paper)
+        scene = words.scene or papers.first_scene(paper, words.tables)
+        papers.tables(paper, words.tables, scene, words.methods, words.rows)
+        papers.changes(words.set)
+
+
+def test_the_readme_names_every_method_mechanism_and_corpus() -> None:
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "README.md").read_text(), re.M))
+    for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
+        assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
+
+
+def test_the_readme_names_every_experiment() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert not [file.name for file in SPACES.glob("*.yaml") if f"`{file.name}`" not in text]
