@@ -1,0 +1,119 @@
+"""Faults of whole ideas, which no operator makes: each once went unnoticed. They are tried before all others."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.modules import path
+from tests.mutants.operators import Mutant
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``old`` stands in the module exactly once; ``new`` takes its place."""
+
+    what: str
+    module: str
+    old: str
+    new: str
+
+    def mutant(self) -> Mutant:
+        """Raises ValueError if the module does not have ``old``, or has it more than once."""
+        file = path(self.module)
+        source = Path(file).read_text()
+        if source.count(self.old) != 1:
+            raise ValueError(
+                f"tests/mutants/faults.py: {file} has {self.old!r} {source.count(self.old)} times, not once"
+            )
+        line = source[: source.index(self.old)].count("\n") + 1
+        mutated = source.replace(self.old, self.new)
+        ast.parse(mutated)
+        return Mutant(file, enclosing(source, line), self.old.strip(), f"{self.new.strip()}  ({self.what})", mutated)
+
+
+def enclosing(source: str, line: int) -> str:
+    """The qualified name of the innermost class or outermost function around a line; empty for none."""
+    names: list[str] = []
+    node: ast.AST = ast.parse(source)
+    while True:
+        inside = [
+            child
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.lineno <= line <= (child.end_lineno or 0)
+        ]
+        if not inside:
+            return ".".join(names)
+        node = inside[0]
+        names.append(inside[0].name)
+        if isinstance(node, ast.FunctionDef):
+            return ".".join(names)
+
+
+FAULTS = (
+    Fault("the same cohort every round", "cohort", '"cohort", round_).choice', '"cohort", 0).choice'),
+    Fault("the same Poisson sample every round", "cohort", '"cohort", round_).random', '"cohort", 0).random'),
+    Fault("the same absentees every round", "cohort", '"dropout", round_, i)', '"dropout", 0, i)'),
+    Fault("all clients absent together", "cohort", '"dropout", round_, i)', '"dropout", round_)'),
+    Fault("a cohort's size rounded down", "cohort", "round(config.fraction", "int(config.fraction"),
+    Fault("all clients draw the same noise", "uplink", "round_, data.id))", "round_))"),
+    Fault("all mechanisms draw from one stream", "uplink", 'f"uplink/{name}"', '"uplink"'),
+    Fault(
+        "variance kept past a later clip",
+        "ledger/__init__",
+        "norm, variance = mechanism.norm, 0.0",
+        "norm = mechanism.norm",
+    ),
+    Fault("no rounding to a common unit", "aggregation", "        part += _ROUNDER\n        part -= _ROUNDER\n", ""),
+    Fault("merge forgets holders", "aggregation", "self.holders_V += other.holders_V", "pass"),
+    Fault(
+        "another client's optimizer state",
+        "worker",
+        "self.remembered(client)",
+        "self.remembered(sorted(members)[place])",
+    ),
+    Fault(
+        "the same dropout masks every round",
+        "worker",
+        '"training", round_, min(members)',
+        '"training", 0, min(members)',
+    ),
+    Fault(
+        "halves that all clients have in common",
+        "training/reading",
+        "phase.texts, seed, client)",
+        "phase.texts, seed, 0)",
+    ),
+    Fault(
+        "the first client's step count for all",
+        "training/optimizer",
+        "steps = [self.steps[c] for c in clients]",
+        "steps = [self.steps[clients.start] for c in clients]",
+    ),
+    Fault(
+        "the first client's schedule for all", "training/optimizer", "self.ahead[client])", "self.ahead[clients.start])"
+    ),
+    Fault(
+        "the embedding's rate unscaled in Ap",
+        "training/optimizer",
+        "config.embedding_lr * lr / config.lr",
+        "config.embedding_lr",
+    ),
+    Fault(
+        "Ap as the last reading",
+        "evaluation/__init__",
+        "sum(reading.figures[name] for reading in readings) / len(readings)",
+        "readings[-1].figures[name]",
+    ),
+    Fault(
+        "probabilities for log-odds",
+        "evaluation/classes",
+        "log_BC = probabilities_BC.log()",
+        "log_BC = probabilities_BC",
+    ),
+    Fault("the membership limit from all losses", "audits/membership", "limit = train_N.mean", "limit = losses_N.mean"),
+    Fault("the last round unsaved", "federation", "(last or round_ %", "(round_ %"),
+    Fault("failed clients counted as trained", "federation", "len(cohort) - len(traffic.errors)", "len(cohort)"),
+    Fault("row ids of any type", "wire", "rows.dtype != np.int32 or ", ""),
+    Fault("memory sent as it lies", "wire", 'np.asarray(t, order="C")', "t"),
+    Fault("rows sent as they lie in memory", "wire", 'np.asarray(update.rows, order="C")', "update.rows"),
+)

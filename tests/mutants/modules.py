@@ -1,0 +1,62 @@
+"""Which modules are mutated, and the test files whose tests may notice it. None of these tests starts Ray."""
+
+MODULES: dict[str, tuple[str, ...]] = {
+    "methods/asp_mtl": ("asp_mtl", "kteps_baselines", "methods"),
+    "methods/base": ("methods", "kteps_baselines"),
+    "methods/fedatt": ("fedatt", "methods"),
+    "methods/fedavg": ("kteps_baselines", "methods", "language_models"),
+    "methods/fedevocab": ("fedevocab", "kteps_baselines", "methods"),
+    "methods/fedfusion": ("fedfusion", "kteps_baselines", "methods"),
+    "methods/fedmmd": ("kteps_baselines", "methods"),
+    "methods/fedper": ("kteps_baselines", "methods"),
+    "methods/fedprox": ("kteps_baselines", "methods"),
+    "methods/fedrecon": ("fedevocab", "methods", "worker"),
+    "methods/fedsgd": ("fedatt", "kteps_baselines", "methods", "config"),
+    "methods/frozen": ("fedfusion", "kteps_baselines", "methods"),
+    "methods/kteps": ("methods", "kteps_baselines"),
+    "methods/lg_fedavg": ("kteps_baselines", "methods"),
+    "methods/local_only": ("methods", "kteps_baselines"),
+    "methods/pfl_da": ("kteps_baselines", "methods"),
+    "methods/pooled": ("methods", "kteps_baselines"),
+    "mechanisms/base": ("mechanisms", "uplink"),
+    "mechanisms/clip": ("mechanisms", "central"),
+    "mechanisms/draws": ("mechanisms", "uplink"),
+    "mechanisms/gaussian": ("mechanisms", "uplink"),
+    "mechanisms/project": ("fedatt", "mechanisms"),
+    "mechanisms/quantize": ("mechanisms", "uplink"),
+    "mechanisms/randomized_response": ("mechanisms", "uplink"),
+    "ledger/__init__": ("ledger", "central"),
+    "ledger/composition": ("ledger",),
+    "evaluation/__init__": ("evaluation", "binary", "language_models", "fedevocab"),
+    "evaluation/classes": ("evaluation", "binary"),
+    "evaluation/unigram": ("unigram",),
+    "evaluation/words": ("language_models", "evaluation"),
+    "aggregation": ("aggregation", "methods", "federation"),
+    "checkpoint": ("checkpoint", "federation", "server"),
+    "cohort": ("cohort", "central"),
+    "federation": ("federation", "central", "server", "selection", "cohort", "wire"),
+    "hosted": ("worker", "stacks", "packing", "fedevocab"),
+    "readings": ("evaluation", "fedevocab", "language_models"),
+    "server": ("server", "methods"),
+    "server_noise": ("central",),
+    "training/optimizer": ("optimizer", "worker"),
+    "uplink": ("uplink", "wire", "mechanisms"),
+    "wire": ("wire", "federation"),
+    "worker": ("worker", "stacks", "packing"),
+}
+
+
+# Of these only the faults of faults.py are tried.
+FAULTS_ONLY: dict[str, tuple[str, ...]] = {
+    "audits/membership": ("evaluation",),
+    "training/reading": ("worker",),
+}
+
+
+def path(module: str) -> str:
+    return f"fedtext/{module}.py"
+
+
+def test_files(module: str) -> list[str]:
+    """The files in tests/ that belong to a module."""
+    return [f"tests/test_{name}.py" for name in (MODULES | FAULTS_ONLY)[module]]

@@ -1,0 +1,145 @@
+"""The mutation runner: which edits it makes, and that it tells a mutant that is caught from one that survives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT
+from tests.mutants.faults import enclosing
+from tests.mutants.operators import mutants
+
+SOURCE = '''"""Small."""
+
+LARGEST = 3
+
+
+def share(part: int, whole: int = 8) -> float:
+    """Part of a whole."""
+    if not whole:
+        raise ValueError("0 is no whole")
+    return min(part, LARGEST) / whole
+
+
+class Counter:
+    def add(self, count: int) -> None:
+        assert count > 0
+        self.count = self.count + count
+'''
+
+
+def test_each_edit_is_one_line_and_says_where_it_is() -> None:
+    found = {(mutant.function, mutant.after) for mutant in mutants("fedtext/small.py", SOURCE)}
+    assert found == {
+        ("", "LARGEST = 4"),
+        ("", "LARGEST = 2"),
+        ("share", "def share(part: int, whole: int = 9) -> float:"),
+        ("share", "def share(part: int, whole: int = 7) -> float:"),
+        ("share", "if (whole):"),
+        ("share", "return (min(part, LARGEST) * whole)"),
+        ("share", "return max(part, LARGEST) / whole"),
+        ("Counter.add", "pass"),
+        ("Counter.add", "self.count = (self.count - count)"),
+    }
+    for mutant in mutants("fedtext/small.py", SOURCE):
+        assert mutant.source.count("\n") == SOURCE.count("\n")
+        assert mutant.before in SOURCE
+        assert mutant.source != SOURCE
+
+
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("x = a < b", {"x = (a <= b)"}),
+        ("x = a and b", {"x = (a or b)"}),
+        ("x = f(a, b)", {"x = f(b, a)"}),
+        ("x = 0.5", {"x = 1.0"}),
+        ("x = -a", {"x = (a)"}),
+        ("x = a if b else c", {"x = (c if b else a)", "x = a if (not b) else c"}),
+        ("x += a", {"pass", "x -= a"}),
+        ("x[0] = a", {"pass", "x[1] = a"}),
+        ("f(a)", {"pass"}),
+        ("x: int = 0", {"x: int = 1"}),
+        ("raise UserError(f'{a + 1}')", set()),
+        ("x = zip(a, b, strict=True)", set()),
+    ],
+)
+def test_the_operators(statement: str, after: set[str]) -> None:
+    found = {mutant.after for mutant in mutants("fedtext/small.py", statement + "\n")}
+    assert found == after
+
+
+def test_where_a_line_stands() -> None:
+    assert enclosing(SOURCE, 3) == ""
+    assert enclosing(SOURCE, 10) == "share"
+    assert enclosing(SOURCE, 16) == "Counter.add"
+
+
+PROJECT = {
+    "fedtext/__init__.py": "",
+    "fedtext/small.py": """
+def larger(a, b):
+    return a if a > b else b
+
+
+def emptied(items):
+    while items:
+        items.pop()
+""",
+    "test_small.py": """
+from fedtext.small import emptied, larger
+
+
+def test_larger():
+    assert larger(1, 2) == 2
+
+
+def test_emptied():
+    emptied([1])
+
+
+def test_nothing():
+    pass
+""",
+    "run.py": """
+import json
+from pathlib import Path
+from tests.mutants.operators import mutants
+from tests.mutants.runner import run
+
+if __name__ == "__main__":
+    cache, made = {}, mutants("fedtext/small.py", Path("fedtext/small.py").read_text())
+    for _ in range(2):
+        results = run(made, cache, 2, lambda *result: None, lambda module: ["test_small.py"], ["pytest"], patience=3)
+        print(json.dumps({mutant.after: result for mutant, result in results.items()}))
+    tests = cache["baseline"]["test_small.py"]["tests"]
+    print(json.dumps({test["name"]: test["calls"] for test in tests}))
+    print(json.dumps(cache == json.loads(Path(".mutants.json").read_text())))
+""",
+}
+
+
+def test_a_mutant_is_caught_and_an_equivalent_one_survives(tmp_path: Path) -> None:
+    for name, content in PROJECT.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([sys.executable, "run.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, again, calls, written = map(json.loads, done.stdout.splitlines())
+    assert first == {
+        "return (b if a > b else a)": "caught",
+        "return a if (a >= b) else b": "survived",  # of two that are equal either is the larger one
+        "while (not items):": "survived",  # nothing looks at the result
+        "pass": "timed out",
+    }
+    assert again == first
+    assert calls == {
+        "test_small.py::test_larger": ["fedtext/small.py larger"],
+        "test_small.py::test_emptied": ["fedtext/small.py emptied"],
+        "test_small.py::test_nothing": [],
+    }
+    assert written
