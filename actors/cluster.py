@@ -54,7 +54,13 @@ def connect(
         )
         with _lean():
             # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
-            ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
+            try:
+                ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
+            except Exception as error:  # Ray raises this very class where one of its processes does not start
+                raise UserError(
+                    f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
+                    "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
+                ) from error
         return
     if address.startswith("ray://"):
         raise UserError(

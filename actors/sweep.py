@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,7 +82,6 @@ def scheduler(config: Tune, rounds: int, spared: Sequence[str]) -> TrialSchedule
 
 def run(
     assignments: Mapping[str, Assignment],
-    folder: Path,
     callbacks: Sequence[Callback],
     order: TrialScheduler,
     concurrent: int,
@@ -97,18 +95,19 @@ def run(
     trainable = tune.with_resources(
         tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
-    scratch = folder / "tune"  # Tune's own bookkeeping; ours is in the cases' folders, and a resumed sweep reads that
-    shutil.rmtree(scratch, ignore_errors=True)
-    tuner = Tuner(
-        trainable,
-        param_space={"case": tune.grid_search(list(assignments))},
-        tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse),
-        run_config=RunConfig(
-            name=scratch.name,
-            storage_path=str(folder),
-            callbacks=list(callbacks),
-            failure_config=FailureConfig(max_failures=max_restarts),
-            verbose=0,
-        ),
-    )
-    tuner.fit()
+    # Tune's own bookkeeping, which nobody reads: a resumed sweep goes by the cases' folders. It is not kept beside
+    # them, since Tune ends everything where it cannot write.
+    with tempfile.TemporaryDirectory(prefix="fedtext-tune-", ignore_cleanup_errors=True) as scratch:
+        tuner = Tuner(
+            trainable,
+            param_space={"case": tune.grid_search(list(assignments))},
+            tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse),
+            run_config=RunConfig(
+                name="tune",
+                storage_path=scratch,
+                callbacks=list(callbacks),
+                failure_config=FailureConfig(max_failures=max_restarts),
+                verbose=0,
+            ),
+        )
+        tuner.fit()

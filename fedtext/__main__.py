@@ -13,6 +13,7 @@ from pathlib import Path
 from fedtext import config
 from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints
+from fedtext.commands import Parser
 from fedtext.corpora.prepare import prepare
 from fedtext.devices import device_of
 from fedtext.errors import ClientError, UserError
@@ -25,7 +26,7 @@ from fedtext.training.choice import engine_reason, stack_size
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m fedtext", description=__doc__)
+    parser = Parser(prog="python -m fedtext", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")

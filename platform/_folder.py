@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shlex
+import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +15,14 @@ from typing import Any
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
 from fedtext.config import Content, resolved, validate
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
 from fedtext.experiment import Experiment
 from fedtext.fingerprint import SCIENCE
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
 STORAGE: str = Experiment.model_fields["storage"].default
+PROBE = 1 << 16  # bytes: more than any file that is written before the first round
+_LOCKED: set[Path] = set()  # the runs that this process works on
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as an experiment's own
 
 
@@ -109,15 +113,58 @@ class RunFolder:
     ) -> None:
         """Writes down what is about to run; from here on it can be resumed, and if ``command`` is given, with nothing
         but the run's name."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        plan = {"content": content, "command": command, "data": str(data) if data else None}
+        new = not self.path.exists()
+        with writing(self.path, "storage"):
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock()
+                _write(self.path / "experiment.yaml", resolved(experiment))
+                _write(self.path / PLAN, json.dumps(plan, indent=2))
+            except OSError:
+                if new:
+                    shutil.rmtree(self.path, ignore_errors=True)
+                raise
+
+    def claim(self) -> None:
+        """Check that the run's folder can be written, and reserve a folder that exists for this process.
+
+        Nothing is left behind where there was nothing.
+
+        Raises:
+            UserError: it cannot be written, or another command works on this run.
+        """
+        with writing(self.path, "storage"):
+            with tempfile.TemporaryFile(dir=self._nearest()) as probe:
+                probe.write(bytes(PROBE))
+                probe.flush()
+                os.fsync(probe.fileno())
+            if (self.path / PLAN).exists():
+                self._lock()
+
+    def check_space(self, needed: int) -> None:
+        """Raise UserError if the disk has less free space than ``needed`` bytes."""
+        free = shutil.disk_usage(self._nearest()).free
+        if free < needed:
+            raise UserError(
+                f"storage: {self.path} has {free / 1e6:,.1f} MB free, and the checkpoints of this run take at least "
+                f"{needed / 1e6:,.1f} MB: free space there, or choose another folder with storage=FOLDER"
+            )
+
+    def _nearest(self) -> Path:
+        """The folder itself, or the nearest one above it that exists."""
+        return next(path for path in (self.path, *self.path.parents) if path.exists())
+
+    def _lock(self) -> None:
+        if self.path in _LOCKED:
+            return
         lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)  # open, and so locked, until this process ends
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            os.close(lock)
             raise UserError(f"the run {self.path.name} is being worked on by another command: wait for it") from error
-        _write(self.path / "experiment.yaml", resolved(experiment))
-        plan = {"content": content, "command": command, "data": str(data) if data else None}
-        _write(self.path / PLAN, json.dumps(plan, indent=2))
+        _LOCKED.add(self.path)
 
     def _plan(self) -> dict[str, Any]:
         file = self.path / PLAN

@@ -41,5 +41,9 @@ def key(experiment: Experiment) -> str:
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """What a run of this gives away and guarantees, in sentences."""
     clients = len(corpus.clients)
-    numbers = shared_numbers(experiment, corpus.classes, clients, len(corpus.vocabulary), corpus.features)
-    return reveals(experiment, ledger(experiment, numbers, clients, experiment.training.rounds))
+    return reveals(experiment, ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds))
+
+
+def numbers(experiment: Experiment, corpus: Corpus) -> int:
+    """The number of shared parameters."""
+    return shared_numbers(experiment, corpus.classes, len(corpus.clients), len(corpus.vocabulary), corpus.features)

@@ -7,14 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from platform._announce import announce
 from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
-from platform._job import Job, disclosed, key
+from platform._job import Job, disclosed, key, numbers
 from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext import config
 from fedtext.auditing import audited_words
-from fedtext.checkpoint import recorded
+from fedtext.checkpoint import KEPT, recorded
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
@@ -49,6 +49,7 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     """Reads and checks everything that can be known to fail; only then is the run's folder made."""
     command = "sweep" if sweep else "run"
     content, experiment, source, folder = asked(words, command)
+    folder.claim()
     cases = make_cases(content, experiment, source)
     data = folder.data(words.data)
     store = reached(experiment)
@@ -109,6 +110,7 @@ def planned(
         if not mlflow_store.is_new(store):
             taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
         corpora = corpora_of(experiment, cases, data, folder)
+        folder.check_space(sum(_state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():
             taken.result()
         aside.submit(import_module, "ray.tune")
@@ -155,6 +157,11 @@ def _plans(
         if not plans[case.id].gpus:  # otherwise each actor looks at what is there
             check_engine(case.experiment, gpu=False)
     return plans
+
+
+def _state_bytes(experiment: Experiment, corpus: Corpus) -> int:
+    """What the checkpoints of a trial take on disk at least: those that are kept, and the one being written."""
+    return (KEPT + 1) * 4 * numbers(experiment, corpus)
 
 
 def corpora_of(

@@ -146,8 +146,8 @@ def _train(job: Job, callback: TrialCallback) -> None:
     if concurrent == "auto":
         concurrent = max(job.plans[case].trials for case in assignments)
     restarts = experiment.resources.max_restarts
-    tune_sweep.run(assignments, job.folder.path, [callback], order, concurrent, restarts)
+    tune_sweep.run(assignments, [callback], order, concurrent, restarts)
     if lost := callback.lost:
         left = {case: assignment for case, assignment in assignments.items() if case in lost}
         callback.lost = None
-        tune_sweep.run(left, job.folder.path, [callback], order, concurrent, restarts, reuse=False)
+        tune_sweep.run(left, [callback], order, concurrent, restarts, reuse=False)

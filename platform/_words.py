@@ -1,11 +1,13 @@
 """The command line: what the commands have in common."""
 
 import argparse
+import errno
 import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedtext.commands import Parser
 from fedtext.errors import UserError
 
 RESUME = "--resume RUN continues what was begun"
@@ -20,16 +22,20 @@ runs/, and --resume RUN alone continues it after anything that stopped it.
 """
 
 
-def _count(word: str) -> int:
-    count = int(word)
-    if count < 0:
-        raise argparse.ArgumentTypeError("a number of CPUs or GPUs is not negative")
+def _at_least(least: int, what: str) -> Callable[[str], int]:
+    def count(word: str) -> int:
+        if not word.lstrip("-").isdecimal() or int(word) < least:
+            raise argparse.ArgumentTypeError(
+                f"{word!r} is no number of {what}, which is a whole number from {least} on"
+            )
+        return int(word)
+
     return count
 
 
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     """The words that run and sweep share."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=f"python -m platform.{name}",
         description=description,
         epilog=f"examples:\n{example}\n{EPILOG}",
@@ -59,8 +65,8 @@ def add_cluster(made: argparse.ArgumentParser) -> None:
     """Where the data lie, and what computes."""
     made.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
-    made.add_argument("--num-cpus", type=_count, metavar="N", help="logical CPUs of a Ray started here")
-    made.add_argument("--num-gpus", type=_count, metavar="N", help="logical GPUs of a Ray started here")
+    made.add_argument("--num-cpus", type=_at_least(1, "CPUs"), metavar="N", help="logical CPUs of a Ray started here")
+    made.add_argument("--num-gpus", type=_at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:
@@ -83,6 +89,11 @@ def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Cal
             return main(None)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+                raise
+            print(f"error: {error.filename or 'a file'} cannot be written: {error.strerror}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)

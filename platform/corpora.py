@@ -1,14 +1,15 @@
 """``python -m platform.corpora FILE``: what an experiment's corpus holds, client by client, and its faults."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from platform._words import guarded
 
+from fedtext.commands import Parser
+
 
 def main(words: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m platform.corpora", description=__doc__)
+    parser = Parser(prog="python -m platform.corpora", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from platform._words import add_cluster, guarded  # type: ignore[import-not-found]
 
+from fedtext.commands import Parser
+
 EXAMPLE = """\
 examples:
   python -m platform.reproduce kteps 2 --data FOLDER                             one seed, as long as in the paper
@@ -39,7 +41,7 @@ def _seeds(word: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m platform.reproduce",
         description=__doc__,
         epilog=EXAMPLE,

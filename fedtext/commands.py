@@ -1,0 +1,49 @@
+"""What the commands have in common, and ``fedtext``, which runs them from any folder."""
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("sweep", "run", "reproduce", "corpora")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that refuses what it does not know with one sentence, without the usage in front of it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; {self.prog} --help shows what can be given\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which Python finds in the repository alone.
+
+    Returns:
+        The exit status.
+    """
+    parser = Parser(prog="fedtext", description="The commands of fedtext, from any folder.")
+    parser.add_argument("command", choices=NAMES, help="COMMAND --help shows what it takes")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="what python -m platform.COMMAND takes")
+    arguments = parser.parse_args(words)
+    if not (ROOT / "platform" / f"{arguments.command}.py").is_file():
+        parser.exit(
+            2,
+            f"error: {ROOT} has the library of fedtext without its commands: install the repository with make install, "
+            "or train without Ray by python -m fedtext FILE\n",
+        )
+    sys.path.insert(0, str(ROOT))
+    sys.modules.pop("platform", None)  # the standard library's, which has no commands
+    # Ray's workers look for modules where the script of this process lies.
+    sys.argv = [str(ROOT / "fedtext"), *arguments.words]
+    try:
+        runpy.run_module(f"platform.{arguments.command}", run_name="__main__")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
