@@ -1,5 +1,7 @@
 # `make sweep` and `make test` do all their own set-up. Everything lives in .venv; nothing else on the machine changes.
-PYTHON ?= python3.11
+# PYTHON=... names an interpreter; else the first of these that is Python 3.11 or newer and can make environments. 3.11 is
+# the tested one.
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
@@ -9,9 +11,18 @@ READY  := $(VENV)/.ready
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed; fedtext needs Python 3.11 or newer: install it, or name one with make PYTHON=..."; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/bin/python:
+	@for name in $(or $(PYTHON),$(PYTHONS)); do \
+		if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "$(VENV) is made with $$(command -v "$$name"), $$("$$name" --version)"; \
+			exec "$$name" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "fedtext needs Python 3.11 or newer with venv (on Debian and Ubuntu: python3-venv), and none of" \
+		"$(or $(PYTHON),$(PYTHONS)) is that: install it, or name one with make PYTHON=..." >&2; \
+	exit 2
+
+$(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,word2vec,dev]"
 	@touch $@
 
