@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedtext import config
+from fedtext import config, keys
 from fedtext.auditing import write_files
 from fedtext.checkpoint import Checkpoints
-from fedtext.commands import Parser
+from fedtext.commands import Parser, add_keys
 from fedtext.corpora.prepare import prepare
 from fedtext.devices import device_of
 from fedtext.errors import ClientError, UserError
@@ -27,13 +27,19 @@ from fedtext.training.choice import engine_reason, stack_size
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m fedtext", description=__doc__)
-    parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
+    parser.add_argument("experiment", nargs="?", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     parser.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep state and rows here, and continue from them")
+    add_keys(parser)
     arguments = parser.parse_intermixed_args(words)
     try:
+        if arguments.keys is not None:
+            print(keys.about(arguments.keys))
+            return 0
+        if arguments.experiment is None:
+            parser.error("which experiment? name a file, demo.yaml for example; --keys lists what it can hold")
         return _run(arguments)
     except (UserError, ClientError) as error:
         print(f"error: {error}", file=sys.stderr)

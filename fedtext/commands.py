@@ -18,6 +18,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}; {self.prog} --help shows what can be given\n")
 
 
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    """Add ``--keys [NAME]``, which asks what can be configured: fedtext/keys.py answers. Without NAME it is ""."""
+    parser.add_argument(
+        "--keys",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="list every key of an experiment with its default; or say what NAME is (a key, method, mechanism, model, "
+        "corpus, audit, or metrics), with its keys and alternatives; and leave",
+    )
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which Python finds in the repository alone.
 

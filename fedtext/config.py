@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from fedtext.errors import UserError
 from fedtext.experiment import Experiment
+from fedtext.schema import classes_of, names_of
 from fedtext.yaml_text import YAMLTextError, lines, parse
 
 Content = dict[str, Any]
@@ -169,24 +170,11 @@ def _valid_keys(loc: Iterable[Any]) -> list[str]:
         found: list[Any] = []
         for cls in classes:
             if place in cls.model_fields:
-                found += _models(cls.model_fields[place].annotation) + [
-                    model for data in cls.model_fields[place].metadata for model in _models(data)
-                ]
-            elif isinstance(place, int) or place in _names(cls):
+                found += classes_of(cls.model_fields[place])
+            elif isinstance(place, int) or place in names_of(cls):
                 found.append(cls)
         classes = found or classes
     return [key for cls in classes for key in cls.model_fields]
-
-
-def _names(cls: Any) -> tuple[Any, ...]:
-    """The names by which a class of a union is chosen."""
-    return typing.get_args(cls.model_fields["name"].annotation) if "name" in cls.model_fields else ()
-
-
-def _models(annotation: Any) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models(part)]
 
 
 def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
@@ -204,8 +192,7 @@ def _paths() -> list[str]:
         for name, field in cls.model_fields.items():
             found[f"{prefix}{name}"] = None
             if typing.get_origin(field.annotation) is not tuple:
-                inner = _models(field.annotation) + [m for data in field.metadata for m in _models(data)]
-                for model in dict.fromkeys(inner):
+                for model in classes_of(field):
                     walk(model, f"{prefix}{name}.")
 
     walk(Experiment, "")
@@ -220,30 +207,3 @@ def _nearest(word: str, valid: list[str]) -> str:
 def resolved(experiment: Experiment) -> str:
     """The experiment with every default filled in, as YAML that reads back to the same experiment."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def keys() -> str:
-    """Every key of an experiment with its default and, where it has one, its meaning."""
-    lines: list[str] = []
-
-    def walk(cls: Any, prefix: str) -> None:
-        for name, field in cls.model_fields.items():
-            inner = _models(field.annotation) + [m for data in field.metadata for m in _models(data)]
-            shown = "" if field.is_required() else _shown(field.get_default(call_default_factory=True))
-            default = f" = {shown}" if shown else ""
-            lines.append(f"{prefix}{name}{default}" + (f"   # {field.description}" if field.description else ""))
-            for model in dict.fromkeys(inner):
-                choice = len(inner) > 1
-                if choice:
-                    lines.append(f"{prefix}  [{model.model_fields['name'].default}]")
-                if prefix or name != "baselines":
-                    walk(model, prefix + ("    " if choice else "  "))
-
-    walk(Experiment, "")
-    return "\n".join(line for line in lines if not line.strip().startswith("name = "))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, BaseModel):
-        return getattr(value, "name", "")
-    return "null" if value is None else str(value)

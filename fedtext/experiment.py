@@ -74,7 +74,9 @@ class Server(Strict):
     absent_rows: Literal["unchanged", "holders_only"] = Field(
         "unchanged", description="a row a client does not hold counts as an unchanged row, or not at all"
     )
-    optimizer: ServerOptimizerField = ServerSGD()
+    optimizer: ServerOptimizerField = Field(
+        ServerSGD(), description="what the server makes of the mean update, taken for a gradient"
+    )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
 
 
@@ -97,12 +99,14 @@ class Wire(Strict):
 class Variation(Strict):
     """Another way of fine-tuning: what is left out is as in the first one."""
 
-    lr_multiplier: float | None = Field(None, gt=0)
-    inference: Literal["both", "shared", "private"] | None = None
+    lr_multiplier: float | None = Field(None, gt=0, description="in the place of that of evaluation.personalize")
+    inference: Literal["both", "shared", "private"] | None = Field(None, description="likewise")
 
 
 class Personalize(Strict):
-    """Ap (KTEPS paper, equation 16): after the last aggregation each client fine-tunes a copy of its model for Z =
+    """How each client's model is personalised, and Ap measured (KTEPS paper, equation 16).
+
+    Ap (KTEPS paper, equation 16): after the last aggregation each client fine-tunes a copy of its model for Z =
     ``steps`` steps and evaluates it after every z = ``every`` of them. Ap is the mean of these n_Z = steps / every
     accuracies; the accuracy before the first step is not among them."""
 
@@ -111,7 +115,9 @@ class Personalize(Strict):
         1, ge=1, description="z of equation 16: steps between two evaluations; Ap is the mean of n_Z = steps / every"
     )
     lr_multiplier: float = Field(0.01, gt=0, description="the paper's mu: times training.optimizer.lr")
-    inference: Literal["both", "shared", "private"] = "both"
+    inference: Literal["both", "shared", "private"] = Field(
+        "both", description="of a method with two branches: which of them predict, both averaged or one alone"
+    )
     also: tuple[Variation, ...] = Field(
         (), description="other readings from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
     )
@@ -131,14 +137,14 @@ class Personalize(Strict):
 class Union(Strict):
     """Everybody's test texts, or so many of them, drawn from the seed."""
 
-    texts: PositiveInt | Literal["all"] = "all"
+    texts: PositiveInt | Literal["all"] = Field("all", description="how many of the clients' test texts")
 
 
 class Evaluation(Strict):
     """When accuracy, or a language model's perplexity, is read, of which model, and how the personalised one is."""
 
     every: int = Field(1, ge=1, description="rounds between two readings of Ag; the last round is always read")
-    personalize: Personalize | None = Personalize()
+    personalize: Personalize | None = Field(Personalize(), description="how Ap is measured; null: not at all")
     union: Union | None = Field(
         None,
         description="after the last round: Local, of each client's own model on its own test texts, and Global, of the "
@@ -167,7 +173,7 @@ class Resources(Strict):
     clients_per_actor: PositiveInt | Literal["auto"] = Field(
         "auto", description="how many actors there are: clients / this many. Who is where goes by the load"
     )
-    cpus_per_actor: float = Field(1.0, ge=0)
+    cpus_per_actor: float = Field(1.0, ge=0, description="logical CPUs that an actor reserves")
     gpus_per_actor: float | Literal["auto"] = Field(
         "auto", description="1/n or whole; auto: a share for each client, or stack of clients"
     )
@@ -178,13 +184,13 @@ class Resources(Strict):
 class Checkpoint(Strict):
     """State is written at round boundaries, server and clients of one round together."""
 
-    every: int = Field(1, ge=1)
+    every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round is always saved")
 
 
 class Tracking(Strict):
     """Where MLflow is. Null: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder."""
 
-    uri: str | None = None
+    uri: str | None = Field(None, description="MLflow's address; null: see above")
     experiment: str | None = Field(None, description="null: the experiment's name")
 
 
@@ -196,7 +202,9 @@ class Tune(Strict):
         "auto", description="auto: the smallest loss or perplexity, the largest accuracy"
     )
     samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
-    scheduler: Literal["none", "asha"] = "none"
+    scheduler: Literal["none", "asha"] = Field(
+        "none", description="asha: stop the worse trials early (asynchronous successive halving)"
+    )
     grace_rounds: int = Field(1, ge=1, description="asha: rounds before a trial may be stopped")
     concurrent: PositiveInt | Literal["auto"] = Field("auto", description="trials at a time; auto: as many as fit")
 
@@ -209,26 +217,30 @@ class Tune(Strict):
 class Experiment(Strict):
     """One experiment file. With a ``space`` it can be swept; without, it is one run."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    seed: int = 0
-    corpus: CorpusField
-    model: ModelField = RecurrentClassifier()
-    method: MethodField
-    uplink: tuple[MechanismField, ...] = ()
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="of the experiment, in MLflow and in runs/")
+    seed: int = Field(0, description="of every random draw")
+    corpus: CorpusField = Field(description="where the texts come from, and how they are split into clients")
+    model: ModelField = Field(RecurrentClassifier(), description="the network that is trained")
+    method: MethodField = Field(description="how clients and server train it together")
+    uplink: tuple[MechanismField, ...] = Field((), description="what is done to an update before it is sent, in order")
     wire: Wire = Wire()
     privacy: Privacy = Privacy()
     training: Training = Training()
     participation: Participation = Participation()
     server: Server = Server()
     evaluation: Evaluation = Evaluation()
-    audits: tuple[AuditField, ...] = ()
+    audits: tuple[AuditField, ...] = Field((), description="attacks on what clients send; they change no result")
     resources: Resources = Resources()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
     storage: str = Field("runs", description="folder for the state of runs")
     seeds: int = Field(1, ge=1, description="of a sweep: every case is run with seed, seed + 1, ... so many")
-    baselines: tuple[MethodField, ...] = ()
-    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run beside its cases")
+    space: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="of a sweep: keys and their values, {method.lambda1: {grid: [0, 0.1]}}; also choice, uniform, "
+        "loguniform, quniform, randint",
+    )
     tune: Tune = Tune()
 
     @model_validator(mode="after")

@@ -1,8 +1,9 @@
 """The base of everything a person can write in an experiment file, and helpers for ``{name: {options}}`` entries."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.fields import FieldInfo
 
 
 class Strict(BaseModel):
@@ -59,3 +60,19 @@ def union_of(classes: tuple[Any, ...]) -> Any:
     for other in classes[1:]:
         union = union | other
     return union
+
+
+def classes_of(field: FieldInfo) -> list[type[BaseModel]]:
+    """The classes of which a field may hold one, or a list; each once, in their order."""
+
+    def inside(annotation: Any) -> list[type[BaseModel]]:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return [annotation]
+        return [found for part in get_args(annotation) for found in inside(part)]
+
+    return list(dict.fromkeys(found for part in (field.annotation, *field.metadata) for found in inside(part)))
+
+
+def names_of(cls: type[BaseModel]) -> tuple[str, ...]:
+    """The names by which a class is chosen; none if it is not chosen by name."""
+    return get_args(cls.model_fields["name"].annotation) if "name" in cls.model_fields else ()

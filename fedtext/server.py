@@ -23,11 +23,13 @@ Moments = dict[str, NDArray[np.float32]]
 
 
 class ServerSGD(Strict):
-    """theta + lr m with m = momentum m + Delta. As it stands by default: the plain mean of federated averaging."""
+    """Adds the mean update, with a learning rate and momentum; by default plain federated averaging.
+
+    theta + lr m with m = momentum m + Delta. As it stands by default: the plain mean of federated averaging."""
 
     name: Literal["sgd"] = "sgd"
-    lr: float = Field(1.0, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
+    lr: float = Field(1.0, gt=0, description="server learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="share of the last round's step that is kept")
 
     @property
     def plain(self) -> bool:
@@ -39,8 +41,8 @@ class Adaptive(Strict):
     without Adam's correction for the first rounds."""
 
     lr: float = Field(0.01, gt=0, description="about the largest step of a number in a round")
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of updates, m")
+    beta2: float = Field(0.99, ge=0, lt=1, description="decay of the mean of their squares, v")
     tau: float = Field(1e-3, gt=0, description="how little adapts: numbers that move far less are moved like by sgd")
 
     @property
@@ -49,13 +51,17 @@ class Adaptive(Strict):
 
 
 class ServerAdam(Adaptive):
-    """v = beta2 v + (1 - beta2) Delta^2."""
+    """Adam on the mean update (Reddi et al. 2021).
+
+    v = beta2 v + (1 - beta2) Delta^2."""
 
     name: Literal["adam"] = "adam"
 
 
 class ServerYogi(Adaptive):
-    """v = v - (1 - beta2) Delta^2 sign(v - Delta^2): what v forgets in a round depends on Delta alone."""
+    """Yogi on the mean update (Reddi et al. 2021).
+
+    v = v - (1 - beta2) Delta^2 sign(v - Delta^2): what v forgets in a round depends on Delta alone."""
 
     name: Literal["yogi"] = "yogi"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
-from fedtext import config
+from fedtext import config, keys
 from fedtext.auditing import audited_words
 from fedtext.checkpoint import KEPT, recorded
 from fedtext.corpora.prepare import prepare
@@ -31,8 +31,8 @@ from tune_spaces.loader import find, load
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:
     """Runs what the command line asks for. Exit status 0 if every trial ended well, 1 if one did not."""
-    if words.keys:
-        print(config.keys())
+    if words.keys is not None:
+        print(keys.about(words.keys))
         return 0
     if words.plan:
         from platform._plan import show  # it is all that this command does

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedtext.commands import Parser
+from fedtext.commands import Parser, add_keys
 from fedtext.errors import UserError
 
 RESUME = "--resume RUN continues what was begun"
@@ -17,6 +17,8 @@ any key of the experiment can be set on the command line:
   training.rounds=3  method.lambda1=0.05  uplink='[{gaussian: {sigma: 0.01}}]'  method=fedavg
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
+What one of them is, or a method, mechanism, model, corpus or audit, with its alternatives: --keys NAME (kteps, uplink,
+training.optimizer, ...); --keys metrics: every metric.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
 """
@@ -57,7 +59,7 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
         help="print the trials, their actors and shares of the cluster, and leave; with --num-cpus N --num-gpus N for "
         "a machine that has so many",
     )
-    made.add_argument("--keys", action="store_true", help="list every key of an experiment with its default, and leave")
+    add_keys(made)
     return made
 
 

@@ -18,7 +18,9 @@ from fedtext.models.config import TABLE
 
 
 class EmbeddingRows(Audit):
-    """Where own rows travel, all of them are words of the train texts. Where all rows do, those are whose update is not
+    """Embedding rows: which words a client has, by the rows of its update.
+
+    Where own rows travel, all of them are words of the train texts. Where all rows do, those are whose update is not
     zero; and if noise has moved every row, those that stand out of it by their lengths: see ``threshold``.
 
     Precision, recall and F1 are of the set of words in the client's train texts; ``rows_ptlr`` is the recall of words

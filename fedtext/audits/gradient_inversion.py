@@ -40,7 +40,9 @@ _SHOWN = 8  # texts in the report
 
 
 class GradientInversion(Search, Audit):
-    """The attacker knows model, method, what was sent to the client and what the server reads in its payload (but for
+    """Gradient inversion (Zhu et al. 2019; FedeVocab paper): recovers texts by gradient matching.
+
+    The attacker knows model, method, what was sent to the client and what the server reads in its payload (but for
     an embedding's rows, which need no inversion: see embedding_rows), the optimizer, the batch size and how many texts
     the client has; of their labels and lengths what ``labels`` and ``lengths`` say. It looks for word vectors, one for
     each place of each text, with which the client would have sent the same update. Each vector is then read as the

@@ -23,7 +23,9 @@ _TEXTS, _LONGEST = 64, 32
 
 
 class LabelLeakage(Audit):
-    """Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
+    """Label leakage: the classes of a client's texts, by the gradient of the output layer's bias.
+
+    Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
     of one text it is negative at its label alone, and of several their share of class c is the mean p_c less the
     gradient. The p_c of texts that nobody has seen are taken to be what the received model says of random words. A
     client's texts are those that its update was trained on. Of a clipped update the gradient's length is not known: it

@@ -122,7 +122,7 @@ class Search(Strict):
         "l2",
         description="of updates: relative squared distance, behind a clip at the scale that fits best; or 1 - cosine",
     )
-    optimizer: Literal["lbfgs", "adam"] = "lbfgs"
+    optimizer: Literal["lbfgs", "adam"] = Field("lbfgs", description="of the attacker")
     steps: int = Field(200, ge=1, description="of the attacker's optimizer, in each try")
     lr: float = Field(0.1, gt=0, description="adam's rate, in standard deviations of the word vectors")
     restarts: int = Field(1, ge=1, description="tries; the best is the one with the smallest distance")

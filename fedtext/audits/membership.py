@@ -24,7 +24,9 @@ _PLAIN = Assembler(None, False, torch.device("cpu"))
 
 
 class Membership(Audit):
-    """Whoever has the model that a round released tells a client's train texts from its test texts by their
+    """Membership inference: tells train texts from others by their loss.
+
+    Whoever has the model that a round released tells a client's train texts from its test texts by their
     cross-entropy under it. ``member_auc``: how often a train text's is the smaller one, 0.5 if nothing is told;
     ``member_advantage``: true less false positives if all texts are taken for members whose loss is at most the mean of
     the train texts, which the server is told."""

@@ -20,7 +20,9 @@ FILE = "word_relations.md"
 
 
 class WordRelations(Audit):
-    """The ``top`` nearest words, by cosine, of each of ``words``, in the client's own embedding after its training;
+    """Word relations (KTEPS paper, Figure 5): how many of a word's nearest words an update still shows.
+
+    The ``top`` nearest words, by cosine, of each of ``words``, in the client's own embedding after its training;
     ``I_ser`` is the share of them that are still among the nearest in the embedding which the server restores from the
     client's payload, ``I_ag`` in the one that it aggregates. (The paper counts them; K times the share.)
 

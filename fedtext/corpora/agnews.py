@@ -25,7 +25,9 @@ _ESCAPE = re.compile(r"(?:&|(?<!\w))(#\d{2,5}|quot|amp|lt|gt|hellip|nbsp);")
 
 
 class Auxiliary(Strict):
-    """The texts that attacks are tried on (FedeVocab paper, appendix A.3): short ones with several numbers, which stand
+    """Short texts with several numbers, for attacks (FedeVocab paper, appendix A.3).
+
+    The texts that attacks are tried on (FedeVocab paper, appendix A.3): short ones with several numbers, which stand
     for what is private. The paper says three; that they are the shortest, and no sample, and that they have at most 30
     words, is its published code's. Words are parted by blanks, and a number is one of digits alone: 49, not 7-6.
 
@@ -56,7 +58,9 @@ class Auxiliary(Strict):
 
 
 class AGNewsCorpus(LabelledCorpus):
-    """Read from ag_news.parquet, else ag_news_subset.parquet (columns split, label, text; has_title and description as
+    """AG News: news of four topics (FedeVocab paper).
+
+    Read from ag_news.parquet, else ag_news_subset.parquet (columns split, label, text; has_title and description as
     asked for), in a folder ``ag_news`` or directly in the data folder, else from fancyzhx/ag_news on the hub.
 
     A text is a title and a description. A file can have train texts without their titles, has_title then false, and the

@@ -90,7 +90,7 @@ class _Domain:
 
 
 class DemoCorpus(CorpusConfig):
-    """Generated from the experiment's seed; no file is read."""
+    """Synthetic reviews of several domains, two classes, made from the seed; no file is read."""
 
     name: Literal["demo"] = "demo"
     clients: int = Field(8, ge=1, description="beyond 8 the domains repeat, with other texts")

@@ -34,7 +34,9 @@ class Row(NamedTuple):
 
 
 class FDUCorpus(CorpusConfig):
-    """Read from fdu_mtl.parquet (columns domain, split, label, text), or from the original files where ``source`` is
+    """FDU-MTL: reviews of 16 domains, two classes; each client is a domain (KTEPS paper).
+
+    Read from fdu_mtl.parquet (columns domain, split, label, text), or from the original files where ``source`` is
     given. Clients are the domains in alphabetical order."""
 
     name: Literal["fdu"] = "fdu"

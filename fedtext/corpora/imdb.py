@@ -13,7 +13,9 @@ from fedtext.text.representation import TextField, Words
 
 
 class IMDBCorpus(LabelledCorpus):
-    """Read from imdb.parquet (columns split, label, text), in the official split of 25,000 reviews to train on and
+    """IMDB: 50,000 film reviews, two classes (RR-LDP paper).
+
+    Read from imdb.parquet (columns split, label, text), in the official split of 25,000 reviews to train on and
     25,000 to test. All clients' test texts together are the official test split, each review once.
 
     Reviews are raw: with ``text: {words: {}}`` words keep capitals and punctuation.

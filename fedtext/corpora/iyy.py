@@ -32,7 +32,9 @@ SOURCES = (Source("Imdb", "imdb", 10), Source("Yelp13", "yelp-2013", 5), Source(
 
 
 class IYYCorpus(CorpusConfig):
-    """Read from the nine files (six without validation), in a folder ``iyy`` or directly in the data folder. Each line
+    """IYY: reviews of IMDB, Yelp 2013 and Yelp 2014, five classes; each client is one of them (KTEPS paper).
+
+    Read from the nine files (six without validation), in a folder ``iyy`` or directly in the data folder. Each line
     is a user, a product, a rating and a text, two tabs between them; users and products are not used. Ratings become
     classes 0 to 4; IMDB's ten are merged two by two.
 

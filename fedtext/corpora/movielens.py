@@ -38,7 +38,9 @@ KNOWN: dict[Release, tuple[Feature, ...]] = {
 
 
 class MovieLensCorpus(CorpusConfig):
-    """Read from GroupLens's own files, in a folder of the release's name (ml-1m/ratings.dat, ...) or directly in the
+    """MovieLens: ratings of films as two classes, with words and features of films and users (RR-LDP paper).
+
+    Read from GroupLens's own files, in a folder of the release's name (ml-1m/ratings.dat, ...) or directly in the
     data folder; of ml-latest-small also as parquet.
 
     A film's words are those of the keywords file if there is one, else its title, its genres and the tags people gave

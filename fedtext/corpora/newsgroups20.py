@@ -22,7 +22,9 @@ Part = Literal["headers", "footers", "quotes"]
 
 
 class Newsgroups20Corpus(LabelledCorpus):
-    """Read from newsgroups20.parquet (columns split, label, text; labels in alphabetical order of the groups), in a
+    """20 Newsgroups: messages of 20 groups (FedeVocab paper).
+
+    Read from newsgroups20.parquet (columns split, label, text; labels in alphabetical order of the groups), in a
     folder ``newsgroups20`` or directly in the data folder, else from SetFit/20_newsgroups on the hub.
 
     Messages are whole, with their headers, as in FedNLP, which the FedeVocab paper follows; those on the hub have lost

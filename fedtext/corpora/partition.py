@@ -64,7 +64,9 @@ class Skewed(Strict, ABC):
 
 
 class Dirichlet(Skewed):
-    """Each client's proportions of classes are drawn from a Dirichlet distribution (FedeVocab paper, section 4.1: D ~
+    """Clients whose proportions of classes are drawn from a Dirichlet distribution.
+
+    Each client's proportions of classes are drawn from a Dirichlet distribution (FedeVocab paper, section 4.1: D ~
     Dir(alpha), alpha = 1), once for all its texts.
 
     The paper does not say over what. ``per_class_prior`` is Dir(alpha p), p the classes' shares of train, as FedNLP has
@@ -114,7 +116,9 @@ class Dirichlet(Skewed):
 
 
 class Pathological(Skewed):
-    """Each client has texts of so many classes and of no other (McMahan et al. 2017, section 3), and an equal share of
+    """Clients with few classes each (McMahan et al. 2017).
+
+    Each client has texts of so many classes and of no other (McMahan et al. 2017, section 3), and an equal share of
     each of them among the clients that have it. Every class is had by equally many clients to within one; which, is
     drawn. One class each of as many clients as classes gives every class to a client of its own."""
 

@@ -12,7 +12,9 @@ TABLE, FILE = "ptb.parquet", "ptb.{}.txt"
 
 
 class PTBCorpus(LanguageCorpus):
-    """Read from ptb.parquet (columns split, text), or from ptb.train.txt, ptb.valid.txt and ptb.test.txt, in a folder
+    """Penn Treebank: sentences for language models (FedAtt paper).
+
+    Read from ptb.parquet (columns split, text), or from ptb.train.txt, ptb.valid.txt and ptb.test.txt, in a folder
     ``ptb`` or directly in the data folder. A line is a sentence without punctuation: 42,068, 3,370 and 3,761 of them.
 
     Train has 9,999 words, <unk> among them; the literature's 10,000th is the end sign. The start sign, which is only

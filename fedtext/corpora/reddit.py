@@ -18,7 +18,9 @@ from fedtext.text.tokens import penn_tokens
 
 
 class RedditCorpus(LanguageCorpus):
-    """Read from one file with a comment in each row. FedAtt's paper has one comment in a thousand of May 2015, which it
+    """Reddit: comments for language models; each client is a user (FedAtt paper).
+
+    Read from one file with a comment in each row. FedAtt's paper has one comment in a thousand of May 2015, which it
     does not publish, in equal shares (``partition: iid``); here the writers are the clients.
 
     These are the users with most comments, the first of them client 1; their names stay in the file. Who writes most

@@ -15,7 +15,9 @@ HUB_TEST = "SetFit/sst2"
 
 
 class SST2Corpus(LabelledCorpus):
-    """Read from sst2.parquet (columns split, label, text), in a folder ``sst2`` or directly in the data folder, else
+    """SST-2: phrases and sentences of film reviews, two classes (FedeVocab paper).
+
+    Read from sst2.parquet (columns split, label, text), in a folder ``sst2`` or directly in the data folder, else
     from the hub: train and dev of stanfordnlp/sst2, test of SetFit/sst2.
 
     The paper's 67k train texts are GLUE's, phrases of sentences among them; its 1.8k test texts are the 1,821 sentences

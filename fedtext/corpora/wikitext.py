@@ -13,7 +13,9 @@ _HUB_SIDES: dict[Side, str] = {"train": "train", "valid": "validation", "test": 
 
 
 class WikiText2Corpus(LanguageCorpus):
-    """Read from wikitext2.parquet (columns split, text), or from wiki.train.tokens, wiki.valid.tokens and
+    """WikiText-2: paragraphs of Wikipedia for language models (FedAtt paper).
+
+    Read from wikitext2.parquet (columns split, text), or from wiki.train.tokens, wiki.valid.tokens and
     wiki.test.tokens, in a folder ``wikitext2`` or ``wikitext-2`` or directly in the data folder, else from the hub.
 
     A line is a paragraph of up to some hundred words: with ``sentences: lines`` raise ``max_length``. Headings,

@@ -15,10 +15,12 @@ _ROUNDED = 1e-4  # share of an update's norm that float32 may lose when it is sc
 
 
 class Clip(Mechanism):
-    """Scales the whole update, over all its tensors together, to an L2 norm of at most ``norm``."""
+    """Clipping: bounds the L2 norm of an update.
+
+    Scales the whole update, over all its tensors together, to an L2 norm of at most ``norm``."""
 
     name: Literal["clip"] = "clip"
-    norm: float = Field(1.0, gt=0)
+    norm: float = Field(1.0, gt=0, description="the largest L2 norm of an update, over all its tensors together")
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         length = _length(delta)

@@ -15,11 +15,13 @@ from fedtext.mechanisms.base import Mechanism, Tensors
 
 
 class Gaussian(Mechanism):
-    """Adds N(0, sigma^2) to every number. By itself it guarantees nothing: without a ``clip`` before it an update has
+    """Gaussian noise: adds N(0, sigma^2) to every coordinate of an update.
+
+    By itself it guarantees nothing: without a ``clip`` before it an update has
     no bounded size that the noise could hide."""
 
     name: Literal["gaussian"] = "gaussian"
-    sigma: float = Field(0.01, gt=0)
+    sigma: float = Field(0.01, gt=0, description="standard deviation of the noise on a coordinate")
     randomises = True
     takes_whole = True
 

@@ -19,7 +19,9 @@ BASIS = "embedding.basis"  # U on the wire, D x M
 
 
 class Project(Mechanism):
-    """Sends, in the place of the table E_RD, its compression Z_RM = E U and the projection U_DM: principal components
+    """Projection (KTEPS*, Li et al. 2021): sends principal components of the embedding in its place.
+
+    Sends, in the place of the table E_RD, its compression Z_RM = E U and the projection U_DM: principal components
     number d1 to d2 of E, counted from 1, both included. The server restores Z U^T.
 
     E is what the client would send, all of it: its own rows or all rows, <pad> among them. Components are eigenvectors

@@ -13,7 +13,9 @@ from fedtext.mechanisms.draws import bernoulli
 
 
 class Quantize(Mechanism):
-    """Clips each number v to [-q, q] and sends a bit that is 1 with probability (v + q) / 2q. The server reads 1 as q
+    """One-bit stochastic quantization (RR-LDP paper): sends a random bit for each coordinate of an update.
+
+    Clips each number v to [-q, q] and sends a bit that is 1 with probability (v + q) / 2q. The server reads 1 as q
     and 0 as -q: the clipped number, in expectation. By itself it guarantees nothing: at -q and q the bit is certain."""
 
     name: Literal["quantize"] = "quantize"

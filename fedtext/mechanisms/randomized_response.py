@@ -16,7 +16,9 @@ from fedtext.mechanisms.quantize import Quantize
 
 
 class RandomizedResponse(Follower):
-    """Flips each bit with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private: each
+    """Randomised response (Warner 1965; RR-LDP paper): flips each bit with a known probability.
+
+    Flips each bit with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private: each
     bit by itself. A client's whole update has as many bits as it has numbers, and each of them adds its epsilon.
 
     The server's half is unbiased. With c = (e^epsilon - 1) / (e^epsilon + 1) a sent bit has the expectation

@@ -43,7 +43,9 @@ class Tasks(nn.Module):
 
 
 class ASPMTL(Method):
-    """Cross-entropy + adv * adversarial loss + diff * orthogonality penalty, on batches of one task each. The
+    """ASP-MTL (Liu et al. 2017): multi-task learning on pooled texts, with an adversarial shared encoder.
+
+    Cross-entropy + adv * adversarial loss + diff * orthogonality penalty, on batches of one task each. The
     discriminator learns to tell tasks by the shared features, and through the reversed gradient these learn to be of no
     help to it. A batch moves the encoder and the head of its own task alone: those of the others, and their optimizer
     state, stay as they are.

@@ -21,7 +21,9 @@ _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the 
 
 
 class FedAtt(FedAvg, Individual):
-    """For each layer theta, which is one shared tensor, and each client k of the round: s_k = ||theta - theta_k||,
+    """FedAtt (Ji et al. 2019): attention over clients; who moved a layer further counts for more in it.
+
+    For each layer theta, which is one shared tensor, and each client k of the round: s_k = ||theta - theta_k||,
     alpha = softmax(s), theta <- theta - step * sum_k alpha_k (theta - theta_k). Sample counts play no part.
 
     Distances are between what the server has and what arrives: noise and rounding of the uplink are in them. A round's

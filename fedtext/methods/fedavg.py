@@ -13,7 +13,9 @@ from fedtext.models.recurrent import Parts, whole
 
 
 class FedAvg(Method):
-    """Everything is shared; the local objective is the mean cross-entropy, of texts' classes (KTEPS paper, equation 5)
+    """FedAvg (McMahan et al. 2017): one shared model, the mean of the clients' models by numbers of texts.
+
+    Everything is shared; the local objective is the mean cross-entropy, of texts' classes (KTEPS paper, equation 5)
     or of next words."""
 
     name: Literal["fedavg"] = "fedavg"

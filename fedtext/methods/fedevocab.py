@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class FedeVocab(FedAvg):
-    """The embedding stays on the client, between rounds as well; encoder and head are shared. A turn begins with
+    """FedeVocab (Zhang et al. 2022): FedAvg whose clients keep an embedding and a vocabulary of their own.
+
+    The embedding stays on the client, between rounds as well; encoder and head are shared. A turn begins with
     adaptation: the client's embedding alone is trained, to what has become of the rest since its last turn. Then all
     is trained jointly, and W_s is sent. (Equation 1 is the objective; W_s is the mean of the clients', by n_k.)
 
@@ -23,7 +25,7 @@ class FedeVocab(FedAvg):
 
     name: Literal["fedevocab"] = "fedevocab"  # type: ignore[assignment]
     adaptive: bool = Field(True, description="whether a turn begins with adaptation; false: the paper's ablation")
-    adaptation_epochs: int = Field(1, ge=1)
+    adaptation_epochs: int = Field(1, ge=1, description="epochs in which the embedding alone is trained")
     keeps: Literal["words", "block"] = Field(
         "words",
         description="of a transformer: the words' vectors alone, or the whole embedding block, positions and its layer "

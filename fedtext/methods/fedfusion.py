@@ -53,7 +53,9 @@ class Fused(WithReceived):
 
 
 class FedFusion(Frozen):
-    """All that is trained is shared, the fusion as well; the server's model is read with F_g = F_l, both its own.
+    """FedFusion (Yao et al. 2019): FedAvg with features fused from the received encoder's and the client's.
+
+    All that is trained is shared, the fusion as well; the server's model is read with F_g = F_l, both its own.
 
     The KTEPS paper says of its version that an embedding is private (section 5.5), which FedFusion knows nothing of and
     which would leave no shared model for the Ag that it reports: here none is. The authors' code also smooths gamma on

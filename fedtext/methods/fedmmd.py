@@ -29,7 +29,9 @@ class TwoStreams(WithReceived):
 
 
 class FedMMD(Frozen):
-    """Everything is shared; the local objective is the mean cross-entropy plus lambda MMD^2. Its weight and kernels are
+    """FedMMD (Yao et al. 2018): FedAvg with a penalty on how far features move from the received model's.
+
+    Everything is shared; the local objective is the mean cross-entropy plus lambda MMD^2. Its weight and kernels are
     those of public implementations: the KTEPS paper names none."""
 
     name: Literal["fedmmd"] = "fedmmd"

@@ -6,7 +6,9 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class FedPer(FedAvg):
-    """Embedding and encoder are shared, the head is private. No whole model is shared, hence no Ag."""
+    """FedPer (Arivazhagan et al. 2019): FedAvg whose clients keep a classifier of their own.
+
+    Embedding and encoder are shared, the head is private. No whole model is shared, hence no Ag."""
 
     name: Literal["fedper"] = "fedper"  # type: ignore[assignment]
     complete = False

@@ -12,7 +12,9 @@ from fedtext.models.batch import Batch
 
 
 class FedProx(FedAvg):
-    """The local objective is the mean cross-entropy plus mu/2 ||theta - theta_received||^2 over all parameters. That
+    """FedProx (Li et al. 2020): FedAvg with a proximal term that holds clients near the received parameters.
+
+    The local objective is the mean cross-entropy plus mu/2 ||theta - theta_received||^2 over all parameters. That
     reads every row of the embedding table, so no shortcut is taken on it.
 
     The paper trains with SGD, where a small mu leaves a short local update nearly as it is. Adam divides each

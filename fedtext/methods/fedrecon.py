@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class FedRecon(FedAvg):
-    """Private are the embedding's rows of words with a digit in them, numbers and codes; all others are shared, as are
+    """FedRecon (Singhal et al. 2021): private embedding rows, reconstructed in each local update and never kept.
+
+    Private are the embedding's rows of words with a digit in them, numbers and codes; all others are shared, as are
     encoder and head. Clients keep no state: a turn begins with the rows that everybody starts with, which are trained
     on one half of the client's texts while the rest stands still; then the rest is trained on the other half while they
     stand still. To be read, a client's rows are made in the same way, from all its train texts.
@@ -26,7 +28,7 @@ class FedRecon(FedAvg):
     """
 
     name: Literal["fedrecon"] = "fedrecon"  # type: ignore[assignment]
-    reconstruction_epochs: int = Field(1, ge=1)
+    reconstruction_epochs: int = Field(1, ge=1, description="epochs in which the private rows alone are trained")
     reconstruction_lr: float = Field(1.0, gt=0, description="times training.optimizer.lr")
     joint: bool = Field(False, description="the private rows go on learning with the rest")
     complete = False

@@ -42,7 +42,9 @@ class TwoBranches(nn.Module):
 
 
 class KTEPS(Method):
-    """Equation 9: mean(CE_s + CE_p + lambda1 * transfer) + lambda2 * diversity, all parameters updated jointly."""
+    """KTEPS (Li et al. 2021): a shared and a private classifier, with knowledge transfer and a diversity term.
+
+    Equation 9: mean(CE_s + CE_p + lambda1 * transfer) + lambda2 * diversity, all parameters updated jointly."""
 
     name: Literal["kteps"] = "kteps"
     lambda1: float = Field(0.01, ge=0, description="weight of the knowledge transfer, equation 8")

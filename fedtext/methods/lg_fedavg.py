@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class LGFedAvg(FedAvg):
-    """The head is shared, embedding and encoder are private; all are trained jointly. No whole model is shared, hence
+    """LG-FedAvg (Liang et al. 2020): FedAvg whose clients keep the first layers and share the last ones.
+
+    The head is shared, embedding and encoder are private; all are trained jointly. No whole model is shared, hence
     no Ag; LG-FedAvg's evaluation of clients that took no part, by an ensemble of all private models, is left out.
 
     The published code starts from a model that FedAvg has trained: ``pretrain`` rounds of FedAvg come first, in which

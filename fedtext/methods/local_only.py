@@ -6,7 +6,9 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class LocalOnly(FedAvg):
-    """Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper."""
+    """Local-only: every client trains alone; the lower reference row.
+
+    Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper."""
 
     name: Literal["local_only"] = "local_only"  # type: ignore[assignment]
     shares = False

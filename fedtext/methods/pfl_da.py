@@ -34,7 +34,9 @@ class TwoModels(nn.Module):
 
 
 class PFLDA(Method):
-    """Both models predict alpha(x) M_s(x) + (1 - alpha(x)) M_p(x), a mixture of class probabilities, with alpha(x) =
+    """PFL-DA (Peterson et al. 2019): a shared and a private model whose predictions a learned gate mixes.
+
+    Both models predict alpha(x) M_s(x) + (1 - alpha(x)) M_p(x), a mixture of class probabilities, with alpha(x) =
     sigmoid(w . x + b); the objective is its cross-entropy, to which M_s's own can be added: of the mixture alone the
     private half may learn everything, and M_s by itself nothing. A text has no x of fixed length, so the gate reads the
     features of the private encoder: they do not change under it when a round brings a new shared model, and its

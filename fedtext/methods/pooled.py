@@ -6,7 +6,9 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class Pooled(FedAvg):
-    """One extra client holds everybody's training data and trains alone; all clients evaluate and personalise."""
+    """Pooled: one model trained on the texts of all clients in one place; the reference row without privacy.
+
+    One extra client holds everybody's training data and trains alone; all clients evaluate and personalise."""
 
     name: Literal["pooled"] = "pooled"  # type: ignore[assignment]
     pooled = True

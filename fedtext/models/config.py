@@ -17,11 +17,14 @@ def is_table(parameter: str) -> bool:
     return parameter.startswith("embedding") and parameter.count(".") == 1 and parameter.endswith(".weight")
 
 
+DIM, INIT = "coordinates of a word's vector", "what the table starts from"
+
+
 class Embedding(Strict):
     """The word-embedding table E: one row of ``dim`` numbers per vocabulary entry."""
 
-    dim: int = Field(200, ge=1)
-    init: InitField = RandomInit()
+    dim: int = Field(200, ge=1, description=DIM)
+    init: InitField = Field(RandomInit(), description=INIT)
     own: OwnStart | None = Field(
         None,
         description="rows that clients draw for themselves; for embeddings that stay there, and {words: digits} for "
@@ -46,7 +49,7 @@ OUTPUT = "softmax: a unit for each class; sigmoid: one for two classes, whose lo
 class Head(Strict):
     """The classifier G: ``layers`` fully connected layers with ReLU between them (KTEPS paper: two)."""
 
-    layers: int = Field(2, ge=1)
+    layers: int = Field(2, ge=1, description="fully connected layers, with the output layer")
     hidden: Annotated[int, Field(ge=1)] | Widths = Field(
         64, description="units of the layers before the last; or of each of them, one after the other"
     )
@@ -77,7 +80,7 @@ class Recurrent(Strict):
     name: str
     embedding: Embedding
     hidden: int
-    layers: int = Field(1, ge=1)
+    layers: int = Field(1, ge=1, description="recurrent layers on top of one another")
     joins: ClassVar[bool] = False  # features stand beside the words, not as rows of the table
 
     @property
@@ -86,13 +89,18 @@ class Recurrent(Strict):
 
 
 class RecurrentClassifier(Recurrent):
-    """KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
+    """Recurrent classifier: embedding, GRU or LSTM in one or both directions, pooling, dense layers.
+
+    KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
 
     name: Literal["bigru", "gru", "bilstm", "lstm"] = "bigru"
     embedding: Embedding = Embedding()
     hidden: int = Field(64, ge=1, description="units per direction")
     dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
-    pooling: Literal["masked_mean", "mean", "last"] = "masked_mean"
+    pooling: Literal["masked_mean", "mean", "last"] = Field(
+        "masked_mean",
+        description="of a text's states: their mean; the mean with those of padding; the last state of each direction",
+    )
     recurrent_init: Literal["torch", "glorot"] = Field(
         "torch",
         description="how the recurrent layers start: torch's way, or as Keras has it, Glorot's for what reads the "
@@ -105,15 +113,19 @@ class RecurrentClassifier(Recurrent):
 
 
 class WordEmbedding(Embedding):
-    """A language model's: tied, rows of N(0, 1) would make logits of sqrt(hidden) and a perplexity beyond the
+    """The word embedding of a language model.
+
+    Tied, rows of N(0, 1) would make logits of sqrt(hidden) and a perplexity beyond the
     vocabulary's size."""
 
-    dim: int = Field(300, ge=1)
-    init: InitField = RandomInit(std=0.05)
+    dim: int = Field(300, ge=1, description=DIM)
+    init: InitField = Field(RandomInit(std=0.05), description=INIT)
 
 
 class GRULanguageModel(Recurrent):
-    """FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
+    """GRU language model: predicts the next word (FedAtt paper).
+
+    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
     medium and large: 300, 650 and 1500 units, and as many numbers of a word."""
 
     name: Literal["gru_lm"] = "gru_lm"
@@ -139,15 +151,19 @@ VALUES = "what a word counts for in a text: 1, or as often as it occurs; times i
 
 
 class BagEmbedding(Embedding):
-    """The first dense layer as a table: one row of ``dim`` weights per vocabulary entry. Its values start as widely
+    """The first dense layer as a table: one row of ``dim`` weights per vocabulary entry.
+
+    Its values start as widely
     spread as Glorot's for 5,000 words and 100 units, sqrt(2 / 5,100)."""
 
-    dim: int = Field(100, ge=1)
-    init: InitField = RandomInit(std=0.02)
+    dim: int = Field(100, ge=1, description="units of the first layer")
+    init: InitField = Field(RandomInit(std=0.02), description=INIT)
 
 
 class BagClassifier(Strict):
-    """RR-LDP paper: a bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is the width
+    """Bag of words through a dense network (RR-LDP paper).
+
+    RR-LDP paper: a bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is the width
     of the first layer."""
 
     name: Literal["bag"] = "bag"
@@ -164,23 +180,27 @@ class BagClassifier(Strict):
 class Weights(BagEmbedding):
     """A single unit's weights: one number per vocabulary entry."""
 
-    dim: Literal[1] = 1
+    dim: Literal[1] = Field(1, description="one weight per word")
 
 
 class LogisticClassifier(Strict):
-    """RR-LDP paper: logistic regression on a bag of words. One number per vocabulary entry and a bias, for two
+    """Logistic regression on a bag of words, for two classes (RR-LDP paper).
+
+    RR-LDP paper: logistic regression on a bag of words. One number per vocabulary entry and a bias, for two
     classes."""
 
     name: Literal["logistic"] = "logistic"
     embedding: Weights = Weights()
     values: Values = Field("binary", description=VALUES)
-    output: Literal["sigmoid"] = "sigmoid"
+    output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
     padding: ClassVar[bool] = False
     joins: ClassVar[bool] = False
 
 
 class VectorClassifier(Strict):
-    """RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, and behind them its
+    """Word vectors, averaged or side by side, through dense layers (RR-LDP paper).
+
+    RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, and behind them its
     features, if the corpus has some, through dense layers; none of them is logistic regression.
     ``training.optimizer.embedding_lr: 0`` leaves the vectors as they are."""
 
@@ -193,7 +213,7 @@ class VectorClassifier(Strict):
         description="which, and in which order: those the text has most often, each once; or the first ones; with "
         "words: all nothing is chosen",
     )
-    hidden: Widths = (100, 50, 25)
+    hidden: Widths = Field((100, 50, 25), description="units of the dense layers; []: none")
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
     dense_init: Dense = Field("torch", description=DENSE)
     output: Output = Field("softmax", description=OUTPUT)
@@ -218,7 +238,7 @@ class TransformerEmbedding(Embedding):
     """The word table of a transformer, which is as wide as its encoder."""
 
     dim: int = Field(768, ge=1, description="the encoder's width too; that of distilbert-base and bert-base is 768")
-    init: InitField = RandomInit(std=0.02)
+    init: InitField = Field(RandomInit(std=0.02), description=INIT)
 
 
 SIZES = {"architecture": "distilbert", "layers": 6, "heads": 12, "intermediate": 3072, "positions": 512}
@@ -226,7 +246,9 @@ OF_CHECKPOINT = "null: the checkpoint's; without one "
 
 
 class TransformerClassifier(Strict):
-    """FedeVocab paper, section 4.1: DistilBERT or BERT, its word table this project's own (models/transformer.py).
+    """Transformer classifier: DistilBERT or BERT, from a checkpoint or from random weights (FedeVocab paper).
+
+    FedeVocab paper, section 4.1: DistilBERT or BERT, its word table this project's own (models/transformer.py).
     Without a checkpoint it starts from random numbers, of DistilBERT's sizes unless others are written."""
 
     name: Literal["transformer"] = "transformer"

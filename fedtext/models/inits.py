@@ -13,15 +13,17 @@ class RandomInit(Strict):
     """Rows drawn from N(0, std^2), keyed by the experiment's seed."""
 
     name: Literal["random"] = "random"
-    std: float = Field(1.0, gt=0)
+    std: float = Field(1.0, gt=0, description="standard deviation")
 
 
 class FileInit(Strict):
-    """Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
+    """Word vectors from a file.
+
+    Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
     .parquet file with columns ``word`` and ``vector``."""
 
     name: Literal["file"] = "file"
-    path: str
+    path: str = Field(description="of the file, on every node; a name alone is looked up in the data folder")
     missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
 
 
@@ -34,8 +36,8 @@ class Word2VecInit(Strict):
         description="the unlabeled texts, which count as public, those of train, or of all splits; of the last two "
         "all that the corpus has, also what corpus.validation holds out of train and corpus.share leaves out",
     )
-    epochs: int = Field(5, ge=1)
-    window: int = Field(5, ge=1)
+    epochs: int = Field(5, ge=1, description="passes over the texts")
+    window: int = Field(5, ge=1, description="words on either side of a word that are its context")
     min_count: int = Field(2, ge=1, description="how often a word must occur to have a vector")
     skip_gram: bool = Field(True, description="false: CBOW, gensim's own default")
     missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
@@ -66,11 +68,13 @@ else:
 
 
 class EachInit(Strict):
-    """Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, "different
+    """Different sources, one of them drawn for each client.
+
+    Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, "different
     init"). For embeddings that never leave a client."""
 
     name: Literal["each"] = "each"
-    sources: tuple[SourceField, ...] = Field(min_length=2)
+    sources: tuple[SourceField, ...] = Field(min_length=2, description="what a client may start from")
 
 
 if TYPE_CHECKING:
@@ -80,8 +84,10 @@ else:
 
 
 class OwnStart(Strict):
-    """Rows that each client draws for itself from N(0, std^2), so that nobody else knows where they began: those of
+    """Rows that each client draws for itself.
+
+    Rows that each client draws for itself from N(0, std^2), so that nobody else knows where they began: those of
     words with a digit in them, numbers and codes, as in FedeVocab's published code, or of all words."""
 
-    words: Literal["digits", "all"] = "digits"
-    std: float = Field(1.0, gt=0)
+    words: Literal["digits", "all"] = Field("digits", description="whose rows: of words with a digit, or of all")
+    std: float = Field(1.0, gt=0, description="standard deviation")

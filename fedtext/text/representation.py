@@ -36,7 +36,9 @@ class Words(Strict):
 
 
 class Hash(Strict):
-    """RR-LDP paper, section 3.2: a row for each of so many buckets of a rolling hash. The vocabulary is fixed and
+    """Hashed words: a row for each bucket of a rolling hash (RR-LDP paper, section 3.2).
+
+    RR-LDP paper, section 3.2: a row for each of so many buckets of a rolling hash. The vocabulary is fixed and
     public, and nothing about a client's words leaves it."""
 
     name: Literal["hash"] = "hash"
@@ -65,7 +67,9 @@ class Hash(Strict):
 
 
 class Pieces(Strict):
-    """FedeVocab paper, section 4.1: the word pieces of a checkpoint's own tokenizer, a row for each that it knows. A
+    """Word pieces of a checkpoint's own tokenizer (FedeVocab paper, section 4.1).
+
+    FedeVocab paper, section 4.1: the word pieces of a checkpoint's own tokenizer, a row for each that it knows. A
     text stands between the signs that the tokenizer frames it by, [CLS] and [SEP]. The vocabulary is public, and
     nothing about a client's words leaves it."""
 

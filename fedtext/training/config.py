@@ -18,7 +18,7 @@ class Stepped(Strict):
     clip_norm: float | None = Field(
         None, gt=0, description="of each batch's gradient, over all parameters; null: as it is"
     )
-    persist: bool = False
+    persist: bool = Field(False, description="keep the optimizer's state with the client between rounds")
 
     def slope(self, step: int, steps: int) -> float:
         """What the schedule leaves of the rate at a step, counted from 0, of so many."""
@@ -26,29 +26,33 @@ class Stepped(Strict):
 
 
 class SGD(Stepped):
-    """Stochastic gradient descent, the papers' choice. Its state is rebuilt each round unless it persists with the
+    """Stochastic gradient descent with momentum.
+
+    The papers' choice. Its state is rebuilt each round unless it persists with the
     client's private state."""
 
     name: Literal["sgd"] = "sgd"
-    lr: float = Field(0.01, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    lr: float = Field(0.01, gt=0, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="factor of the previous steps' direction")
 
 
 class Adam(Stepped):
-    """Adam with torch's betas; its state likewise."""
+    """Adam with torch's betas; its state is rebuilt or persists as that of SGD."""
 
     name: Literal["adam"] = "adam"
-    lr: float = Field(0.001, gt=0)
+    lr: float = Field(0.001, gt=0, description="learning rate")
 
 
 class AdamW(Adam):
-    """Adam, and a share of each weight taken off it in each step. Of the embedding it decays the rows of the words in a
+    """Adam with decoupled weight decay.
+
+    Adam, and a share of each weight taken off it in each step. Of the embedding it decays the rows of the words in a
     client's texts, in every step whether the batch has them or not; others it cannot move (FedeVocab paper, appendix
     A.1, whose code has lr 5e-5, schedule linear, clip_norm 15)."""
 
     name: Literal["adamw"] = "adamw"  # type: ignore[assignment]
-    lr: float = Field(5e-5, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    lr: float = Field(5e-5, gt=0, description="learning rate")
+    weight_decay: float = Field(0.01, ge=0, description="times lr: the share that a step takes off each weight")
 
 
 if TYPE_CHECKING:
@@ -58,7 +62,9 @@ else:
 
 
 class Steps(Strict):
-    """A batch size that follows from a client's texts, so that many clients with little make about as many steps
+    """A batch size that follows from a client's number of texts.
+
+    A batch size that follows from a client's texts, so that many clients with little make about as many steps
     as a few with much (RR-LDP paper, section 5.1)."""
 
     steps: int = Field(ge=1, description="batches of an epoch at most, each of texts / steps texts, rounded up")
@@ -73,10 +79,10 @@ BatchSize: TypeAlias = Annotated[  # told apart beforehand, so that an error is 
 class Training(Strict):
     """What a client does with the model it receives."""
 
-    rounds: int = Field(50, ge=1)
-    local_epochs: int = Field(2, ge=1)
+    rounds: int = Field(50, ge=1, description="of communication between clients and server")
+    local_epochs: int = Field(2, ge=1, description="passes of a client over its train texts in a round")
     batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, at most so many batches an epoch")
-    optimizer: OptimizerField = SGD()
+    optimizer: OptimizerField = Field(SGD(), description="of the clients")
     engine: Literal["auto", "reference", "cells", "triton"] = Field(
         "auto",
         description="how recurrent layers compute: reference is torch's own, cells ours (the same sums in another "
