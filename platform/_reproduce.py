@@ -158,15 +158,18 @@ def _result(
 
 
 def named(read: Reproduction) -> Reproduction:
-    """With what the paper's file says of it: title, noise, the pairs to be tested, the rows that were not run."""
+    """With what the paper's file says of it: its figures, title, noise, the pairs to be tested, and the rows that were
+    not run."""
     origin = read.origin
     paper = papers.load(origin.paper)
     whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
     ran = whole.model_copy(update={"rows": {name: row for name, row in whole.rows.items() if name in rows}})
     counted = [row for row in rows if row.startswith(UNIGRAM)]
     beside = [(row, counted[0]) for row in rows if row not in counted] if len(counted) == 1 else []
+    printed = {name: row.paper.get(origin.scene, {}) for name, row in whole.rows.items()}
     return replace(
         read,
+        cells=[replace(cell, paper=printed.get(cell.row, {}).get(cell.column)) for cell in read.cells],
         title=f"{paper.title}: {papers.called(origin.table)}, {whole.title}, {origin.scene}",
         noise=paper.noise[origin.scene],
         compare=[*pairs(paper, ran), *beside],
@@ -203,7 +206,7 @@ def command(words: argparse.Namespace, scene: str) -> str:
 
 
 def render(files: Sequence[Path]) -> int:
-    """Writes the Markdown and the picture of tables anew from their CSVs; nothing is run."""
+    """Writes tables anew from their CSVs, with the paper's figures as its file has them now; nothing is run."""
     for file in files:
         made = read_csv(file)
         if made.origin.table not in papers.load(made.origin.paper).tables:
