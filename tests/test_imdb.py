@@ -66,6 +66,21 @@ def test_reviews_are_hashed_over_line_breaks(tmp_path: Path) -> None:
     assert np.diff(client.train.offsets).tolist() == [3] * 30
 
 
+def test_markup_is_a_blank_or_read_like_all_other_text(tmp_path: Path) -> None:
+    data = write(tmp_path)
+    corpora = {
+        markup: prepare(IMDBCorpus(clients=1, markup=markup), Embedding(), 0, data)  # type: ignore[arg-type]
+        for markup in ("drop", "keep")
+    }
+    assert not {"filmbr", "br"} & set(corpora["drop"].vocabulary)
+    assert {"filmbr", "br"} <= set(corpora["keep"].vocabulary)
+    assert np.diff(corpora["drop"].clients[0].train.offsets).tolist() == [3] * 30
+    assert np.diff(corpora["keep"].clients[0].train.offsets).tolist() == [4] * 30
+    assert corpora["drop"].digest != corpora["keep"].digest
+    assert corpora["drop"].words == (30 + 2, 50 + 2)
+    assert corpora["keep"].words == (30 + 3, 50 + 3)
+
+
 def test_word_vectors_are_trained_once_for_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,3 +151,11 @@ def test_the_real_reviews() -> None:
     assert len(corpus.vocabulary) == 5_001
     assert not any((split.tokens_T == 0).any() for client in corpus.clients for split in (client.train, client.test))
     assert sum(report.empty for report in corpus.report) == 0
+    assert corpus.words == (108_663, 162_308)
+    assert (sum(report.leaks.own + report.leaks.others for report in corpus.report)) == 123
+
+
+def test_the_real_reviews_with_their_markup() -> None:
+    data = real_data("imdb/imdb.parquet")
+    corpus = prepare(IMDBCorpus(clients=1, markup="keep", text="hash"), Embedding(), 0, data)
+    assert corpus.words == (117_853, 175_897)

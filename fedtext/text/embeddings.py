@@ -68,8 +68,8 @@ def find_file(path: str, folders: Iterable[Path]) -> Path:
         if candidate.is_file():
             return candidate
     raise UserError(
-        f"no word vectors at {' or '.join(str(candidate) for candidate in candidates)}: correct {_KEY}, or use "
-        "model.embedding.init=random or word2vec"
+        f"no word vectors at {' or '.join(str(candidate) for candidate in candidates)}: correct {_KEY}, put the "
+        "file there, or use model.embedding.init=random or word2vec"
     )
 
 
