@@ -9,15 +9,18 @@ import pytest
 
 from fedtext.cohort import sampled
 from fedtext.federation import Federation
+from fedtext.noise import NoiseKey
 from fedtext.parameters import initial
 from fedtext.reply import Reply
 from tests import tiny
 
+SHOWN, SECRET = NoiseKey(bytes(16)), NoiseKey(bytes(range(32)), secret=True)
 
-def cohorts(clients: int, rounds: int, seed: int = 0, **participation: Any) -> np.ndarray:
+
+def cohorts(clients: int, rounds: int, seed: int = 0, noise: NoiseKey = SHOWN, **participation: Any) -> np.ndarray:
     """Rounds x clients: who trains."""
     experiment = tiny.experiment(participation=participation, seed=seed)
-    made = [sampled(experiment, range(clients), round_) for round_ in range(1, rounds + 1)]
+    made = [sampled(experiment, range(clients), round_, noise) for round_ in range(1, rounds + 1)]
     assert all(cohort == sorted(set(cohort)) for cohort in made)
     return np.array([np.isin(np.arange(clients), cohort) for cohort in made])
 
@@ -44,10 +47,17 @@ def test_every_round_draws_another_cohort_and_every_client_is_as_likely() -> Non
     assert (cohorts(10, 50, seed=1, fraction=0.3) != taken[:50]).any()
 
 
-@pytest.mark.parametrize("participation", [{}, {"fraction": 0.5}, {"fraction": 0.5, "sampling": "poisson"}])
-def test_absence_strikes_each_client_and_each_round_by_itself(participation: dict[str, Any]) -> None:
+POISSON = {"fraction": 0.5, "sampling": "poisson"}
+
+
+@pytest.mark.parametrize(
+    ("participation", "noise"), [({}, SHOWN), ({"fraction": 0.5}, SHOWN), (POISSON, SHOWN), (POISSON, SECRET)]
+)
+def test_absence_strikes_each_client_and_each_round_by_itself(participation: dict[str, Any], noise: NoiseKey) -> None:
+    if noise.secret:
+        pytest.importorskip("randomgen")
     rounds, clients = 3000, 8
-    present = cohorts(clients, rounds, dropout=0.3, **participation)
+    present = cohorts(clients, rounds, dropout=0.3, noise=noise, **participation)
     chance = participation.get("fraction", 1.0) * 0.7
     error = math.sqrt(chance * (1 - chance) / rounds)
     assert np.abs(present.mean(0) - chance).max() < 4 * error
@@ -73,6 +83,6 @@ def test_a_federation_asks_the_cohort_of_its_round() -> None:
     shared, private = initial(experiment, corpus)
     fleet = Noting(experiment, corpus, private)
     rows = list(Federation(experiment, shared, fleet, None).run())
-    assert fleet.cohorts == [sampled(experiment, range(6), round_) for round_ in range(1, 7)]
+    assert fleet.cohorts == [sampled(experiment, range(6), round_, fleet.noise) for round_ in range(1, 7)]
     assert len({tuple(cohort) for cohort in fleet.cohorts}) > 1
     assert [row["metrics"]["clients_trained"] for row in rows] == [3] * 6
