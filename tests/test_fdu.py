@@ -143,6 +143,9 @@ def test_faulty_original_files_are_refused(original: Path) -> None:
     (original / "baby.task.train").write_bytes(b"1\tx\n7\ty\n")
     with pytest.raises(UserError, match=r"baby\.task\.train, line 2: '7' is not a label"):
         config.read(None, 0)
+    (original / "baby.task.train").write_bytes(b"1\tx\n1\ty\x9d\n")
+    with pytest.raises(UserError, match=r"baby\.task\.train, line 2, byte 4: 0x9d is neither"):
+        config.read(None, 0)
     (original / "baby.task.test").unlink()
     with pytest.raises(UserError, match=r"baby\.task\.test is missing"):
         config.read(None, 0)
@@ -154,10 +157,11 @@ def test_faulty_original_files_are_refused(original: Path) -> None:
 
 
 def test_bytes_are_utf8_or_else_windows_1252() -> None:
-    assert repair("plain") == "plain"
-    assert repair("naïve – ☃".encode().decode("latin-1")) == "naïve – ☃"
-    assert repair("it’s – é".encode("cp1252").decode("latin-1")) == "it’s – é"
-    assert repair("\x81") == "\ufffd"  # in neither: marked, and never a crash
+    assert repair("plain", "here") == "plain"
+    assert repair("naïve – ☃".encode().decode("latin-1"), "here") == "naïve – ☃"
+    assert repair("it’s – é".encode("cp1252").decode("latin-1"), "here") == "it’s – é"
+    with pytest.raises(UserError, match=r"here, byte 2: 0x81 is neither UTF-8 nor Windows-1252: repair or drop"):
+        repair("a\x81", "here")
 
 
 def test_the_real_fdu_has_the_figures_known_of_it() -> None:

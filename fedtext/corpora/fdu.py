@@ -124,7 +124,8 @@ def _read_original(source: str, sides: tuple[str, ...], clients: tuple[str, ...]
     for (domain, side), file, lines in zip(names, files, _load_lines(files, source), strict=True):
         for number, line in enumerate(lines, start=1):
             if line:
-                yield _parse(repair(line), domain, side, f"{file}, line {number}")
+                where = f"{file}, line {number}"
+                yield _parse(repair(line, where), domain, side, where)
 
 
 def _domains_in(folder: Path, sides: tuple[str, ...]) -> list[str]:
@@ -147,13 +148,20 @@ def _load_lines(files: list[str], source: str) -> list[list[str]]:
     return [loaded[name]["text"] for name in names]
 
 
-def repair(line: str) -> str:
-    """A line read byte by byte, as UTF-8, or as Windows-1252 where it is not UTF-8 (some lines of MR and dvd)."""
+def repair(line: str, where: str) -> str:
+    """A line read byte by byte, as UTF-8, or as Windows-1252 where it is not UTF-8 (some lines of MR and dvd). Raises
+    UserError, naming the place ``where``, if it is neither."""
     raw = line.encode("latin-1")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("cp1252", errors="replace")
+        try:
+            return raw.decode("cp1252")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{where}, byte {error.start + 1}: 0x{raw[error.start]:02x} is neither UTF-8 nor Windows-1252: repair "
+                "or drop the line"
+            ) from error
 
 
 def _parse(line: str, domain: str, side: str, where: str) -> Row:

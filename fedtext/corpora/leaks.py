@@ -5,6 +5,10 @@ segmented labelled reviews of FDU-MTL and its raw unlabeled ones can be compared
 since a prefix mistakes messages with the same headers for one another. A text without a letter or digit is never the
 same as another one. Features, if there are any, must agree as well.
 
+``all`` looks among the unlabeled texts whether or not vectors are trained on them, so that every experiment on a corpus
+has the same test texts. Under a partition it depends on who was given which texts whether a leaked one is the client's
+own, and ``all`` leaves out the same ones under every partition.
+
 It is always the evaluated text that is dropped, and never the text in train: what is trained, and every random draw of
 it, is then the same under all values of the key, and only the texts that are evaluated differ.
 
