@@ -92,13 +92,13 @@ class AGNewsCorpus(LabelledCorpus):
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         path = find_table("ag_news", FILES, data)
         if path is None:
-            check_hub_allowed("agnews", FILES[0], data, HUB)
+            check_hub_allowed("agnews", " or ".join(FILES), data, HUB)
             if self.titles == "never":
                 raise UserError(
                     f"corpus.titles: {HUB} on the hub does not part titles from descriptions: give the folder of "
                     f"{FILES[1]} with --data FOLDER, or set it to always"
                 )
-            sides = hub_sides("agnews", HUB, self.labels, FILES[0], data, ("train", "test"), clean=repaired)
+            sides = hub_sides("agnews", HUB, self.labels, " or ".join(FILES), data, ("train", "test"), clean=repaired)
         else:
             sides = file_sides(path, self.labels, repaired) if self.titles == "any" else self._chosen(path)
         train, test = sides["train"], sides["test"]
