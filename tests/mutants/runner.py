@@ -35,6 +35,7 @@ _PRELOADED = (
     "safetensors.numpy",
     "yaml",
     "dp_accounting",
+    "randomgen",
 )
 CAUGHT, SURVIVED, TIMED_OUT, UNREACHED = "caught", "survived", "timed out", "no test calls it"
 
