@@ -10,10 +10,11 @@ import pytest
 
 from fedtext.aggregation import Update
 from fedtext.checkpoint import MOMENTS, Checkpoints
-from fedtext.config import keys, override
+from fedtext.config import override
 from fedtext.federation import Federation
 from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet
+from fedtext.keys import listing
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Individual, State
 from fedtext.parameters import initial
@@ -180,4 +181,4 @@ def test_the_optimizer_is_set_swept_and_shown_like_any_key() -> None:
     assert content["server"]["optimizer"] == {"name": "yogi", "lr": 0.03}
     assert tiny.experiment(server=content["server"]).server.optimizer == ServerYogi(lr=0.03)
     for key in ("beta1 = 0.9", "beta2 = 0.99", "tau = 0.001", "momentum = 0.0", "sampling = fixed"):
-        assert key in keys()
+        assert key in listing()

@@ -199,7 +199,8 @@ class Baseline:
             os.waitpid(_forked(work, 3600), 0)
             tests, failed = json.loads(out.read_text()) if out.exists() else ([], [file])
             if failed or not tests:
-                raise RuntimeError(f"{failed[:1] or file} fails on the unchanged source: see {self.log}")
+                said = "".join(self.log.read_text().splitlines(keepends=True)[-12:])
+                raise RuntimeError(f"{failed[0] if failed else file} fails on the unchanged source:\n{said}")
             self.cache[file] = {"key": key, "tests": tests}
         return self.cache[file]["tests"]
 
