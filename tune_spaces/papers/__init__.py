@@ -70,7 +70,7 @@ class Scale:
     @property
     def sentence(self) -> str:
         if self.share == 1:
-            return "As many rounds and texts as in the paper."
+            return "The paper's rounds, and all train texts of the data set."
         return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
     def applied(self, content: config.Content) -> config.Content:
