@@ -52,7 +52,7 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
     header = replace(corpus, clients=[], tests=())
-    read = corpus.tests if experiment.evaluation.union else ()
+    read = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
     lean = ray.put(replace(header, report=[], table_VD=None, tests=read))
     return Shipment(header, len(corpus.clients), lean, infos, refs, baselines(experiment, corpus))
 

@@ -1,6 +1,6 @@
 """The audits of one place where clients live, between a client's turn and the evaluation of its round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Auditing:
     """Shows every audit of ``experiment`` what clients hold and what the server reads of it. ``words`` is the
     vocabulary, ``private`` what private parameters start as, ``network`` the number of classes, of clients and of
-    features, which make the network. Nothing is kept beyond a round, so that nothing is lost with a process, nor moves
-    with a client."""
+    features, which make the network; ``tests`` and ``public_SV`` are ``Known``'s. Nothing is kept beyond a round, so
+    that nothing is lost with a process, nor moves with a client."""
 
     def __init__(
         self,
@@ -37,10 +37,12 @@ class Auditing:
         private: Mapping[str, NDArray[np.float32]],
         network: tuple[int, int, int],
         noise: NoiseKey,
+        tests: Callable[[int], ClientData] | None = None,
+        public_SV: NDArray[np.bool_] | None = None,
     ) -> None:
         self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
         build = partial(build_network, experiment, *network)
-        self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment))
+        self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment), tests, public_SV)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.intake = Intake(experiment, layout, [1])  # weights are for sums, and none is made here
         self.cohort: tuple[int, list[int]] = 0, []  # of a round

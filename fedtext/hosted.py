@@ -110,6 +110,11 @@ class Hosted:
             self.texts[data.id, "test"] = texts_of(self.experiment, data, "test")
         return self.texts[data.id, "test"], data.rows_R
 
+    def test_in_all_words(self, client: int) -> ClientData:
+        """A client's test texts in the words of all clients together, whichever of them are <unk> to the client."""
+        whole = replace(everybody([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
+        return within(whole, self.rows, self.beside)
+
     def texts_of(self, client: int, split: str) -> Texts:
         if (client, split) not in self.texts:
             self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)

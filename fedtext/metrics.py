@@ -153,6 +153,13 @@ METRICS: tuple[Metric, ...] = (
         unit="number",
         better="neither",
     ),
+    _leak(
+        "inversion_candidates",
+        "gradient_inversion: number of words among which a vector is read",
+        "gradient_inversion.md says which words these are, and who knows them.",
+        unit="number",
+        better="neither",
+    ),
     _leak("rows_precision", "embedding_rows: share of the words found that the client's train texts have"),
     _leak("rows_recall", "embedding_rows: share of the train texts' words that are found", columns="all"),
     _leak("rows_f1", "embedding_rows: harmonic mean of rows_precision and rows_recall"),
@@ -172,7 +179,16 @@ METRICS: tuple[Metric, ...] = (
         "membership: area under the ROC curve of train against test texts by their loss; 0.5 is chance",
         columns="all",
     ),
-    _leak("member_advantage", "membership: true less false positive rate at a threshold on the loss"),
+    _leak(
+        "member_advantage",
+        "membership: true less false positive rate at the mean loss of half of the train texts",
+        "The rates are of the other half, and of the test texts.",
+    ),
+    _leak(
+        "member_tpr_at_1pct_fpr",
+        "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
+        "Left out of clients with fewer than 100 test texts.",
+    ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
     _privacy(

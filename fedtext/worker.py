@@ -36,7 +36,20 @@ class Worker(Hosted):
     @cached_property
     def audits(self) -> Auditing:
         words = self.corpus.vocabulary[self.rows.start : self.rows.stop] if self.experiment.audits else []
-        return Auditing(self.experiment, self.shared, words, self.initial_private, self.parts, self.noise)
+        tests, public_SV = None, self.corpus.public_SV
+        if self.experiment.own_vocabularies:
+            tests = self.test_in_all_words
+            public_SV = None if public_SV is None else public_SV[:, self.rows.start : self.rows.stop]
+        return Auditing(
+            self.experiment,
+            self.shared,
+            words,
+            self.initial_private,
+            self.parts,
+            self.noise,
+            tests,
+            public_SV,
+        )
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never

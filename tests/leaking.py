@@ -1,6 +1,7 @@
 """Small corpora and runs for tests of what updates leak."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,8 @@ def corpus(lengths: Sequence[int], clients: int = 1, test: int = 3, classes: int
         place[rows_R] = np.arange(len(rows_R))
         splits = [TokenSet(place[t.tokens_T], t.offsets, t.labels_N) for t in (train, drawn([]), held)]
         made.append(ClientData(number, f"client{number}", rows_R, len(own) + 1, *splits))
-    return Corpus("tiny", classes, VOCABULARY, made, [], f"leakage-{lengths}-{clients}-{seed}", None)
+    tests = tuple(replace(client.test, tokens_T=client.rows_R[client.test.tokens_T]) for client in made)
+    return Corpus("tiny", classes, VOCABULARY, made, [], f"leakage-{lengths}-{clients}-{seed}", None, tests=tests)
 
 
 def finished(texts: Corpus, audits: Any, method: Any = "fedavg", **changes: Any) -> tiny.Finished:

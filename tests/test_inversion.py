@@ -204,6 +204,45 @@ def test_a_row_of_zeros_is_not_what_is_near_to_all_that_is_small() -> None:
     assert far == pytest.approx(0.6)
 
 
+CANDIDATES = {
+    "fedavg": "the vocabulary that all clients share",
+    "fedevocab": "the union of all clients' own vocabularies, which no party has: an upper bound on what is found",
+}
+
+
+@pytest.mark.parametrize("method", list(CANDIDATES))
+def test_a_report_says_among_which_words_vectors_are_read(method: str) -> None:
+    made = finished(corpus([4], seed=3), [{"gradient_inversion": {"steps": 1}}], method=method)
+    entries = len(VOCABULARY) - 1  # all but <pad>
+    assert made.rows[-1]["metrics"]["inversion_candidates"] == entries
+    assert f"Candidates for each vector: {entries} words, {CANDIDATES[method]}." in made.rows[-1]["files"][FILE]
+
+
+def test_words_that_no_public_vectors_have_are_found_only_among_all_clients_words() -> None:
+    texts, attack = corpus([4], seed=3), {"steps": 80, "restarts": 3}
+    data = texts.clients[0]
+    text_T = data.rows_R[data.train.tokens_T]
+    public_V = ~np.isin(np.arange(len(VOCABULARY)), [0, text_T[0]])
+    table_VD = np.random.default_rng(0).standard_normal((len(VOCABULARY), 8), np.float32)
+    texts = replace(texts, public_SV=public_V[None], table_VD=table_VD)
+    model = MODEL | {"embedding": {"dim": 8, "init": {"file": {"path": "vectors.txt"}}}}
+    changes: dict[str, Any] = {"method": "fedevocab", "model": model}
+    union, public = (
+        finished(texts, [{"gradient_inversion": attack | {"candidates": which}}], **changes).rows[-1]
+        for which in ("vocabulary", "public")
+    )
+    assert union["metrics"]["inversion_public_recall"] == 1
+    assert public["metrics"]["inversion_public_recall"] == np.isin(text_T, text_T[0], invert=True).mean()
+    assert public["metrics"]["inversion_candidates"] == public_V.sum()
+    assert public["metrics"]["inversion_true_recall"] == 1
+    assert "those of all clients' words that public vectors have" in public["files"][FILE]
+    asked = [{"gradient_inversion": {"candidates": "public"}}]
+    for method, init in (("fedavg", {"file": {"path": "vectors.txt"}}), ("fedevocab", {"random": {}})):
+        embedding = {"dim": 8, "init": init}
+        with pytest.raises(ValueError, match="candidates: public is about own vocabularies"):
+            tiny.experiment(method, model={"embedding": embedding}, audits=asked)
+
+
 def test_an_attack_is_on_the_texts_that_made_the_update() -> None:
     """Of FedRecon these are one half, on which two texts of four are found; the other half sends nothing."""
     texts = corpus([4, 5, 3, 4])

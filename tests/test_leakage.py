@@ -1,5 +1,6 @@
 """What audits of leakage find: everything where it is there to be found, chance where it is not."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import torch
 from fedtext import config
 from fedtext.audits.embedding_rows import above_gap, stands_out
 from fedtext.audits.label_leakage import stretch
+from fedtext.audits.membership import measures
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
+from fedtext.models.batch import Batch
 from fedtext.parameters import initial
 from fedtext.worker import Worker
 from tests import tiny
-from tests.leaking import BAG, MODEL, ONE_STEP, corpus, figures, finished
+from tests.leaking import BAG, MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 from tune_spaces.cases import cases
 
 ALL: list[Any] = [{"gradient_inversion": {"steps": 3}}, "embedding_rows", "label_leakage", "membership"]
@@ -105,6 +108,60 @@ def test_members_are_told_after_overfitting_and_not_before() -> None:
     assert after["member_auc"] > 0.9 > 0.4 < after["member_advantage"]
 
 
+def test_measures_of_membership_by_hand() -> None:
+    """Losses of four train texts, the first and third of which set the limit of 2; and of test texts."""
+    train = np.array([1.0, 1.5, 3.0, 2.5], np.float32)
+    test = np.array([0.5, 4.0, 5.0], np.float32)
+    found = measures(train, test)
+    assert found == {"member_auc": 8 / 12, "member_advantage": pytest.approx(1 / 2 - 1 / 3)}
+    assert set(measures(train[:1], test)) == {"member_auc"}, "a single train text cannot be known and judged"
+    assert measures(np.array([np.nan, 1.0], np.float32), test) == {}
+    many = np.arange(200, dtype=np.float32)  # two of them may lie below the threshold: 0 and 1
+    rate = "member_tpr_at_1pct_fpr"
+    assert measures(np.array([-1.0, 1.5, 2.0, 2.5], np.float32), many)[rate] == 0.5
+    assert measures(np.array([-1.0, 1.5, 2.0, 2.5], np.float32), many[:199])[rate] == 0.25
+    assert measures(np.array([-1.0, 0.0, 1.0, 2.5], np.float32), many[:100])[rate] == 0.5
+    assert rate not in measures(train, many[:99])
+
+
+@pytest.mark.parametrize("method", ["fedevocab", "fedrecon", {"name": "lg_fedavg", "shared": "encoder"}])
+def test_membership_of_a_method_with_private_vectors_is_that_under_the_public_ones(method: Any) -> None:
+    """Hand-computed: the shared parameters after the round, with the table that all clients began with."""
+    texts = replace(corpus([8] * 20, test=30), digits_V=np.arange(62) % 4 == 0)
+    training: dict[str, Any] = ONE_STEP | {"local_epochs": 30, "optimizer": {"lr": 0.3, "embedding_lr": 0.1}}
+    made = finished(texts, ["membership"], method=method, model=MODEL, training=training)
+    data, tests = texts.clients[0], texts.tests[0]
+    network, shared = made.worker.network, made.layout.views(made.flat)
+    private = {name: tensor for name, tensor in made.private.items() if name not in shared}
+    parameters = {name: torch.from_numpy(np.array(tensor)) for name, tensor in {**private, **shared}.items()}
+    losses = []
+    for tokens, rows in ((data.train, data.rows_R), (tests, np.arange(len(VOCABULARY)))):
+        each = []
+        for place in range(len(tokens)):
+            row_T = torch.from_numpy(rows[tokens.tokens_T[tokens.offsets[place] : tokens.offsets[place + 1]]])[None]
+            batch = Batch(row_T.long(), torch.tensor([row_T.shape[1]]), torch.zeros(1, dtype=torch.int64))
+            logits = torch.func.functional_call(network, parameters, (batch,))
+            each.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor(tokens.labels_N[[place]]))))
+        losses.append(np.array(each, np.float32))
+    expected = measures(*losses)
+    assert {name: made.rows[-1]["metrics"][name] for name in expected} == pytest.approx(expected, abs=1e-3)
+    report = made.rows[-1]["files"]["membership.md"]
+    assert "20 train texts" in report
+    assert "against 30 test texts" in report
+    assert "the word vectors that every client began with" in report
+    assert "member_tpr_at_1pct_fpr: not given, since it needs 100 test texts" in report
+
+
+def test_a_word_that_a_client_does_not_know_is_read_as_the_word_that_it_is() -> None:
+    """Under own vocabularies test texts are full of <unk>, which alone would tell them from train texts."""
+    texts = corpus([8] * 20, test=30)
+    client = texts.clients[0]
+    unknown = replace(client.test, tokens_T=np.zeros_like(client.test.tokens_T))
+    hidden = replace(texts, clients=[replace(client, test=unknown)])
+    found = [figures(each, ["membership"], method="fedevocab", model=MODEL)["member_auc"] for each in (texts, hidden)]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedper", "kteps", "pfl_da", "fedprox"])
 def test_nothing_that_is_trained_sent_or_drawn_is_changed(method: str) -> None:
     audits = [audit for audit in ALL if method != "fedper" or audit not in ("label_leakage", "membership")]
@@ -138,8 +195,9 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("fedavg", {"gradient_inversion": {"texts": 0}}, {}, "greater than or equal to 1"),
     ("local_only", "embedding_rows", {}, "embedding_rows is about the embedding, and method local_only shares none"),
     ("fedper", "label_leakage", {}, "method fedper sends none: leave it out"),
-    ("fedper", "membership", {}, "method fedper shares none whole: leave it out"),
-    ("local_only", "membership", {}, "method local_only shares none whole: leave it out"),
+    ("fedper", "membership", {}, "method fedper shares no whole encoder and output layer: leave it out"),
+    ("lg_fedavg", "membership", {}, "method lg_fedavg shares no whole encoder and output layer: leave it out"),
+    ("local_only", "membership", {}, "method local_only shares no whole encoder and output layer: leave it out"),
 ]
 
 

@@ -60,6 +60,9 @@ class Known:
     initial: State  # the private parameters, tables with V rows, or one such table for each source
     build: Callable[[], nn.Module]
     read: Callable[[ClientData, str], Texts]
+    # under own vocabularies: a client's test texts in the words of all, and which words each source's vectors have
+    tests: Callable[[int], ClientData] | None = None
+    public_SV: NDArray[np.bool_] | None = None
 
     @cached_property
     def network(self) -> nn.Module:

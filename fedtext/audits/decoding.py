@@ -29,6 +29,11 @@ class Against(NamedTuple):
     far: float  # how far the chosen are from what was found, on average
 
 
+def eligible(table_VD: NDArray[np.float32], words: Words) -> NDArray[np.bool_]:
+    """eligible_V: which words a vector may be read as: all but <pad> and those whose row is zero."""
+    return table_VD.any(1) & np.array([name != PAD for name in words.names])
+
+
 def decoded(
     vectors: list[NDArray[np.float32]],
     table_VD: NDArray[np.float32],
@@ -40,7 +45,7 @@ def decoded(
     and rows of zeros, which are near to whatever is small. If words lie in the layer's directions, it is one of these;
     and each of them is somewhere, first of all where it is nearest, as long as there are places. ``lengths_N``: of all
     texts behind the update."""
-    rows = np.flatnonzero(table_VD.any(1) & np.array([name != PAD for name in words.names]))
+    rows = np.flatnonzero(eligible(table_VD, words))
     table_RD, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     places_M = torch.cat([torch.arange(len(text_TD)) for text_TD in vectors])
     kinds_M = places_M if layer.places else torch.zeros_like(places_M)

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 
 from fedtext.audits.attack import attack
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
-from fedtext.audits.decoding import decoded
+from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
 from fedtext.audits.label_leakage import headless
 from fedtext.audits.markdown import plain
@@ -27,6 +27,7 @@ from fedtext.models.config import (
     LogisticClassifier,
     VectorClassifier,
 )
+from fedtext.models.inits import has_vectors
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
@@ -62,6 +63,11 @@ class GradientInversion(Search, Audit):
     and only which text they are of is left to the search, and to ``swaps`` after it. ``span: false`` is the papers'
     attack, but for how the parameters' distances are weighed (matching.py).
 
+    Vectors are read among the words of ``candidates``; how many these are is ``inversion_candidates``, and the report
+    says which. All clients know a common vocabulary, or the pieces of a checkpoint. With vocabularies of their own no
+    party has the list of all clients' words, so that among these more is found than an attacker could: an upper bound.
+    ``candidates: public`` leaves to the public and the unrelated table only words that some public vectors have.
+
     So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
     without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective, of
     the vectors as they were found, before they are read as words.
@@ -86,6 +92,11 @@ class GradientInversion(Search, Audit):
     labels: Literal["known", "inferred", "optimised"] = Field(
         "known", description="inferred: from the output layer (label_leakage); optimised: with the dummies"
     )
+    candidates: Literal["vocabulary", "public"] = Field(
+        "vocabulary",
+        description="the words among which a vector is read: the corpus's vocabulary, which under own vocabularies is "
+        "the union of all clients' words; or public: of these only such as the vectors have that clients start from",
+    )
     lengths: Literal["known", "longest"] = Field(
         "known", description="longest: all texts have corpus.max_length words, which ``span`` takes to be that many"
     )
@@ -95,7 +106,11 @@ class GradientInversion(Search, Audit):
         description="the unrelated table: a file of vectors as wide as the embedding, as of model.embedding.init.file, "
         "on every node; null: drawn from the seed",
     )
-    metrics = ("inversion_distance", *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES))
+    metrics = (
+        "inversion_distance",
+        "inversion_candidates",
+        *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES),
+    )
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         last = turn.known.experiment.training.rounds
@@ -104,7 +119,8 @@ class GradientInversion(Search, Audit):
         data = turn.data
         turn = replace(turn, data=replace(data, train=data.train.take(texts_behind(turn))))
         own_RD = turn.trained[TABLE].numpy().copy()
-        return Inversion(self, replace(turn, trained={}), own_RD, words)  # these are another client's soon
+        experiment = turn.known.experiment
+        return Inversion(self, replace(turn, trained={}), own_RD, words, experiment)  # these are another client's soon
 
     def misfit(self, experiment: "Experiment") -> str:
         model, method = experiment.model, experiment.method
@@ -121,6 +137,11 @@ class GradientInversion(Search, Audit):
             return (
                 "gradient_inversion: fedmmd compares with features that are frozen, and dummies have no slope through "
                 "these, so that it would look safer than it is: leave it out"
+            )
+        if self.candidates == "public" and not (experiment.own_vocabularies and has_vectors(model.embedding.sources)):
+            return (
+                "gradient_inversion.candidates: public is about own vocabularies that begin with public vectors; a "
+                "common vocabulary is known to all, and random vectors name no words: leave it at vocabulary"
             )
         if self.labels == "optimised" and method.name == "pfl_da":
             return "gradient_inversion.labels: the loss of pfl_da takes no probabilities for labels: use known"
@@ -150,7 +171,9 @@ class Inversion(Observation):
     turn: Turn | None
     own_RD: NDArray[np.float32]
     words: Words = field(repr=False)
+    experiment: "Experiment" = field(repr=False)
     client: str = ""
+    candidates: int = 0
     values: dict[str, float] = field(default_factory=dict)
     pairings: dict[str, Pairing] = field(default_factory=dict)  # by the attacker's table
 
@@ -163,8 +186,9 @@ class Inversion(Observation):
         texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
         done = attack(self.audit, turn)
         guessed = done.labels_B.numpy() if self.audit.labels == "known" else None
-        self.values = {"inversion_distance": done.distance}
         tables = _tables(self.audit, turn, self.own_RD, self.words)
+        self.candidates = max(int(eligible(table, self.words).sum()) for table in tables[1:-1])
+        self.values = {"inversion_distance": done.distance, "inversion_candidates": float(self.candidates)}
         readings = [decoded(done.vectors, one, self.words, done.layer, done.lengths_N) for one in tables]
         last = len(tables) - 1
         known = dict(zip(ATTACKERS, (range(last), range(1, last), [last]), strict=True))
@@ -183,6 +207,8 @@ class Inversion(Observation):
             "",
             "Bold: a word of the original. Read with the client's own vectors (true), with those that an attacker has "
             "(public), and with those of nobody (unrelated).",
+            "",
+            f"Candidates for each vector: {self.candidates} words, {_whose(self.audit, self.experiment)}.",
         ]
         nothing = np.zeros(0, np.int64)
         for number, text_T in enumerate(next(iter(self.pairings.values())).texts[:_SHOWN]):
@@ -201,6 +227,17 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
     return " ".join(f"**{name}**" if hit else name for name, hit in zip(names, hit_T, strict=True)) or "(nothing)"
 
 
+def _whose(audit: GradientInversion, experiment: "Experiment") -> str:
+    """Who knows the candidates."""
+    if audit.candidates == "public":
+        return "those of all clients' words that public vectors have"
+    if experiment.own_vocabularies:
+        return "the union of all clients' own vocabularies, which no party has: an upper bound on what is found"
+    if not experiment.corpus.counts_words:
+        return f"the public {experiment.corpus.text.units}"
+    return "the vocabulary that all clients share"
+
+
 def _tables(
     audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
 ) -> list[NDArray[np.float32]]:
@@ -215,4 +252,8 @@ def _tables(
     else:
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
-    return [true_VD, *turn.known.tables(turn.received), unrelated_VD]
+    tables, public_SV = list(turn.known.tables(turn.received)), turn.known.public_SV
+    if audit.candidates == "public" and public_SV is not None:  # a row of zeros is no candidate
+        tables = [table_VD * known_V[:, None] for table_VD, known_V in zip(tables, public_SV, strict=True)]
+        unrelated_VD = unrelated_VD * public_SV.max(0)[:, None]
+    return [true_VD, *tables, unrelated_VD]

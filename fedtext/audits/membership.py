@@ -1,6 +1,6 @@
-"""Which texts a model has been trained on, read from its losses (Yeom et al. 2018).
+"""Which texts a model has been trained on, inferred from its losses (Yeom et al. 2018).
 
-Legend: N texts.
+Legend: N texts, M train texts, U test texts.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, Known, Observation, State, Turn, Words
+from fedtext.audits.markdown import plain
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH, Scored, area
 from fedtext.methods.base import Model
@@ -20,20 +21,36 @@ from fedtext.training.batches import Assembler
 if TYPE_CHECKING:
     from fedtext.experiment import Experiment
 
+FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
+_FALSE = 100  # one false positive in so many test texts is 1 %; of fewer the rate cannot be told
 
 
 class Membership(Audit):
     """Membership inference: tells train texts from others by their loss.
 
-    Whoever has the model that a round released tells a client's train texts from its test texts by their
-    cross-entropy under it. ``member_auc``: how often a train text's is the smaller one, 0.5 if nothing is told;
-    ``member_advantage``: true less false positives if all texts are taken for members whose loss is at most the mean of
-    the train texts, which the server is told."""
+    Whoever has the model that a round released tells a client's train texts from its test texts by their cross-entropy
+    under it.
+
+    The model is made of the shared parameters after the round. In the place of private word vectors (fedevocab,
+    fedrecon, lg_fedavg that shares its encoder) stand those that every client began with, since the client's own are
+    never released; texts are then read in the words of all clients together. Of two branches it is the shared one.
+
+    - ``member_auc``: how often a train text's loss is smaller than a test text's, ties counting half; 0.5 is chance.
+    - ``member_advantage``: true less false positive rate, if texts are taken for members whose loss is at most the mean
+      of known members. These are every other one of the train texts, from the first; the rates are of the rest of them
+      and of all test texts. It needs two train texts.
+    - ``member_tpr_at_1pct_fpr``: the largest share of train texts that a threshold takes for members which takes at
+      most 1 % of the test texts for members. Carlini et al. (2022) call for it, since an attack that is sure of a few
+      texts is not seen in an average. It needs 100 test texts of a client, and is left out where there are fewer.
+
+    Losses are not calibrated by models that were trained without a text (shadow models), which finds more: what is not
+    found here is not shown to be safe.
+    """
 
     name: Literal["membership"] = "membership"
     texts: int = Field(1000, ge=1, description="of each kind, the client's first ones")
-    metrics = ("member_auc", "member_advantage")
+    metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         return Members(self.texts, turn.data, turn.known) if len(turn.data.test) else None
@@ -44,8 +61,11 @@ class Membership(Audit):
             return (
                 f"membership reads probabilities of classes, and model {experiment.model.name} has none: leave it out"
             )
-        if not method.shares or not method.complete:
-            return f"membership asks the server's model, and method {method.name} shares none whole: leave it out"
+        if not method.shares or not (method.complete or _shares_all_but_words(experiment)):
+            return (
+                f"membership asks the server's model, and method {method.name} shares no whole encoder and output "
+                "layer: leave it out"
+            )
         return ""
 
 
@@ -58,18 +78,12 @@ class Members(Observation):
     known: Known = field(repr=False)
 
     def figures(self, shared: State) -> dict[str, float]:
-        rows_R = self.data.rows_R
-        model = Model(self.known.network, self.known.parameters(shared, rows_R))
-        train_N, test_N = (self._losses(model, split) for split in ("train", "test"))
-        losses_N = np.concatenate([train_N, test_N])
-        auc = area([Scored(-losses_N, np.arange(len(losses_N)) < len(train_N))])
-        if auc is None:  # a loss is no number
-            return {}
-        limit = train_N.mean(dtype=np.float64)
-        return {"member_auc": auc, "member_advantage": float((train_N <= limit).mean() - (test_N <= limit).mean())}
+        return measures(self._losses(shared, "train"), self._losses(shared, "test"))
 
-    def _losses(self, model: Model, split: str) -> NDArray[np.float32]:
-        texts, method = self.known.read(self.data, split), self.known.experiment.method
+    def _losses(self, shared: State, split: str) -> NDArray[np.float32]:
+        data = self.data if self.known.tests is None or split != "test" else self.known.tests(self.data.id)
+        model = Model(self.known.network, self.known.parameters(shared, data.rows_R))
+        texts, method = self.known.read(data, split), self.known.experiment.method
         losses_N = np.zeros(min(len(texts), self.texts), np.float32)
         for start in range(0, len(losses_N), BATCH):
             batch, _ = _PLAIN.single(texts, np.arange(start, min(start + BATCH, len(losses_N))))
@@ -80,4 +94,51 @@ class Members(Observation):
         return losses_N
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
+        train_M, test_U = self._losses(shared, "train"), self._losses(shared, "test")
+        found = measures(train_M, test_U)
+        rate = found.get("member_tpr_at_1pct_fpr")
+        lines = [
+            f"# Membership of texts of {plain(self.data.name)}",
+            "",
+            f"{len(train_M)} train texts (mean loss {train_M.mean():.3f}) against {len(test_U)} test texts (mean loss "
+            f"{test_U.mean():.3f}), under the shared parameters after the round"
+            + (
+                "."
+                if self.known.experiment.method.complete
+                else " and the word vectors that every client began with, in the place of the client's own."
+            ),
+            "",
+            *(f"- {name}: {value:.3f}" for name, value in found.items()),
+        ]
+        if rate is None:
+            lines.append(f"- member_tpr_at_1pct_fpr: not given, since it needs {_FALSE} test texts")
+        return {FILE: "\n".join(lines) + "\n"}
+
+
+def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[str, float]:
+    """The audit's metrics of one client.
+
+    Args:
+        train_M: losses of members.
+        test_U: losses of texts that are none.
+
+    Returns:
+        Metrics by name, without those that need more texts; none if a loss is no number.
+    """
+    losses_N = np.concatenate([train_M, test_U])
+    auc = area([Scored(-losses_N, np.arange(len(losses_N)) < len(train_M))])
+    if auc is None:
         return {}
+    found = {"member_auc": auc}
+    if len(train_M) > 1:
+        limit, judged_M = train_M[::2].mean(dtype=np.float64), train_M[1::2]
+        found["member_advantage"] = float((judged_M <= limit).mean() - (test_U <= limit).mean())
+    if len(test_U) >= _FALSE:
+        found["member_tpr_at_1pct_fpr"] = float((train_M < np.sort(test_U)[len(test_U) // _FALSE]).mean())
+    return found
+
+
+def _shares_all_but_words(experiment: "Experiment") -> bool:
+    """Whether nothing stays with clients but word vectors, or a transformer's whole embedding block."""
+    private = experiment.method.private
+    return not private("encoder.layers.weight") and not private("head.weight")
