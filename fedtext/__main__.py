@@ -16,7 +16,7 @@ from fedtext.checkpoint import Checkpoints
 from fedtext.commands import Parser, add_keys
 from fedtext.corpora.prepare import prepare
 from fedtext.devices import device_of
-from fedtext.errors import ClientError, UserError
+from fedtext.errors import ClientError, UserError, writing
 from fedtext.federation import Federation
 from fedtext.fingerprint import fingerprint
 from fedtext.fleet import LocalFleet, count
@@ -69,7 +69,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.out:
             write_files(row, arguments.out)
     if arguments.out:
-        (arguments.out / "rows.json").write_text(json.dumps(federation.history, indent=1))
+        with writing(arguments.out / "rows.json"):
+            (arguments.out / "rows.json").write_text(json.dumps(federation.history, indent=1))
     return 0
 
 

@@ -71,6 +71,11 @@ class Federation:
             if self.choosing:
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
+        if len(self.history) > experiment.training.rounds:
+            raise UserError(
+                f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "
+                "set as many or more, or start a new run"
+            )
 
     @property
     def state(self) -> dict[str, NDArray[np.float32]]:
@@ -81,8 +86,11 @@ class Federation:
         """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
         and the ``clients``' figures; some also ``files``, text by name: the first the ledger of all rounds, if it
         has entries, so that a trial has one however early it is stopped, and the last what audits show. A row is
-        yielded after its checkpoint is safe."""
+        yielded after its checkpoint is safe. A run that is made longer keeps the rows it has, with what its last round
+        had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
         handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
+        budget = text(entries) if (entries := self._ledger(rounds)) else ""
+        told = next((row["files"][FILE] for row in reversed(self.history) if FILE in row.get("files", {})), "")
         for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
             cohort = self._sample(round_)
@@ -112,7 +120,8 @@ class Federation:
             if self.experiment.evaluates(round_):
                 self._evaluate(handle, row)
             metrics["round_seconds"], row["time"] = time.perf_counter() - start, time.time()
-            files = {FILE: text(entries)} if round_ == 1 and (entries := self._ledger(rounds)) else {}
+            files = {FILE: budget} if budget != told else {}
+            told = budget
             if files := files | (self._files(handle, row["clients"]) if last else {}):
                 row["files"] = files
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):

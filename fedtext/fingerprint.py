@@ -18,8 +18,26 @@ SCIENCE = {
 
 def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     """Names what is computed by so many clients on a corpus of this content: equal for two runs that must give equal
-    numbers, whatever cluster they run on."""
-    return _digest([_computed(experiment, clients), content])[:16]
+    numbers, whatever cluster they run on.
+
+    The number of rounds is left out where a run may be made longer: its state after a round does not depend on it.
+    """
+    parts = _computed(experiment, clients)
+    if not fixed_length(experiment):
+        del parts["training"]["rounds"]
+    return _digest([parts, content])[:16]
+
+
+def fixed_length(experiment: Experiment) -> str:
+    """Return why a run that was made longer would not equal one begun with as many rounds; empty if it would."""
+    evaluation, noise = experiment.evaluation, experiment.server.noise
+    if evaluation.select != "last":
+        return "evaluation.select has had the test texts evaluated by the model it selected"
+    if noise and noise.target_epsilon is not None:
+        return "server.noise.target_epsilon is spent over the rounds it was begun with"
+    if evaluation.thresholds and evaluation.every > 1:
+        return "evaluation.thresholds were looked for in its last round, which evaluation.every would leave out"
+    return ""
 
 
 def released(experiment: Experiment, content: str, clients: int) -> str:

@@ -17,7 +17,7 @@ from dashboards.trial import Outcome
 from fedtext.config import Content, resolved, validate
 from fedtext.errors import UserError, writing
 from fedtext.experiment import Experiment
-from fedtext.fingerprint import SCIENCE
+from fedtext.fingerprint import SCIENCE, fixed_length
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
 STORAGE: str = Experiment.model_fields["storage"].default
@@ -84,14 +84,28 @@ class RunFolder:
         change."""
         plan = self._plan()
         begun = validate(plan["content"], str(self.path / PLAN))
-        for key in sorted(SCIENCE | {"name", "space", "baselines", "tune", "seeds"}):
-            before, now = getattr(begun, key), getattr(asked, key)
-            if before != now:
-                how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
-                raise UserError(
-                    f"--resume: {self.path.name} was begun with another {key} ({before!r}, now {now!r}): continue it "
-                    f"{how}, or start a new run"
-                )
+        compared = SCIENCE | {"name", "space", "baselines", "tune", "seeds"}
+        before, now = (flattened(one.model_dump(mode="json", include=compared)) for one in (begun, asked))
+        keys = [key for key in before | now if before.get(key) != now.get(key)]
+        if not keys:
+            return
+        if keys == ["training.rounds"] and self.longer(asked):
+            swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
+            why = "tune.scheduler: asha has compared its trials by them" if asked.tune.scheduler == "asha" else ""
+            why = why or (f"its space has {swept[0]}" if swept else fixed_length(asked))
+            if not why:
+                return
+            raise UserError(f"--resume: {self.path.name} cannot have more rounds: {why}; start a new run")
+        how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
+        changes = ", ".join(f"{key} {_shown(before, key)} -> {_shown(now, key)}" for key in keys)
+        raise UserError(
+            f"--resume: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a new run"
+        )
+
+    def longer(self, asked: Experiment) -> bool:
+        """Whether the run was begun with fewer rounds."""
+        plan = self._plan()
+        return bool(plan) and validate(plan["content"]).training.rounds < asked.training.rounds
 
     def data(self, given: Path | None) -> Path | None:
         """Where corpora lie: the folder ``given`` with --data, else the one that the run was begun with. Raises
@@ -114,13 +128,16 @@ class RunFolder:
         """Writes down what is about to run; from here on it can be resumed, and if ``command`` is given, with nothing
         but the run's name."""
         plan = {"content": content, "command": command, "data": str(data) if data else None}
-        new = not self.path.exists()
+        new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock()
                 _write(self.path / "experiment.yaml", resolved(experiment))
                 _write(self.path / PLAN, json.dumps(plan, indent=2))
+                for case, status in self.ended().items() if longer else ():
+                    if status == "finished":
+                        (self.case(case) / OUTCOME).unlink()
             except OSError:
                 if new:
                     shutil.rmtree(self.path, ignore_errors=True)
@@ -182,6 +199,18 @@ class RunFolder:
         """Writes down that a case has ended."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
         _write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
+
+
+def flattened(part: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, by dotted keys."""
+    if not isinstance(part, dict) or not part:
+        return {prefix: part}
+    inner = (flattened(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in part.items())
+    return {key: value for each in inner for key, value in each.items()}
+
+
+def _shown(values: dict[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
 
 def _again(path: Path, command: str) -> str:

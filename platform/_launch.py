@@ -131,7 +131,8 @@ def arranged(
     folder: RunFolder,
 ) -> Job:
     """The cases with their places on ``nodes``, and what each reveals. Raises UserError if they do not fit."""
-    plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(folder.ended()))
+    ended = {} if folder.longer(experiment) else folder.ended()
+    plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
 

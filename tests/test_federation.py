@@ -16,9 +16,11 @@ from fedtext.aggregation import Update, WeightedSum
 from fedtext.checkpoint import Checkpoints
 from fedtext.errors import ClientError, UserError
 from fedtext.federation import Federation
+from fedtext.fingerprint import fingerprint, fixed_length
 from fedtext.fleet import LocalFleet
 from fedtext.intake import Intake
 from fedtext.layout import Layout
+from fedtext.ledger import FILE
 from fedtext.parameters import initial
 from fedtext.reply import Reply
 from tests import tiny
@@ -176,3 +178,73 @@ def test_a_step_of_the_server_that_leaves_no_finite_parameters_is_one_sentence()
         np.errstate(over="ignore"),
     ):
         tiny.Finished("fedavg", server={"optimizer": {"lr": 1e42}})
+
+
+LOCALLY: dict[str, Any] = {
+    "participation": {"fraction": 0.5},
+    "server": {"optimizer": "adam"},
+    "training": tiny.TRAINING | {"optimizer": {"name": "adam", "lr": 0.01, "persist": True}},
+    "uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.1}}],
+}
+CENTRALLY: dict[str, Any] = {
+    "uplink": [{"clip": {"norm": 0.1}}],
+    "server": {"weights": "uniform", "noise": {"multiplier": 1.0}},
+    "wire": {"rows": "all"},
+}
+
+
+@pytest.mark.parametrize("changes", [{}, LOCALLY, CENTRALLY], ids=["plain", "noise and optimizers", "central noise"])
+def test_a_run_made_longer_equals_one_begun_with_as_many_rounds(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The row that was its last keeps what only a last round has, and the ledger is told anew of all rounds."""
+    corpus = tiny.corpus(clients=4, texts=4)
+
+    def run(rounds: int, folder: str) -> Federation:
+        training = changes.get("training", tiny.TRAINING) | {"rounds": rounds}
+        experiment = tiny.experiment("kteps", **changes | {"training": training})
+        assert not fixed_length(experiment)
+        shared, private = initial(experiment, corpus)
+        checkpoints = Checkpoints(tmp_path / folder, fingerprint(experiment, corpus.content, 4))
+        federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), checkpoints)
+        list(federation.run())
+        return federation
+
+    short, longer, whole = run(2, "run"), run(5, "run"), run(5, "whole")
+    assert longer.flat.tobytes() == whole.flat.tobytes()
+    assert longer.fleet.private_states() == whole.fleet.private_states()
+    timed = {"time", "seconds"}
+    for row, expected in zip(longer.history, whole.history, strict=True):
+        kept, wanted = (
+            {k: v for k, v in each["metrics"].items() if not timed & set(k.split("_"))} for each in (row, expected)
+        )
+        late = set(kept) - set(wanted)
+        assert {k: v for k, v in kept.items() if k not in late} == wanted
+        assert late == ({"Ap"} if row["round"] == 2 else set())
+    ledgers = [row["files"][FILE] for row in longer.history if FILE in row.get("files", {})]
+    assert ledgers[0] == short.history[0]["files"][FILE]
+    assert ledgers[-1] == whole.history[0]["files"][FILE]
+    assert len(ledgers) == (2 if changes else 1), "without a guarantee there is nothing new to say"
+    with pytest.raises(UserError, match="5 rounds are completed, more than 3"):
+        run(3, "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"server": CENTRALLY["server"] | {"noise": {"target_epsilon": 5.0}}}, "server.noise.target_epsilon"),
+        ({"corpus": {"name": "demo", "validation": 0.2}, "evaluation": {"select": "Ag_val"}}, "evaluation.select"),
+        (
+            {
+                "corpus": {"name": "demo", "validation": 0.2},
+                "evaluation": {"every": 2, "thresholds": {"Ag_val": [50]}},
+            },
+            "evaluation.thresholds",
+        ),
+    ],
+)
+def test_a_run_whose_end_shapes_it_has_its_rounds_in_its_fingerprint(changes: dict[str, Any], why: str) -> None:
+    made = [
+        tiny.experiment(**CENTRALLY | {"server": {"weights": "uniform"}} | changes | {"training": training})
+        for training in (tiny.TRAINING, tiny.TRAINING | {"rounds": 5})
+    ]
+    assert why in fixed_length(made[0])
+    assert len({fingerprint(each, "content", 3) for each in made}) == 2

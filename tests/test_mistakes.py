@@ -47,7 +47,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "unknown run": (["run", "--resume", "gone"], "--resume: there is no run gone in HOME/runs; the latest there are"),
     "another experiment": (
         ["run", FILE, "--resume", "begun", "method.lambda1=9"],
-        "begun was begun with another method",
+        "begun was begun otherwise (method.lambda1 0.01 -> 9.0)",
     ),
     "a second command": (["run", "--resume", "busy"], "the run busy is being worked on by another command"),
     "wrong --data": (["run", FILE, "--data", "HOME/nowhere"], "--data: there is no folder HOME/nowhere"),

@@ -14,6 +14,13 @@ from tests.commands import EXPERIMENT, ROOT, Forked, write
 FILE = "FILE"  # stands for the experiment file
 
 
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "asha": {"tune": {"metric": "loss", "scheduler": "asha"}},
+    "chosen": {"method": "fedavg", "space": {}, "evaluation": {"select": "Ag_val", "personalize": {"steps": 2}}},
+    "grid": {"space": {"training.rounds": {"grid": [2, 3]}}},
+}
+
+
 def begin(run: Path, **plan: Any) -> None:
     """A run's folder as a command leaves it that is killed before its first round."""
     run.mkdir(parents=True)
@@ -37,18 +44,26 @@ def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
     begin(runs / "old")
     begin(runs / "mixed", command="sweep", data=None)
     begin(far, command="sweep", data=None)
+    for name, changes in OTHERWISE.items():
+        begin(runs / name, command="sweep", data=None, content=EXPERIMENT | changes)
     mixed = runs / "mixed" / "02-kteps"
     Checkpoints(mixed / "checkpoint", "of other texts").save(np.zeros(1, np.float32), {}, [{"round": 1}])
-    begun = "was begun with another training"
+    begun = "swept was begun otherwise (training.rounds 3 -> 2): continue it"
     cases = [
         (["run", "--resume", "swept"], "began swept: continue it by python -m platform.sweep --resume swept"),
         (["run", FILE, "--resume", "swept"], "platform.sweep began swept"),
-        (["sweep", "--resume", "swept", "training.rounds=9"], begun),
-        (["sweep", "--resume", "swept", "training.rounds=9"], "by python -m platform.sweep --resume swept, or start"),
-        (["sweep", FILE, "--resume", "swept", "training.rounds=9"], begun),
-        (["sweep", FILE, "--resume", "old", "training.rounds=9"], "with the experiment it was begun with, or start"),
-        (["sweep", "--resume", str(far), "training.rounds=9"], f"by python -m platform.sweep --resume {far}, or"),
-        (["sweep", "--resume", "swept", "--seed", "4"], "was begun with another seed"),
+        (["sweep", "--resume", "swept", "training.rounds=2"], begun),
+        (["sweep", "--resume", "swept", "training.rounds=2"], "by python -m platform.sweep --resume swept, or start"),
+        (["sweep", FILE, "--resume", "swept", "training.rounds=2"], begun),
+        (["sweep", FILE, "--resume", "old", "training.rounds=2"], "with the experiment it was begun with, or start"),
+        (["sweep", "--resume", str(far), "training.rounds=2"], f"by python -m platform.sweep --resume {far}, or"),
+        (["sweep", "--resume", "swept", "--seed", "4"], "was begun otherwise (seed 0 -> 4): continue"),
+        (["sweep", "--resume", "swept", "method.lambda1=1"], "begun otherwise (method.lambda1 0.01 -> 1.0)"),
+        (["sweep", "--resume", "swept", "training.rounds=4", "seed=1"], "(seed 0 -> 1, training.rounds 3 -> 4)"),
+        (["sweep", "--resume", "swept", "method=fedavg"], 'method.name "kteps" -> "fedavg", method.'),
+        (["sweep", "--resume", "asha", "training.rounds=9"], "asha cannot have more rounds: tune.scheduler: asha has"),
+        (["sweep", "--resume", "chosen", "training.rounds=9"], "chosen cannot have more rounds: evaluation.select has"),
+        (["sweep", "--resume", "grid", "training.rounds=9"], "grid cannot have more rounds: its space has training.r"),
         (["sweep", "--resume", "swept", "--name", "mine"], "leave out --name"),
         (["sweep", "--resume", "swept", "training.round=9"], "there is no key training.round; did you mean rounds?"),
         (["sweep", "--resume", "swept", "tracking.uri=http://127.0.0.1:9"], "http://127.0.0.1:9 cannot be reached"),

@@ -127,11 +127,11 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     content = content | {"training": content["training"] | {"rounds": 1}}
     assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path)
 
-    again = ["run", str(file), "--name", "one"], ["run", str(file), "--resume", "one", "training.rounds=2", *words]
+    again = ["run", str(file), "--name", "one"], ["run", str(file), "--resume", "one", "method.lambda1=2", *words]
     overwritten, another = (Forked(tmp_path, *argv).wait() for argv in again)
     assert overwritten.returncode == another.returncode == 2
     assert "continue it by python -m platform.run --resume one, or" in overwritten.stderr
-    assert "was begun with another" in another.stderr
+    assert "was begun otherwise (seed 3 -> 0, method.lambda1 0.01 -> 2.0, training.rounds 1 -> 3)" in another.stderr
 
 
 def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path: Path) -> None:
