@@ -5,21 +5,16 @@ import is mutated too. Which tests call which function is found out by one run o
 """
 
 import hashlib
-import importlib.abc
-import importlib.util
 import json
 import os
-import resource
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from tests.mutants.isolated import Chosen, Finder, Timing, forked, preload, run_pytest
 from tests.mutants.modules import test_files
 from tests.mutants.operators import Mutant
 
@@ -49,160 +44,62 @@ class Test:
     calls: frozenset[str]  # "path qualified.name"
 
 
-def preload(names: Sequence[str]) -> None:
-    """Import what all mutants' processes share. None of it belongs to the project."""
-    for name in names:
-        try:
-            __import__(name)
-        except ImportError:  # an optional package: its tests skip
-            continue
-
-
-class _Mutated(SourceFileLoader):
-    """Gives ``source`` in the place of the file's."""
-
-    def __init__(self, fullname: str, path: str, source: str) -> None:
-        super().__init__(fullname, path)
-        self.source = source
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(self.source, self.path, "exec", dont_inherit=True)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the one mutated module."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
-        self.name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self.name:
-            return None
-        file = str(Path(self.mutant.module).resolve())
-        folders = [str(Path(file).parent)] if file.endswith("__init__.py") else None
-        loader = _Mutated(name, file, self.mutant.source)
-        return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
-
-
-class _Plugin:
-    """Chooses and orders tests, and makes hypothesis draw the same examples for every mutant."""
-
-    def __init__(self, chosen: Sequence[str] = ()) -> None:
-        self.order = {name: place for place, name in enumerate(chosen)}
-
-    def pytest_sessionstart(self) -> None:
-        from hypothesis import Phase, settings
-
-        phases = (Phase.explicit, Phase.generate)  # what fails need not be made small
-        settings.register_profile("mutants", settings(derandomize=True, database=None, phases=phases))
-        settings.load_profile("mutants")
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        kept = [item for item in items if not item.get_closest_marker("ray")]
-        known = [item for item in kept if item.nodeid in self.order]
-        items[:] = sorted(known, key=lambda item: self.order[item.nodeid]) if known else kept
-
-
-class _Timing(_Plugin):
-    """Notes each test's processor time, and the functions of the project that it calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tests: list[dict[str, Any]] = []
-        self.failed: list[str] = []
-        self.root = str(Path("fedtext").resolve())
-
-    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> None:
-        calls: set[CodeType] = set()
-
-        def trace(frame: FrameType, event: str, arg: Any) -> None:
-            calls.add(frame.f_code)
-
-        self.calls, self.start = calls, time.process_time()
-        sys.settrace(trace)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed:
-            self.failed.append(report.nodeid)
-
-    def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
-        sys.settrace(None)
-        seconds, here = time.process_time() - self.start, os.getcwd()
-        names = {
-            f"{os.path.relpath(code.co_filename, here)} {_function(code)}"
-            for code in self.calls
-            if code.co_filename.startswith(self.root)
-        }
-        self.tests.append({"name": nodeid, "seconds": seconds, "calls": sorted(names)})
-
-
-def _function(code: CodeType) -> str:
-    """The qualified name of the outermost function that holds this code: lambdas and comprehensions are parts of it."""
-    return code.co_qualname.split(".<locals>")[0].removesuffix(".<lambda>")
-
-
-def _pytest(files: Sequence[str], plugin: Any, log: Path) -> int:
-    """Run test files in this process, their output into ``log``."""
-    import pytest
-
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    # An example that fails on a mutant is not to be remembered for the real tests.
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(log.parent)
-    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(stream, 1)
-    os.dup2(stream, 2)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "-o", "addopts=", "--basetemp", str(log) + ".tmp"]
-    return int(pytest.main([*files, *options], plugins=[plugin]))
-
-
-def _forked(work: Callable[[], int], seconds: float) -> int:
-    """The id of a child that does this work, within so many processor seconds, and exits with its result."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return child
-    status = 99
-    try:
-        os.setpgid(0, 0)
-        limit = int(seconds) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
-        status = work()
-    finally:
-        os._exit(status)
-
-
 class Baseline:
     """What the tests of some files call, from one run of each file, kept in ``cache``."""
 
-    def __init__(self, cache: dict[str, Any], log: Path) -> None:
-        self.cache, self.log = cache.setdefault("baseline", {}), log
+    def __init__(self, cache: dict[str, Any], folder: Path) -> None:
+        self.whole, self.cache, self.folder = cache, cache.setdefault("baseline", {}), folder
+
+    def kept(self) -> None:
+        CACHE.write_text(json.dumps(self.whole))
+
+    def measure(self, files: Iterable[str], processes: int) -> None:
+        """Run those of the test files that have changed, so many at a time. Tests that fail are named and left out.
+
+        Raises:
+            RuntimeError: If a file has no test that passes.
+        """
+        keys = {file: digest(Path(file).read_text()) for file in dict.fromkeys(files)}
+        due = [file for file, key in keys.items() if self.cache.get(file, {}).get("key") != key]
+        running: dict[int, str] = {}
+        while due or running:
+            while due and len(running) < processes:
+                file = due.pop()
+                running[forked(self._work(file), 3600)] = file
+            child, _ = os.wait()
+            file = running.pop(child)
+            self.cache[file] = {"key": keys[file], "tests": self._passed(file)}
+            self.kept()
+
+    def _out(self, file: str) -> Path:
+        return self.folder / f"{Path(file).stem}.json"
+
+    def _work(self, file: str) -> Callable[[], int]:
+        def work() -> int:
+            plugin = Timing()
+            code = run_pytest([file], plugin, self._out(file).with_suffix(".log"), "--maxfail=999")
+            self._out(file).write_text(json.dumps([plugin.tests, plugin.failed]))
+            return code
+
+        return work
+
+    def _passed(self, file: str) -> list[dict[str, Any]]:
+        tests, failed = json.loads(self._out(file).read_text()) if self._out(file).exists() else ([], [])
+        passed = [test for test in tests if test["name"] not in failed]
+        if not passed:
+            said = "".join(self._out(file).with_suffix(".log").read_text().splitlines(keepends=True)[-12:])
+            raise RuntimeError(f"{file} fails on the unchanged source:\n{said}")
+        for name in failed:
+            print(f"left out, since it fails on the unchanged source: {name}", flush=True)
+        return passed
 
     def tests(self, files: Iterable[str]) -> list[Test]:
-        """Raises RuntimeError if a test fails on the unchanged source."""
+        """The tests of files that have been measured."""
         return [
-            Test(each["name"], each["seconds"], frozenset(each["calls"])) for file in files for each in self._file(file)
+            Test(each["name"], each["seconds"], frozenset(each["calls"]))
+            for file in files
+            for each in self.cache[file]["tests"]
         ]
-
-    def _file(self, file: str) -> list[dict[str, Any]]:
-        key = digest(Path(file).read_text())
-        if self.cache.get(file, {}).get("key") != key:
-            out = self.log.with_suffix(".json")
-            out.unlink(missing_ok=True)
-
-            def work() -> int:
-                plugin = _Timing()
-                code = _pytest([file], plugin, self.log)
-                out.write_text(json.dumps([plugin.tests, plugin.failed]))
-                return code
-
-            os.waitpid(_forked(work, 3600), 0)
-            tests, failed = json.loads(out.read_text()) if out.exists() else ([], [file])
-            if failed or not tests:
-                said = "".join(self.log.read_text().splitlines(keepends=True)[-12:])
-                raise RuntimeError(f"{failed[0] if failed else file} fails on the unchanged source:\n{said}")
-            self.cache[file] = {"key": key, "tests": tests}
-        return self.cache[file]["tests"]
 
 
 def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
@@ -247,31 +144,34 @@ def run(
     preload(preloaded)
     known, results = cache.setdefault("results", {}), {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        baseline, running = Baseline(cache, Path(folder) / "baseline.log"), {}
+        baseline, running = Baseline(cache, Path(folder)), {}
+        files = {mutant: files_of(mutant.module.removeprefix("fedtext/").removesuffix(".py")) for mutant in mutants}
+        contents = {file: Path(file).read_text() for each in files.values() for file in each}
+        keys = {m: digest(m.module, m.source, *(contents[file] for file in files[m])) for m in mutants}
+        baseline.measure([file for mutant in mutants if keys[mutant] not in known for file in files[mutant]], processes)
 
         def wait() -> None:
             child, status = os.wait()
             mutant, key = running.pop(child)
             code = os.waitstatus_to_exitcode(status)
             known[key] = results[mutant] = SURVIVED if code in (0, 5) else TIMED_OUT if code < 0 else CAUGHT
-            CACHE.write_text(json.dumps(cache))
+            baseline.kept()
             said(mutant, results[mutant])
 
         for number, mutant in enumerate(mutants):
-            files = files_of(mutant.module.removeprefix("fedtext/").removesuffix(".py"))
-            key = digest(mutant.module, mutant.source, *(Path(file).read_text() for file in files))
+            key = keys[mutant]
             if key in known:
                 results[mutant] = known[key]
                 said(mutant, known[key])
                 continue
-            tests = chosen(mutant, baseline.tests(files))
+            tests = chosen(mutant, baseline.tests(files[mutant]))
             if not tests:
                 known[key] = results[mutant] = UNREACHED
                 said(mutant, UNREACHED)
                 continue
             log, names = Path(folder) / f"{number}.log", [test.name for test in tests]
             work = _work(mutant, names, log)
-            child = _forked(work, patience + 4 * sum(test.seconds for test in tests))
+            child = forked(work, patience + 4 * sum(test.seconds for test in tests))
             running[child] = mutant, key
             while len(running) >= processes:
                 wait()
@@ -282,8 +182,8 @@ def run(
 
 def _work(mutant: Mutant, names: Sequence[str], log: Path) -> Callable[[], int]:
     def work() -> int:
-        sys.meta_path.insert(0, _Finder(mutant))
-        return _pytest(sorted({name.split("::")[0] for name in names}), _Plugin(names), log)
+        sys.meta_path.insert(0, Finder(mutant))
+        return run_pytest(sorted({name.split("::")[0] for name in names}), Chosen(names), log)
 
     return work
 
