@@ -7,13 +7,15 @@ the next trial that asks for the same (``reuse_actors``), so that a sweep starts
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.client import ClientActor
 from actors.placement import Plan
 
+# What Ray raises where a process is gone. Its memory monitor's kills have an error of their own, which is no actor's.
+LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
 ANSWER_S = 60.0  # an actor that does not answer for so long is given up
 Berth = tuple[PlacementGroup | None, int, float, float]
 _waiting: tuple[Berth, list[Any]] | None = None  # actors of this process without a trial; they end with it
@@ -49,7 +51,7 @@ def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
 def _alive(actors: list[Any]) -> bool:
     try:
         ray.get([actor.__ray_ready__.remote() for actor in actors], timeout=ANSWER_S)
-    except (RayActorError, GetTimeoutError):
+    except (*LOST, GetTimeoutError):
         return False
     return True
 

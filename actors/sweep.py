@@ -9,9 +9,11 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 
+from actors.crew import LOST
 from actors.trial import Assignment, serve
 from fedtext.checkpoint import Row
 from fedtext.experiment import Tune
@@ -28,6 +30,21 @@ with contextlib.suppress(ImportError, AttributeError):
     from ray.tune.execution import class_cache
 
     class_cache.DEFAULT_ENV_VARS.pop("PL_DISABLE_FORK", None)
+
+
+# Tune knows two ways in which a trial's process fails. Whatever else Ray raises, such as that its memory monitor has
+# killed the process, would end the whole sweep: here it is the process's death, after which Tune restores the trial.
+with contextlib.suppress(ImportError, AttributeError):
+    from ray.air.execution._internal.actor_manager import RayActorManager
+
+    _task_failed = RayActorManager._actor_task_failed
+
+    def _actor_task_failed(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, LOST) and not isinstance(exception, RayActorError):
+            exception = RayActorError(error_msg=str(exception))
+        _task_failed(self, tracked_actor_task, exception)
+
+    RayActorManager._actor_task_failed = _actor_task_failed
 
 
 class SparingASHA(ASHAScheduler):

@@ -9,8 +9,8 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.exceptions import ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError
 
+from actors.crew import LOST
 from actors.fleet import RayFleet, Shipment
 from actors.placement import Plan
 from fedtext.auditing import write_files
@@ -25,7 +25,6 @@ from fedtext.parameters import initial
 # Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
 # other trial.
 os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "600")
-LOST = (ActorDiedError, ActorUnavailableError, NodeDiedError, WorkerCrashedError)
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,27 @@ class Assignment:
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
     """The trainable. Reports every round's metrics, with the row they come from, or the ``error`` that ended it.
 
-    Client actors that die are started anew and the round is replayed from the last checkpoint; so is the whole trial,
-    by Tune, if this process dies.
+    Client actors that die, or that Ray kills where memory runs out, are started anew and the round is replayed from the
+    last checkpoint; so is the whole trial, by Tune, if this process dies.
     """
     assignment = assignments[config["case"]]
-    reported = 0
+    reported, lost = 0, ""
     for restarts in range(assignment.experiment.resources.max_restarts + 1):
         try:
             for row in rounds(assignment):
                 if row["round"] > reported:
                     reported = row["round"]
-                    tune.report({**row["metrics"], "round": reported, "restarts": restarts, "row": row})
+                    tune.report({**row["metrics"], "round": reported, "restarts": restarts, "row": row, "lost": lost})
+                    lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
             tune.report({"error": str(error)})
             return
         except LOST as error:
+            lost = str(error).partition("\n")[0]
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
-    tune.report({"error": f"its client actors were lost more than {restarts} times (resources.max_restarts)"})
+    times = f"more than {restarts} times (resources.max_restarts)"
+    tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 
 def rounds(assignment: Assignment) -> Iterator[Row]:

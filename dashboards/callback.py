@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
+PATIENCE_S, AGAIN_S = 5.0, 30.0  # before it is said that no trial can start, and until it is said again
+
 P = ParamSpec("P")
 
 
@@ -56,9 +58,10 @@ class TrialCallback(Callback):
         history: Callable[[str], list[Row]],
         about: Callable[[Case], About] | None = None,
         on_end: Callable[[str, Outcome], None] | None = None,
+        waiting: Callable[[str], str] | None = None,
     ) -> None:
         """``history`` gives the rows a case has on disk, ``about`` what is to be recorded beyond its experiment;
-        ``on_end`` is called with each trial's outcome."""
+        ``on_end`` is called with each trial's outcome, ``waiting`` says what a case lacks that has not started."""
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
         self.about, self.on_end = about or (lambda case: About()), on_end
@@ -68,6 +71,8 @@ class TrialCallback(Callback):
         self.faults: set[tuple[str, str]] = set()
         self._rows: dict[str, tuple[Row, ...]] = {}
         self._errors: dict[str, str] = {}
+        self.waiting = waiting or (lambda case: "")
+        self._speak_at: float | None = None  # when to say next that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs for nothing
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,6 +100,19 @@ class TrialCallback(Callback):
         self.record("settle", lambda tracker: self._settle(tracker, case, outcome, stopped))
 
     @_never_raises
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Says now and then that nothing runs because others hold what the next trial needs."""
+        pending = [trial for trial in trials if trial.status == Trial.PENDING]
+        if not pending or any(trial.status == Trial.RUNNING for trial in trials):
+            self._speak_at = None
+        elif self._speak_at is None:
+            self._speak_at = time.monotonic() + PATIENCE_S
+        elif time.monotonic() >= self._speak_at:
+            self._speak_at = time.monotonic() + AGAIN_S
+            if sentence := self.waiting(pending[0].config["case"]):
+                print(one_line(sentence), file=sys.stderr, flush=True)
+
+    @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
@@ -116,6 +134,8 @@ class TrialCallback(Callback):
             return
         if unused := row.pop("unused_gpus", ""):
             self._warn_of_gpus(case_id, unused)
+        if lost := result.get("lost"):
+            self._warn(case_id, f"went back to its last checkpoint, since it lost a client actor ({lost})")
         self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
         self.progress.row(case_id, row)
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [row]))
@@ -132,6 +152,12 @@ class TrialCallback(Callback):
         self._end(case_id, Outcome("finished" if complete else "stopped", rows))
 
     @_never_raises
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._warn(
+            trial.config["case"], f"went back to its last checkpoint, since it lost its server ({_raised(trial)})"
+        )
+
+    @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         if self.lost is not None and case_id not in self._rows:
@@ -146,7 +172,10 @@ class TrialCallback(Callback):
         """Print, once for a trial, that GPUs are reserved and not used."""
         if case_id not in self._unused_gpus:
             self._unused_gpus[case_id] = unused
-            print(one_line(f"warning: {title(self.cases[case_id])}: {unused}"), file=sys.stderr, flush=True)
+            self._warn(case_id, unused)
+
+    def _warn(self, case_id: str, sentence: str) -> None:
+        print(one_line(f"warning: {title(self.cases[case_id])}: {sentence}"), file=sys.stderr, flush=True)
 
     def _open(self, case: Case) -> None:
         now = time.time()  # MLflow may be told much later

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
 from actors.trial import Assignment
+from actors.waiting import waiting_for
 from dashboards import partition
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
@@ -101,6 +102,7 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
             about=lambda case: _about(case, job, shown),
             on_end=job.folder.record,
+            waiting=lambda case: waiting_for(job.plans[case]),
         )
         try:
             now = time.time()

@@ -1,17 +1,22 @@
 """Processes killed in the middle of a run: it goes on by itself, to the weights of an undisturbed one."""
 
+import contextlib
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import EXPERIMENT, Forked, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, ROOT, Forked, environment, runs, states, undisturbed, write
 
 pytestmark = pytest.mark.ray
 ROUNDS = 12
+GIB = 2**30
 
 
 def kill(driver: Forked, title: str) -> None:
@@ -26,12 +31,14 @@ def kill(driver: Forked, title: str) -> None:
     raise AssertionError(f"no process {title}")
 
 
-def reached(checkpoint: Path, round_: int, driver: Forked) -> None:
+def reached(checkpoint: Path, round_: int, driver: Forked | subprocess.Popen[str]) -> None:
     """Waits until the run's checkpoint is at ``round_`` or later."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 600
     while not any(int(path.name.partition("-")[2]) >= round_ for path in checkpoint.glob("round-*")):
         assert time.monotonic() < deadline
-        assert driver.poll() is None, "the run ended too early"
+        if driver.poll() is not None:
+            said = driver.communicate() if isinstance(driver, subprocess.Popen) else driver.wait()
+            raise AssertionError(f"the run ended too early: {said}")
         time.sleep(0.02)
 
 
@@ -51,3 +58,61 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
     assert [point.step for point in points] == list(range(1, ROUNDS + 1))
+
+
+def used() -> int:
+    """Bytes of memory in use on this machine, as Ray's memory monitor counts them."""
+    memory = psutil.virtual_memory()
+    return memory.total - memory.available
+
+
+def workers(driver: int) -> set[int]:
+    """The processes of the driver's Ray that are a trial's server or a client actor."""
+    found = set()
+    for process in psutil.Process(driver).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).startswith(("ray::ImplicitFunc", "ray::ClientActor")):
+                found.add(process.pid)
+    return found
+
+
+def take(taken: list[np.ndarray], until: int) -> None:
+    """Takes memory until so many bytes are in use on this machine."""
+    while used() < until:
+        taken.append(np.ones(GIB // 16, np.uint8))  # ones: they are written, and so really taken
+
+
+@pytest.mark.skipif(psutil.virtual_memory().available < 8 * GIB, reason="too little memory to run out of it on purpose")
+@pytest.mark.timeout(1500)
+def test_what_the_memory_monitor_kills_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    """Memory runs out for real: this process takes what is left below a threshold that Ray was started with, until
+    Ray's monitor has killed workers, and gives it back."""
+    rounds = 60
+    training = EXPERIMENT["training"] | {"rounds": rounds, "local_epochs": 3}
+    file = write(tmp_path, training=training, space={}, baselines=[], resources={"max_restarts": 50})
+    memory = psutil.virtual_memory()
+    threshold, taken = used() + int(0.4 * memory.available), list[np.ndarray]()
+    monitor = {"memory_usage_threshold": threshold / memory.total, "memory_monitor_refresh_ms": 50}
+    env = environment(tmp_path) | {f"RAY_{name}": str(value) for name, value in monitor.items()}
+    argv = [sys.executable, "-m", "platform.run", str(file), "--name", "hurt", "--num-cpus", "2"]
+    checkpoint = tmp_path / "runs" / "hurt" / "00-kteps" / "checkpoint"
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        try:
+            take(taken, threshold - 2 * GIB)  # which takes its time
+            reached(checkpoint, 2, driver)
+            before = workers(driver.pid)
+            while workers(driver.pid) >= before:
+                take(taken, threshold + GIB // 8)
+                assert driver.poll() is None, "the run ended before anything was killed"
+            taken.clear()
+        except BaseException:
+            driver.kill()
+            raise
+        out, err = driver.communicate(timeout=900)
+    assert driver.returncode == 0, out + err
+    assert "went back to its last checkpoint, since it lost" in err
+    assert "memory" in err
+    assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(EXPERIMENT | {"training": training}, tmp_path)
+    (run,) = runs(tmp_path)
+    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
+    assert [point.step for point in points] == list(range(1, rounds + 1))
