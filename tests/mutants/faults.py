@@ -112,7 +112,12 @@ FAULTS = (
         "log_BC = probabilities_BC.log()",
         "log_BC = probabilities_BC",
     ),
-    Fault("the membership limit from all losses", "audits/membership", "limit = train_N.mean", "limit = losses_N.mean"),
+    Fault(
+        "the membership limit from all losses",
+        "audits/membership",
+        "limit, judged_M = train_M[::2].mean",
+        "limit, judged_M = losses_N.mean",
+    ),
     Fault("the last round unsaved", "federation", "(last or round_ %", "(round_ %"),
     Fault("failed clients counted as trained", "federation", "len(cohort) - len(traffic.errors)", "len(cohort)"),
     Fault("row ids of any type", "wire", "rows.dtype != np.int32 or ", ""),
