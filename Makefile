@@ -51,7 +51,7 @@ format: $(READY)  ## lay the code out
 	$(BIN)/ruff check --fix .
 
 ui: $(READY)  ## the MLflow pages of the runs made here
-	$(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000
+	$(BIN)/python -m dashboards.ui
 
 bench: $(READY)  ## all benchmarks: local loop, platform, start-up, instruction counts
 	$(BIN)/python -m benchmarks

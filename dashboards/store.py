@@ -68,7 +68,7 @@ def resolve(uri: str | None, base: Path) -> Store:
     """
     base = base.absolute()
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{base / 'mlflow.db'}"
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     if path is None:
         return Store(uri if _scheme(uri) else (base / uri).as_uri())
     path = base / path
@@ -101,7 +101,7 @@ def reach(store: Store) -> None:
 
 def is_new(store: Store) -> bool:
     """Whether the store is a file with nothing in it, as ``reach`` makes it: MLflow can find nothing wrong there."""
-    path = _sqlite_path(store.uri)
+    path = sqlite_path(store.uri)
     return path is not None and path.is_file() and not path.stat().st_size
 
 
@@ -130,7 +130,7 @@ def _make_tables(store: Store) -> None:
     of them waits for the disk. Where this fails, MLflow goes the long way."""
     from mlflow.exceptions import MlflowException
 
-    path, memory = _sqlite_path(store.uri), "file:fedtext?mode=memory&cache=shared"
+    path, memory = sqlite_path(store.uri), "file:fedtext?mode=memory&cache=shared"
     assert path is not None
     with suppress(MlflowException, sqlite3.Error), closing(sqlite3.connect(memory, uri=True)) as made:
         Store(f"sqlite:///{memory}&uri=true").client()
@@ -141,15 +141,12 @@ def _make_tables(store: Store) -> None:
 def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
     """One line that says how to open the pages of ``store``; ``make ui`` opens ``repository``'s own store.
 
-    ``path``: a page to begin with (Tracker.charts_path), added to the address.
+    ``path``: a page of a server to begin with (Tracker.charts_path), added to its address.
     """
     if store.uri.startswith(("http://", "https://")):
         return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
     own = store == Store(*_default(repository))
-    command = "make ui" if own else f"mlflow ui --backend-store-uri '{store.shown}'"
-    if own and not path:
-        return f"Compare the trials in MLflow: {command}"
-    return f"Compare the trials in MLflow: {command} and open http://127.0.0.1:5000{path or ''}"
+    return "Compare the trials in MLflow: " + ("make ui" if own else f"python -m dashboards.ui --store '{store.shown}'")
 
 
 def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> str:
@@ -202,7 +199,7 @@ def _scheme(uri: str) -> str:
     return (found[1] or "databricks") if found else ""
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def sqlite_path(uri: str) -> Path | None:
     """The file of a sqlite address, relative where it is written so; None for any other address."""
     found = re.match(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)", uri)
     return Path(found["path"]) if found else None
@@ -234,7 +231,7 @@ def _check_server(store: Store) -> None:
 
 def _check_sqlite(store: Store) -> None:
     """Opened for writing without MLflow, which would try ten times for minutes before it gives up."""
-    path = _sqlite_path(store.uri)
+    path = sqlite_path(store.uri)
     if path is None:
         return  # an in-memory database
     try:

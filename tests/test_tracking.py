@@ -31,7 +31,7 @@ def test_the_store_is_the_files_own_then_the_environments_then_a_database_here(
     default = stores.resolve(None, tmp_path)
     assert default == Store(f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "mlartifacts").as_uri())
     assert stores.ui_hint(default, tmp_path).endswith("make ui")
-    assert f"--backend-store-uri 'sqlite:///{tmp_path}/mlflow.db'" in stores.ui_hint(default, tmp_path / "elsewhere")
+    assert f"dashboards.ui --store 'sqlite:///{tmp_path}/mlflow.db'" in stores.ui_hint(default, tmp_path / "elsewhere")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert stores.resolve(None, tmp_path) == Store("http://tracker:5000", None)
     assert "http://tracker:5000" in stores.ui_hint(stores.resolve(None, tmp_path), tmp_path)

@@ -1,0 +1,67 @@
+"""MLflow's pages: the port they take, the page they open on, and that they end with their command."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from dashboards import ui
+from dashboards.store import Store
+from fedtext.errors import UserError
+from tests.commands import ROOT, environment
+
+
+def taken() -> socket.socket:
+    listening = socket.socket()
+    listening.bind((ui.HOST, 0))
+    listening.listen()
+    return listening
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with taken() as listening:
+        port = listening.getsockname()[1]
+        assert port < ui.free_port(port) < port + ui.PORTS
+    assert ui.free_port(port) == port
+
+
+def test_a_folder_without_runs_says_what_makes_some(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(UserError, match="has no runs yet: make some, for example with make sweep"):
+        ui.page(store)
+    argv = [sys.executable, "-m", "dashboards.ui", "--store", f"sqlite:///{tmp_path}/none.db"]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"error: there are no runs yet: {tmp_path}/none.db is made by the first one, for example by make sweep\n"
+    )
+
+
+def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path, store: Store) -> None:
+    client = store.client()
+    for name, start in (("older", 1000), ("newer", 3000), ("between", 2000)):
+        experiment = client.create_experiment(name)
+        client.create_run(experiment, start_time=start)
+    newer = client.get_experiment_by_name("newer")
+    assert newer is not None
+    with taken() as listening:
+        first = listening.getsockname()[1]
+        argv = [sys.executable, "-m", "dashboards.ui", "--store", store.uri, "--port", str(first)]
+        with subprocess.Popen(argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as pages:
+            try:
+                assert pages.stdout is not None
+                link = pages.stdout.readline().split()[0]
+                assert urlsplit(link).port != first
+                assert urlsplit(link).fragment == f"/experiments/{newer.experiment_id}/runs"
+                assert len(link) < 60
+                assert requests.get(link, timeout=60).ok
+            finally:
+                pages.send_signal(signal.SIGINT)
+                assert pages.wait(120) == 130
+    with pytest.raises(requests.ConnectionError):
+        requests.get(link, timeout=10)
