@@ -6,17 +6,20 @@ import inspect
 import json
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import ray
+from ray.exceptions import AuthenticationError
 
 from fedtext.environment import ENVIRONMENT
 from fedtext.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
+REACH_SECONDS = 10.0
 SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
 # For a Ray started here, and in the cluster files. What nobody holds any more is freed at once, and the next parameters
 # find memory that is mapped already, which makes the way to an actor and back twice as fast. Ray would wait a second.
@@ -69,16 +72,32 @@ def connect(
         )
     if num_cpus is not None or num_gpus is not None:
         raise UserError(f"--num-cpus and --num-gpus are for a Ray started here; the cluster at {address} has its own")
+    _check_address(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
     if not job_ships_code():
         environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
         environment["excludes"] = ["__pycache__"]
     try:
         ray.init(address, runtime_env=environment, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
         raise UserError(
-            f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0]}): check the address, that it "
-            "runs, and RAY_AUTH_MODE and its token"
+            f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0].partition('. ')[0]}): check the "
+            "address, that it runs, and RAY_AUTH_MODE and its token"
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    """Raise UserError if nothing listens at ``host:port``. Ray would go on trying for minutes; other forms of an
+    address are left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct --address or "
+            "$RAY_ADDRESS"
         ) from error
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -61,6 +62,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "/proc/a.db cannot be writ",
     ),
     "address of a client": (["run", FILE, "--address", "ray://127.0.0.1:10001"], "is a Ray client address"),
+    "address of no cluster": (["run", FILE, "--address", "127.0.0.1:9"], "no Ray cluster answers at 127.0.0.1:9"),
     "a cluster and CPUs": (["run", FILE, "--address", "127.0.0.1:9", "--num-cpus", "2"], "are for a Ray started here"),
 }
 
@@ -162,6 +164,25 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(disk: Path, home: Path)
     snapshot = Checkpoints(checkpoint, fingerprint).load()
     assert snapshot is not None
     assert snapshot.round == len(rows)
+
+
+def test_a_token_that_is_missing_is_one_sentence(home: Path) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        alone = environment(home) | {"HOME": str(home), "RAY_AUTH_MODE": "token"}
+        alone = {name: value for name, value in alone.items() if name not in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")}
+        argv = [sys.executable, "-m", "platform.run", str(home / "kteps.yaml"), "--address", address]
+        refused(
+            subprocess.run(argv, cwd=ROOT, env=alone, capture_output=True, text=True), "RAY_AUTH_MODE and its token"
+        )
+
+
+@pytest.mark.ray
+def test_more_than_the_machine_has_is_one_sentence(home: Path) -> None:
+    done = Forked(home, "run", str(home / "kteps.yaml"), "resources.cpus_per_actor=999").wait()
+    refused(done, "resources: no node has 999 CPUs for a client actor; the cluster has")
 
 
 def test_the_commands_run_in_other_folders(tmp_path: Path) -> None:
