@@ -69,6 +69,7 @@ class ClientActor:
             return reply
         try:
             update = self.intake.update(reply.payload, reply.client, flat, round_)
+            self.intake.check_size(update)
         except ValueError as refused:  # the server would refuse it as well
             return Reply(reply.client, error=str(refused))
         if self.sum is None or self.sum[0] != round_:

@@ -16,7 +16,7 @@ from fedtext.models.config import TABLE
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below what float32 parameters can show. Sums of
 # such numbers are exact in float64 as long as they stay below 2^15, and what is exact does not depend on the order.
 _ROUNDER = 1.5 * 2**14
-_LARGEST = 2.0**12  # of any addend: several clients would have to agree on the same absurd number to leave 2^15
+LARGEST = 2.0**12  # of any addend: several clients would have to agree on the same absurd number to leave 2^15
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
 
 
@@ -67,7 +67,7 @@ class WeightedSum:
 
     def _rounded(self, client: int, delta: NDArray[np.float32], weight: float) -> NDArray[np.float64]:
         part = np.multiply(delta, weight / self.scale, dtype=np.float64)
-        if len(part) and not max(part.max(), -part.min()) < _LARGEST:  # also where it is not a number
+        if len(part) and not max(part.max(), -part.min()) < LARGEST:  # also where it is not a number
             raise UserError(
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
                 "sum: lower training.optimizer.lr, or the noise of the uplink"

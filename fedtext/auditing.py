@@ -59,7 +59,7 @@ class Auditing:
         """A turn of a client that received ``flat``, has ``parameters`` now and sends ``payload``."""
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
-        update = self.intake.update(payload, data.id, flat)
+        update = self.intake.update(payload, data.id, flat, round_)
         if self.cohort[0] != round_:
             self.cohort = round_, sampled(self.experiment, range(self.clients), round_, self.noise)
         place = self.cohort[1].index(data.id)

@@ -113,8 +113,9 @@ class Federation:
             del handle  # what it held is freed, and is room for what follows
             handle = self.fleet.broadcast(self.flat)
             last = round_ == rounds
+            seconds = time.perf_counter() - start
             metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
-            metrics["train_seconds"] = time.perf_counter() - start
+            metrics["train_seconds"] = seconds
             row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
             self.history.append(row)
             if self.experiment.evaluates(round_):
@@ -141,6 +142,7 @@ class Federation:
             if reply.payload.size and not error:
                 try:
                     update = self.intake.update(reply.payload, reply.client, self.flat, round_)
+                    self.intake.check_size(update)
                 except ValueError as refused:
                     error = str(refused)
             if error:

@@ -9,6 +9,10 @@ from fedtext.ledger import noise_multiplier
 from fedtext.pretrained import identity
 from fedtext.training.choice import stack_size
 
+# Raised whenever the same experiment computes something else than in the version before: a run of that version is not
+# continued, and draws other noise.
+RESULTS = 1
+
 # What a run computes depends on these parts of an experiment and on no others.
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
@@ -68,7 +72,7 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
 
 
 def _digest(parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([RESULTS, parts], sort_keys=True).encode()).hexdigest()
 
 
 def _identified(part: Any) -> Any:

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext import wire
-from fedtext.aggregation import Update, WeightedSum
+from fedtext.aggregation import LARGEST, Update, WeightedSum
 from fedtext.experiment import Experiment
 from fedtext.layout import Layout
+from fedtext.methods.base import Individual
 from fedtext.models.config import TABLE
 
 
@@ -31,7 +32,7 @@ class Intake:
             shapes = dict(mechanism.leaves(shapes))
         return shapes
 
-    def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32], round_: int = 1) -> Update:
+    def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32], round_: int) -> Update:
         """What the payload of a client that received ``flat`` in this round says it changed."""
         uplink = self.experiment.uplink
         update = wire.decode(payload, client, self.shapes(round_), bits=bool(uplink) and uplink[-1].bits)
@@ -44,6 +45,19 @@ class Intake:
         for mechanism in reversed(uplink):
             tensors = mechanism.restore(tensors, received)
         return Update(update.client, update.samples, tensors, update.rows)
+
+    def check_size(self, update: Update) -> None:
+        """Raises ValueError if an update is so large that the server's exact sum could not hold it."""
+        if isinstance(self.experiment.method, Individual):
+            return
+        share = (1.0 if self.uniform else update.samples) / self.scale
+        for name, tensor in update.tensors.items():
+            largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 0.0
+            if not largest * share < LARGEST:
+                raise ValueError(
+                    f"it changed {name} by {largest:g} in one round, too much for an exact sum: lower "
+                    "training.optimizer.lr, or the noise of the uplink"
+                )
 
     def empty_sum(self) -> WeightedSum:
         holders_only = self.experiment.server.absent_rows == "holders_only"

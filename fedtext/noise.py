@@ -1,5 +1,4 @@
-"""Keys of the random draws that hide something: noise of the uplink and of the server, randomised response, the choice
-of a Poisson sample.
+"""Keys of the random draws that hide something: noise of the uplink and of the server, and randomised response.
 
 Two runs that share a draw can be subtracted from each other, and what the draw hid is left. So these draws do not come
 from the seed alone, as all others do (``fedtext.seeding``). ``privacy.noise`` chooses between two keys:
@@ -7,11 +6,13 @@ from the seed alone, as all others do (``fedtext.seeding``). ``privacy.noise`` c
 ``reproducible``
     The key is derived from the seed and from everything that a round's updates depend on. The same experiment on the
     same texts draws the same noise again, and no two different ones share a draw. Whoever knows the experiment can
-    draw the noise too: this is a simulation.
+    draw the noise too: this is a simulation. Devices are not part of the key, nor are processors: what the same
+    experiment gives on two of them differs by rounding alone.
 ``secret``
-    The key is 32 bytes from the operating system, kept in the folder of the run's state, readable by its owner alone.
-    Draws come from ChaCha20. A run that is resumed, or repeats a round, reads the key again and ends with the same
-    bits; another run of the same experiment has another key.
+    The key is derived from that and from 32 bytes of the operating system, which are kept in the folder of the run's
+    state, readable by its owner alone. Draws come from ChaCha20, and the choice of a Poisson sample and clients' own
+    initial vectors are among them. A run that is resumed, or repeats a round, ends with the same bits; another run of
+    the same experiment has another key, and so has another experiment in the same folder.
 """
 
 import hashlib
@@ -78,19 +79,25 @@ def noise_key(experiment: Experiment, content: str, clients: int, folder: Path |
     """
     if experiment.privacy.noise == "reproducible":
         return NoiseKey(bytes.fromhex(released(experiment, content, clients)))
-    key = NoiseKey(secrets.token_bytes(_BYTES), secret=True)
+    entropy = _entropy(folder) if folder else secrets.token_bytes(_BYTES)
+    name = bytes.fromhex(released(experiment, content, clients))
+    key = NoiseKey(hashlib.blake2b(name, key=entropy, digest_size=_BYTES).digest(), secret=True)
     key.generator("installed")
-    if folder is None:
-        return key
+    return key
+
+
+def _entropy(folder: Path) -> bytes:
+    """The random bytes of the run whose state lies in ``folder``; drawn and written if it has not begun."""
     if (folder / FILE).exists():
-        return NoiseKey(_read(folder / FILE), secret=True)
+        return _read(folder / FILE)
     if any(folder.glob("round-*")):
         raise UserError(
             f"{folder / FILE} is missing: without it the rounds in {folder} cannot be continued under the same noise; "
             "put it back, or start a new run"
         )
-    _write(folder / FILE, key.material)
-    return key
+    drawn = secrets.token_bytes(_BYTES)
+    _write(folder / FILE, drawn)
+    return drawn
 
 
 def _read(file: Path) -> bytes:

@@ -53,7 +53,9 @@ class Worker(Hosted):
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
         """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
-        raises: a client that fails says so in its reply, and keeps the private state it had."""
+        raises: a client that fails says so in its reply, and keeps the private state it had. A client whose payload the
+        server refuses does not learn of that, and keeps its new state.
+        """
         turns, fault = self._attempt(flat, round_, members)
         if fault and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
             alone = [turn for client in members for turn in self._attempt(flat, round_, [client])[0]]

@@ -88,7 +88,7 @@ def test_figures_are_those_of_what_the_server_received(uplink: Any, rows: str) -
     intake, flat = Intake(fleet.worker.experiment, federation.layout, [1]), fleet.sent_to
     for reply in fleet.received:
         data = fleet.worker.clients[reply.client]
-        update = intake.update(reply.payload, reply.client, flat)
+        update = intake.update(reply.payload, reply.client, flat, 1)
         whole = federation.layout.views(flat)[TABLE].copy()
         whole[update.rows if update.rows is not None else slice(None)] += update.tensors[TABLE]
         own = [place for place in range(data.train_rows) if data.rows_R[place] > 1]

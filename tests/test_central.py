@@ -68,7 +68,7 @@ def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise
     list(federation.run())
     change = np.zeros(len(start))
     for reply in fleet.received:
-        update: Update = federation.intake.update(reply.payload, reply.client, start)
+        update: Update = federation.intake.update(reply.payload, reply.client, start, 1)
         assert update.rows is None
         tensors = federation.layout.pack(dict(update.tensors)).astype(np.float64)
         assert np.linalg.norm(tensors) <= 2.0 * (1 + 1e-6)

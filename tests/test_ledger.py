@@ -205,7 +205,7 @@ SCALED = {"name": "movielens", "text": {"hash": {"buckets": 50}}, "features": "a
 def test_a_guarantee_says_that_it_is_simulated_and_what_is_outside_of_it(changes: dict[str, Any]) -> None:
     listed = [
         *("the number of its texts", "its training losses", "each text's score and label", "its word counts"),
-        "other runs on the same texts",
+        *("how many clients take part in a round", "other runs on the same texts"),
     ]
     for entry in ledger(tiny.experiment(**changes), 100, 10, 25):
         assert all(said in entry.assumptions for said in listed)
@@ -213,6 +213,10 @@ def test_a_guarantee_says_that_it_is_simulated_and_what_is_outside_of_it(changes
     for entry in ledger(tiny.experiment(**changes, privacy={"noise": "secret"}), 100, 10, 25):
         assert "simulated" not in entry.assumptions
         assert "noise.key" in entry.assumptions
+    sampled = changes | {"participation": {"fraction": 0.5, "sampling": "poisson"}}
+    for noise, said in (("reproducible", "server" in changes), ("secret", False)):
+        for entry in ledger(tiny.experiment(**sampled, privacy={"noise": noise}), 100, 10, 25):
+            assert ("have to be unknown for the sample to amplify" in entry.assumptions) == said
     model = {"name": "bag", "embedding": {"dim": 5}}
     scaled = ledger(tiny.experiment(corpus={"name": "movielens"}, model=model, **changes), 100, 10, 25)
     assert all("the least and greatest values of its features" in entry.assumptions for entry in scaled)

@@ -279,7 +279,7 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
     worker = LocalFleet(experiment, corpus, private).worker
     replies = [worker.train(before, 1, [client])[0] for client in range(3)]
     deltas = [
-        federation.layout.pack(dict(federation.intake.update(r.payload, r.client, before).tensors)) for r in replies
+        federation.layout.pack(dict(federation.intake.update(r.payload, r.client, before, 1).tensors)) for r in replies
     ]
     (row,) = federation.run()
     assert np.allclose(federation.flat - before, np.median(deltas[:looked_at], 0), atol=1e-6)

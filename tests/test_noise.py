@@ -56,7 +56,7 @@ def sent_by(experiment: Experiment) -> dict[int, Mapping[str, NDArray[Any]]]:
     federation = Federation(experiment, shared, fleet, None)
     start = federation.flat.copy()
     list(federation.run())
-    return {r.client: federation.intake.update(r.payload, r.client, start).tensors for r in fleet.received}
+    return {r.client: federation.intake.update(r.payload, r.client, start, 1).tensors for r in fleet.received}
 
 
 def flat(tensors: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
@@ -251,6 +251,22 @@ def test_a_secret_run_resumes_and_replays_to_the_same_bits(tmp_path: Path) -> No
     assert [row["metrics"]["clients_trained"] for row in resumed.history] == [
         row["metrics"]["clients_trained"] for row in whole.history
     ], "who takes part is drawn from the key too"
+
+
+def test_two_experiments_in_one_folder_share_no_secret_draw(tmp_path: Path) -> None:
+    """As where the first one was stopped before its first checkpoint, and the next one found its key."""
+    pytest.importorskip("randomgen")
+    keys = [
+        noise_key(experiment, content, clients, tmp_path).material
+        for experiment, content, clients in (
+            (central(1.0, **SECRET), "content", 4),
+            (central(2.0, **SECRET), "content", 4),
+            (central(1.0, **SECRET), "other texts", 4),
+            (central(1.0, **SECRET), "content", 5),
+        )
+    ]
+    assert len(set(keys)) == len(keys)
+    assert noise_key(central(1.0, **SECRET, evaluation={"every": 2}), "content", 4, tmp_path).material == keys[0]
 
 
 def test_a_key_that_is_gone_or_damaged_is_told_and_not_replaced(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
         count = sent if rows == "own" else federation.layout.shapes[TABLE][0]
         assert content[TABLE].shape == (count, 3)
         assert content[BASIS].shape == (DIM, 3)
-        update = intake.update(reply.payload, reply.client, federation.flat)
+        update = intake.update(reply.payload, reply.client, federation.flat, 1)
         assert {name: tensor.shape for name, tensor in update.tensors.items()} == (
             federation.layout.with_rows(count).shapes
         )

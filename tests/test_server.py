@@ -97,7 +97,7 @@ def test_the_default_is_plain_averaging_to_the_bit() -> None:
     def mean(start: np.ndarray, federation: Federation, replies: Iterable[Any]) -> np.ndarray:
         total = federation.intake.empty_sum()
         for reply in replies:
-            total.add(federation.intake.update(reply.payload, reply.client, start))
+            total.add(federation.intake.update(reply.payload, reply.client, start, 1))
         return (start + total.sum_N * (total.scale / total.weight)).astype(np.float32)
 
     experiment = tiny.experiment(server={"optimizer": "sgd"}, training=tiny.TRAINING | {"rounds": 1})

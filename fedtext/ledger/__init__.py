@@ -171,7 +171,10 @@ def _drawn(experiment: "Experiment") -> str:
 def _central(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Entry]:
     assert experiment.server.noise is not None
     delta, fraction = experiment.server.noise.delta, experiment.participation.fraction
-    assumptions = "; ".join([_CENTRAL, _drawn(experiment), _ROUNDS, FLOATS, outside(experiment)])
+    rests = [_CENTRAL, _drawn(experiment), _ROUNDS, FLOATS, outside(experiment)]
+    if fraction < 1 and experiment.privacy.noise == "reproducible":
+        rests.insert(2, "so are each round's clients, who have to be unknown for the sample to amplify the guarantee")
+    assumptions = "; ".join(rests)
     if delta * clients >= 1:
         assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
     z = noise_multiplier(experiment)

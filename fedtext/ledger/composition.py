@@ -6,6 +6,7 @@ Legend: X possible numbers of bits that were told truly.
 import math
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -97,8 +98,20 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
     best = min(plain, float(renyi.compose(event, count).get_epsilon(delta)))
     if best > _LARGE:
         return best
-    losses = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=_GRID)
-    return min(best, float(losses.compose(event, count).get_epsilon(delta)))
+    return min(best, float(_losses(multiplier, fraction).self_compose(count).get_epsilon_for_delta(delta)))
+
+
+@lru_cache(maxsize=16)
+def _losses(multiplier: float, fraction: float) -> Any:
+    """The privacy loss distribution of one round, which every round of a run composes anew."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        multiplier,
+        sampling_prob=fraction,
+        value_discretization_interval=_GRID,
+        neighboring_relation=_accounting().NeighboringRelation.ADD_OR_REMOVE_ONE,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -3,7 +3,7 @@
 from fedtext.ledger import composition
 from fedtext.ledger.entry import Entry, Unit
 
-FLOATS = "noise is drawn in floating point, whose rounding an attacker may use (Mironov 2012)"
+FLOATS = "norms are clipped and noise is drawn in floating point, whose rounding an attacker may use (Mironov 2012)"
 
 
 def gaussian_entry(

@@ -15,9 +15,11 @@ def outside(experiment: "Experiment") -> str:
     if corpus.scales_features:
         listed.append("the least and greatest values of its features")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
+    listed.append("how many clients take part in a round or fail in it")
     listed += [f"what {mechanism.name} reports" for mechanism in experiment.uplink if mechanism.reports]
     if experiment.language:
         listed.append("its perplexities and token counts in evaluations")
+        listed.append("the unigram baseline's perplexity, from all word counts")
     else:
         listed.append("its accuracies in evaluations, and of two classes each text's score and label")
     if evaluation.select != "last":
