@@ -133,11 +133,11 @@ class RunFolder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock()
+                for case, status in self.ended().items() if longer else ():  # first: while the plan has fewer rounds,
+                    if status == "finished":  # a command that is killed here is repeated from here
+                        (self.case(case) / OUTCOME).unlink()
                 _write(self.path / "experiment.yaml", resolved(experiment))
                 _write(self.path / PLAN, json.dumps(plan, indent=2))
-                for case, status in self.ended().items() if longer else ():
-                    if status == "finished":
-                        (self.case(case) / OUTCOME).unlink()
             except OSError:
                 if new:
                     shutil.rmtree(self.path, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from platform._job import Job, key  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best, print_table
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
-from fedtext.checkpoint import history
+from fedtext.checkpoint import Row, history
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
 from fedtext.fleet import count
@@ -120,11 +120,19 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     return outcomes
 
 
+def _ended(job: Job, reached: Mapping[str, Sequence[Row]]) -> dict[str, RunStatus]:
+    """The cases that need not run again, and how they ended; ``reached`` has the rows of each. One that is recorded as
+    finished with fewer rounds than it has to run is not among them."""
+    rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
+    rows = {case: reached[case][-1]["round"] for case in found if reached.get(case)}
+    return {case: found[case] for case, row in rows.items() if found[case] != "finished" or row >= rounds[case]}
+
+
 def _train(job: Job, callback: TrialCallback) -> None:
     """The trials that have not ended yet, through Tune."""
     experiment = job.experiment
     reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
-    ended = {case: status for case, status in job.folder.ended().items() if reached.get(case)}
+    ended = _ended(job, reached)
     baselines = [case.id for case in job.cases if case.baseline]
     order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
     if isinstance(order, tune_sweep.SparingASHA):

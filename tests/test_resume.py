@@ -1,15 +1,24 @@
 """What a run's folder keeps of how it was begun, and what each command says of going on."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from platform._folder import PLAN, RunFolder  # type: ignore[import-not-found]
+from platform._job import Job  # type: ignore[import-not-found]
+from platform._trials import _ended  # type: ignore[import-not-found]
 from typing import Any
 
 import numpy as np
+import pytest
 
+from dashboards.store import Store
+from dashboards.trial import Outcome
+from fedtext import config
 from fedtext.checkpoint import Checkpoints
 from tests.commands import EXPERIMENT, ROOT, Forked, write
+from tune_spaces.cases import Case
 
 FILE = "FILE"  # stands for the experiment file
 
@@ -90,6 +99,55 @@ def test_a_run_goes_on_with_the_data_it_was_begun_with_unless_others_are_named(t
         (["sweep", "--resume", "none"], "no word vectors at vectors.txt"),
     ]
     said_by(tmp_path, cases)
+
+
+@pytest.mark.parametrize("where", ["first outcome", "second outcome", PLAN])
+def test_a_command_that_is_killed_while_it_makes_a_run_longer_does_so_when_it_is_repeated(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is killed, no trial passes for finished that has the rounds of the shorter run."""
+    whole = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": 5}}
+    folder = RunFolder(tmp_path / "run")
+    folder.create(EXPERIMENT, config.validate(EXPERIMENT), "sweep")
+    for case in ("01-kteps", "02-kteps", "03-kteps"):
+        folder.record(case, Outcome("stopped" if case == "03-kteps" else "finished"))
+    unlink, replace, removed = Path.unlink, os.replace, list[Path]()
+
+    def killed_at_outcome(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "outcome.json":
+            removed.append(path)
+            if len(removed) == (1 if where == "first outcome" else 2):
+                raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    def killed_at_plan(draft: Path, file: Path) -> None:
+        if Path(file).name == PLAN:
+            raise KeyboardInterrupt
+        replace(draft, file)
+
+    with monkeypatch.context() as killed:
+        if where == PLAN:
+            killed.setattr(os, "replace", killed_at_plan)
+        else:
+            killed.setattr(Path, "unlink", killed_at_outcome)
+        with pytest.raises(KeyboardInterrupt):
+            folder.create(whole, config.validate(whole), "sweep")
+    assert folder.longer(config.validate(whole))
+    folder.create(whole, config.validate(whole), "sweep")
+    assert not folder.longer(config.validate(whole))
+    assert folder.ended() == {"03-kteps": "stopped"}
+
+
+def test_a_trial_is_finished_only_with_all_rounds_that_it_has_to_run(tmp_path: Path) -> None:
+    """Whatever is recorded: an outcome may be one of the run before it was made longer."""
+    folder, experiment = RunFolder(tmp_path), config.validate(EXPERIMENT)
+    reached = {"finished-2": 2, "finished-3": 3, "stopped-2": 2, "finished-0": 0}
+    for case in reached:
+        folder.record(case, Outcome("stopped" if case == "stopped-2" else "finished"))
+    cases = [Case(case, case, "", False, {}, experiment) for case in [*reached, "new"]]
+    job = Job(True, experiment, cases, {}, {}, {}, [], Store("sqlite://"), folder)
+    rows = {case: [{"round": round_ + 1} for round_ in range(count)] for case, count in reached.items()}
+    assert _ended(job, rows) == {"finished-3": "finished", "stopped-2": "stopped"}
 
 
 def test_an_interrupted_command_says_what_continues_it() -> None:
