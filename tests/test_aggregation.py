@@ -121,3 +121,13 @@ def test_long_tensors_are_added_in_pieces_without_a_seam() -> None:
     views = layout.views(made.sum_N)
     assert np.allclose(views[TABLE][order], 0.75 * table.astype(np.float64), rtol=0, atol=2.0**-38)
     assert np.allclose(views["w"], 0.75 * w.astype(np.float64), rtol=0, atol=2.0**-38)
+
+
+def test_a_row_that_is_longer_than_a_piece_is_added_whole() -> None:
+    layout, rng = Layout({TABLE: (3, 40_000)}), np.random.default_rng(0)
+    table = rng.normal(size=(2, 40_000)).astype(np.float32)
+    made = WeightedSum(layout, 4.0, uniform=False, holders_only=False)
+    made.add(Update(0, 3, {TABLE: table}, np.array([2, 0], np.int32)))
+    got = layout.views(made.sum_N)[TABLE]
+    assert np.allclose(got[[2, 0]], 0.75 * table.astype(np.float64), rtol=0, atol=2.0**-38)
+    assert not got[1].any()

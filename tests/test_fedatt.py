@@ -164,6 +164,10 @@ def test_norms_equal_numpys(rows: int, columns: int, scale: float, seed: int) ->
     assert spectral(delta) == pytest.approx(np.linalg.norm(exact, 2), rel=1e-6)
 
 
+def test_a_row_that_is_longer_than_a_piece_has_its_whole_length() -> None:
+    assert frobenius(np.ones((1, 40_000), np.float32)) == 200
+
+
 def test_memory_is_that_of_the_sums_whatever_the_cohort() -> None:
     state = {f"layer{n}": np.zeros((500, 100), np.float32) for n in range(4)} | {TABLE: np.zeros((500, 100), "f4")}
     size, clients = sum(tensor.nbytes for tensor in state.values()), 40

@@ -18,6 +18,7 @@ from fedtext.corpora.types import TokenSet
 from fedtext.experiment import Experiment
 from fedtext.federation import Federation
 from fedtext.fleet import LocalFleet
+from fedtext.methods import METHODS as ALL_METHODS
 from fedtext.parameters import initial, shared_numbers
 from fedtext.training.batches import shuffled
 from tests import tiny
@@ -203,3 +204,8 @@ def test_noise_clipping_and_bits_travel_with_every_row_and_have_a_ledger() -> No
 def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         tiny.language_model(**changes)
+
+
+def test_no_other_method_trains_language_models() -> None:
+    names = {method["name"] if isinstance(method, dict) else method for method in METHODS}
+    assert {name for name, method in ALL_METHODS.items() if method.language} == names

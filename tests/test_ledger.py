@@ -85,12 +85,25 @@ def test_optimal_composition_is_that_of_the_theorem(epsilon: float, count: int, 
     best = composition.optimal(epsilon, count, delta)
     grid = by_hand(epsilon, count, delta)
     assert grid - 2 * epsilon - 1e-9 < best <= grid + 1e-9
+    found = delta_of(best, epsilon, count)
+    assert found <= delta + 1e-14  # rounding
+    assert best == 0 or found == pytest.approx(delta, abs=1e-14), "and no smaller one would do"
+
+
+def delta_of(together: float, epsilon: float, count: int) -> float:
+    """E max(0, 1 - exp(together - loss)) of that many randomised responses, over all numbers of true ones."""
     truth = 1 / (1 + math.exp(-epsilon))
     chances = [math.comb(count, x) * truth**x * (1 - truth) ** (count - x) for x in range(count + 1)]
     losses = [(2 * x - count) * epsilon for x in range(count + 1)]
-    found = math.fsum(-math.expm1(best - loss) * p for loss, p in zip(losses, chances, strict=True) if loss > best)
-    assert found <= delta + 1e-14  # rounding
-    assert best == 0 or found == pytest.approx(delta, abs=1e-14), "and no smaller one would do"
+    above = [(loss, chance) for loss, chance in zip(losses, chances, strict=True) if loss > together]
+    return math.fsum(-math.expm1(together - loss) * chance for loss, chance in above)
+
+
+def test_optimal_composition_of_steps_whose_chances_differ_by_more_than_a_float_holds() -> None:
+    """Of 300 responses at epsilon = 10 none is false with probability 0.986, and 100 are with less than 1e-300."""
+    best = composition.optimal(10.0, 300, 1e-5)
+    assert 2900 < best < 3000
+    assert delta_of(best, 10.0, 300) == pytest.approx(1e-5, rel=1e-6)
 
 
 def test_two_randomised_responses_by_hand() -> None:
@@ -112,6 +125,14 @@ def test_gaussian_noise_composes_exactly(multiplier: float, rounds: int) -> None
     pytest.importorskip("dp_accounting")
     epsilon = composition.gaussian(multiplier, rounds, 1e-5)
     assert tail(epsilon, multiplier / math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_little_noise_is_composed_exactly_down_to_a_multiplier_of_a_thousandth() -> None:
+    """With mu = 1 / multiplier delta is close to P(N > epsilon / mu - mu / 2), N standard normal: the other term of it
+    is smaller by a factor of mu. 4.2649 is exceeded with a probability of 1e-5."""
+    pytest.importorskip("dp_accounting")
+    mu = 1 / 0.0015
+    assert (composition.gaussian(0.0015, 1, 1e-5) - mu**2 / 2) / mu == pytest.approx(4.2649, rel=1e-3)
 
 
 def test_next_to_no_noise_is_bounded_by_concentrated_privacy() -> None:
@@ -174,6 +195,7 @@ def test_noise_before_a_clip_does_not_add_to_that_behind_it(chain: str, multipli
 def test_where_nothing_is_guaranteed_it_says_so(changes: dict[str, Any], words: str) -> None:
     entries = ledger(tiny.experiment(**changes), 100, 10, 25)
     assert spent(entries) == {}
+    assert {entry.delta for entry in entries if entry.how.startswith("no guarantee")} == {0.0}
     assert any(words in sentence for sentence in guarantees(entries))
 
 
@@ -289,7 +311,10 @@ def central(fraction: float, noise: dict[str, float], **changes: Any) -> Any:
 
 def test_central_noise_is_amplified_by_sampling_and_never_worse_than_without() -> None:
     pytest.importorskip("dp_accounting")
-    known = {q: figures(ledger(central(q, {"multiplier": 1.0}), 100, 1000, ROUNDS)) for q in (1.0, 0.5, 0.1)}
+    entries = {q: ledger(central(q, {"multiplier": 1.0}), 100, 1000, ROUNDS) for q in (1.0, 0.5, 0.1)}
+    assert all("Poisson samples of 0.1" in entry.how for entry in entries[0.1])
+    assert not any("Poisson" in entry.how for entry in entries[1.0])
+    known = {q: figures(entries[q]) for q in entries}
     whole = {q: known[q]["run", 1e-5] or math.inf for q in known}
     assert whole[1.0] == pytest.approx(composition.gaussian(1.0, ROUNDS, 1e-5))
     assert whole[1.0] > whole[0.5] > whole[0.1]

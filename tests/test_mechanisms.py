@@ -13,6 +13,7 @@ from fedtext.fleet import LocalFleet
 from fedtext.ledger import ledger
 from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import steps
+from fedtext.mechanisms.draws import _below
 from fedtext.methods import METHODS
 from fedtext.models.config import TABLE
 from fedtext.parameters import initial
@@ -31,6 +32,25 @@ def test_clip_scales_the_whole_update_to_its_norm() -> None:
     assert all(np.array_equal(same[name], delta[name]) for name in delta)
     zero = Clip(norm=1).apply({"a": np.zeros(2, np.float32)}, {}, RNG)
     assert np.array_equal(zero["a"], [0, 0])
+
+
+def test_an_update_is_taken_for_scaled_unless_it_is_shorter_than_the_norm_by_more_than_rounding() -> None:
+    def rescales(length: float) -> bool:
+        return Clip(norm=2).rescales({"a": np.array([0.6 * length], np.float32), "b": np.array([0.8 * length], "f4")})
+
+    assert [rescales(length) for length in (1.0, 1.9997, 1.9999, 2.0)] == [False, False, True, True]
+    assert Clip(norm=2).rescales(None), "a later mechanism may have changed its length"
+
+
+def test_only_noise_on_every_row_sends_the_whole_table() -> None:
+    uplinks: dict[str, list[Any]] = {
+        "none": [],
+        "clip": ["clip"],
+        "gaussian": ["clip", "gaussian"],
+        "quantize": ["quantize"],
+        "randomized_response": ["quantize", "randomized_response"],
+    }
+    assert [name for name, uplink in uplinks.items() if tiny.experiment(uplink=uplink).own_rows] == ["none", "clip"]
 
 
 def test_gaussian_noise_has_the_mean_and_deviation_it_says() -> None:
@@ -195,3 +215,9 @@ def test_what_is_not_finite_never_leaves_a_client(method: str) -> None:
     made = tiny.Finished(method, uplink=noise, participation={"on_client_error": "skip"})
     assert made.flat.tobytes() == made.before.tobytes()
     assert made.rows[-1]["metrics"]["clients_failed"] == 2
+
+
+@pytest.mark.parametrize("number", [0.1, 0.3, 3 - 1e-9, 7.5, 128 - 1e-7])
+def test_the_least_level_is_the_largest_float32_that_is_not_above_it(number: float) -> None:
+    close = _below(number)
+    assert float(close) <= number < float(np.nextafter(close, np.float32(256)))

@@ -72,6 +72,11 @@ def test_the_operators(statement: str, after: set[str]) -> None:
     assert found == after
 
 
+def test_a_function_inside_another_is_a_part_of_it() -> None:
+    source = "def outer():\n    if True:\n        def inner():\n            return a + b\n    return inner\n"
+    assert {mutant.function for mutant in mutants("fedtext/small.py", source)} == {"outer"}
+
+
 def test_where_a_line_stands() -> None:
     assert enclosing(SOURCE, 3) == ""
     assert enclosing(SOURCE, 10) == "share"

@@ -14,7 +14,7 @@ from dashboards.trial import Outcome
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.types import ClientData, TokenSet
-from fedtext.evaluation.unigram import unigram
+from fedtext.evaluation.unigram import ALPHAS, unigram
 from fedtext.models.config import Embedding
 from tests import tiny
 from tests.data import real_data
@@ -61,6 +61,10 @@ def test_alpha_is_chosen_on_validation_and_never_on_test() -> None:
     assert frequent["perplexity_unigram_val"] < rare["perplexity_unigram_val"]
     other = [replace(client, test=split([1, 1, 1, 1])) for client in clients([4, 4, 4])]
     assert unigram(other)["alpha_unigram"] == 0.001
+
+
+def test_half_powers_of_ten_from_a_thousandth_to_ten_are_tried() -> None:
+    assert tuple(float(f"{10 ** (k / 2):.0e}") for k in range(-6, 3)) == ALPHAS
 
 
 @pytest.mark.parametrize(("seed", "add_one", "tenth"), [(0, 445, 431), (1, 453, 439), (2, 447, 433)])

@@ -23,7 +23,7 @@ class TwoBranches(nn.Module):
     """Two projections and two classifiers on one encoder, or on two, which read one table, or two. Returns logits and
     projected features of both branches; without ``projection`` the features are the encoders' own."""
 
-    def __init__(self, parts: Parts, architecture: Architecture, projection: bool = True) -> None:
+    def __init__(self, parts: Parts, architecture: Architecture, projection: bool) -> None:
         super().__init__()
         self.embedding, self.encoder = parts.embedding(), parts.encoder()
         self.projection_shared: nn.Module = parts.projection() if projection else nn.Identity()

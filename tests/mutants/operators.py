@@ -91,16 +91,17 @@ def _parted(source: str, mutated: str, line: int) -> tuple[str, str]:
 Edit = tuple[str, ast.stmt | ast.expr, str]  # function, the node that is replaced, its new text
 
 
-def _edits(node: ast.AST, function: str) -> Iterator[Edit]:
+def _edits(node: ast.AST, function: str, closed: bool = False) -> Iterator[Edit]:
     """The edits of a tree, without those in annotations, texts, assertions and messages of errors."""
     for field, child in _children(node):
         inside = function
-        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef) and not closed:
             inside = f"{function}.{child.name}" if function else child.name
         if isinstance(child, ast.expr | ast.stmt):
             for text in _replacements(child, field):
                 yield inside, child, text
-        yield from _edits(child, inside)
+        # What is inside a function is a part of that.
+        yield from _edits(child, inside, closed or isinstance(child, ast.FunctionDef))
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -155,6 +156,7 @@ def _replacements(node: ast.expr | ast.stmt, field: str) -> Iterator[str]:
                 "min",
                 "zip",
                 "generator",
+                "paired",
                 "derive",
                 "torch_scope",
             }:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.mutants.modules import test_files
 from tests.mutants.operators import Mutant
 
 CACHE = Path(".mutants.json")
-TESTS_SECONDS = 60.0  # of processor time: a mutant meets the quickest tests that call its function, so many at most
+TESTS_SECONDS = 180.0  # of processor time: a mutant meets the quickest tests that call its function, so many at most
 _PRELOADED = (
     "torch",
     "numpy",
@@ -51,7 +52,10 @@ class Baseline:
         self.whole, self.cache, self.folder = cache, cache.setdefault("baseline", {}), folder
 
     def kept(self) -> None:
-        CACHE.write_text(json.dumps(self.whole))
+        """Written whole or not at all: a run may end at any moment."""
+        draft = CACHE.with_suffix(".draft")
+        draft.write_text(json.dumps(self.whole))
+        draft.replace(CACHE)
 
     def measure(self, files: Iterable[str], processes: int) -> None:
         """Run those of the test files that have changed, so many at a time. Tests that fail are named and left out.
@@ -193,6 +197,11 @@ def read_cache() -> dict[str, Any]:
 
 
 def sampled(mutants: Sequence[Mutant], size: int, seed: int) -> Iterator[Mutant]:
-    """So many of them, in their order, drawn by the digest of each: the same of a source that has changed elsewhere."""
-    drawn = sorted(range(len(mutants)), key=lambda n: digest(str(seed), mutants[n].name, str(n)))[:size]
-    yield from (mutants[n] for n in sorted(drawn))
+    """So many of them, in their order, drawn by the digest of each: what is drawn of one module does not depend on the
+    others' length."""
+    seen: Counter[str] = Counter()
+    ranks: list[tuple[str, int]] = []
+    for number, mutant in enumerate(mutants):
+        ranks.append((digest(str(seed), mutant.name, str(seen[mutant.name])), number))
+        seen[mutant.name] += 1
+    yield from (mutants[number] for _, number in sorted(sorted(ranks)[:size], key=lambda rank: rank[1]))
