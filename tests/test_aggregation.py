@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from fedtext.aggregation import Update, WeightedSum
 from fedtext.errors import UserError
+from fedtext.intake import Intake
 from fedtext.layout import Layout
 from fedtext.models.config import TABLE
+from tests import tiny
 
 LAYOUT = Layout({TABLE: (4, 2), "w": (3,)})
 UNIT = Fraction(1, 2**38)  # what addends are rounded to multiples of
@@ -49,6 +51,17 @@ def test_the_sum_is_that_of_addends_rounded_to_a_common_unit() -> None:
     ]
     assert Fraction(float(got[TABLE][2, 0])) == sum(round(part / UNIT) * UNIT for part in held)
     assert got[TABLE][0, 1] == pytest.approx(0.7 * 7 / 23)
+
+
+def test_every_tensor_starts_at_a_multiple_of_sixteen_floats() -> None:
+    layout = Layout({"a": (4, 2), "b": (17,), "c": (16,), "d": ()})
+    assert layout.starts == {"a": 0, "b": 16, "c": 48, "d": 64}
+    assert layout.size == 80
+
+
+@pytest.mark.parametrize(("weights", "scale"), [("uniform", 3), ("samples", 12)])
+def test_a_sum_is_scaled_by_the_weights_of_all_clients_there_are(weights: str, scale: float) -> None:
+    assert Intake(tiny.experiment(server={"weights": weights}), LAYOUT, [2, 3, 7]).scale == scale
 
 
 @given(

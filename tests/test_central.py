@@ -56,6 +56,10 @@ def test_the_noise_has_the_deviation_it_says_and_is_drawn_by_round_and_seed() ->
         assert abs(np.corrcoef(one, other)[0, 1]) < 4 / math.sqrt(count)
 
 
+def test_without_noise_of_the_server_its_deviation_is_zero() -> None:
+    assert deviation(central(server={"weights": "uniform"}), 10) == 0
+
+
 @pytest.mark.parametrize(("dropout", "share"), [(0.0, 0.5), (0.2, 0.4)])
 def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise(dropout: float, share: float) -> None:
     corpus = tiny.corpus(clients=5)

@@ -92,3 +92,12 @@ def test_noise_comes_again_with_its_seed_and_is_another_with_another() -> None:
     first, again, other = (sent(["gaussian"], seed)[0, 1][TABLE] for seed in (0, 0, 1))
     assert first.tobytes() == again.tobytes()
     assert unrelated(first, other)
+
+
+def test_a_payload_says_how_many_train_texts_its_client_has() -> None:
+    experiment = tiny.experiment(model=MODEL, training=STILL)
+    shared, private = initial(experiment, CORPUS)
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(layout.pack(shared), 1, [0])
+    samples = wire.decode(reply.payload, 0, layout.shapes).samples
+    assert samples == len(CORPUS.clients[0].train) > 0

@@ -112,6 +112,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(2e-12)",
         "some positive number, lest 0 / 0 is computed where features coincide: any gives a kernel of exp(0) = 1",
     ),
+    (
+        "noise",
+        "def generator(self, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:",
+        "def generator(self, purpose: str, round_: int = 1, client: int = SERVER) -> np.random.Generator:",
+        "the round is left out where it is asked whether the library is installed, and nothing is drawn",
+    ),
 )
 
 
