@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -197,7 +198,8 @@ def _sums(digests: Mapping[str, str]) -> bytes:
 
 
 def _found(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*"))
+    """The checkpoints, in order; what else lies in the folder, such as a copy of one, is left alone."""
+    return sorted(path for path in folder.glob("round-*") if re.fullmatch(r"round-[0-9]+", path.name))
 
 
 def _round(state: Path) -> int:

@@ -38,6 +38,24 @@ def test_the_latest_state_comes_back_and_the_one_before_it_is_kept(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002", "round-000003"]
 
 
+def test_copies_that_lie_beside_checkpoints_are_none(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, rounds=1)
+    for stray in ("round-000001.bak", "round-", "round-000009 (copy)"):
+        shutil.copytree(tmp_path / "round-000001", tmp_path / stray)
+    checkpoints.save(np.zeros(3, np.float32), {}, rows(2))
+    checkpoints.save(np.zeros(3, np.float32), {}, rows(3))
+    snapshot = checkpoints.load()
+    assert snapshot is not None
+    assert snapshot.round == len(history(tmp_path)) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "round-",
+        "round-000001.bak",
+        "round-000002",
+        "round-000003",
+        "round-000009 (copy)",
+    ]
+
+
 def test_what_a_writer_left_that_died_is_removed_when_it_is_read(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
     checkpoints.save(np.zeros(1, np.float32), {}, rows(1))
