@@ -144,20 +144,23 @@ def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
-    """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process."""
+    """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process. Membership
+    reads test texts in the words of all clients, also where nothing else asks for these."""
     drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
     sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
     known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
     two, reading = replace(FEW, table_VD=drawn, public_SV=known_SV), {"personalize": None, "union": {"texts": 39}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
-    for method, start, corpus in (
-        ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two),
-        (recon, {}, FEW),
+    for method, start, corpus, evaluation in (
+        ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two, reading),
+        (recon, {}, FEW, reading),
+        ("fedevocab", {}, FEW, {"personalize": None}),
     ):
         model = {"name": "bag", "embedding": {"dim": 5} | start, "hidden": ()}
-        made = tiny.experiment(method, model=model, evaluation=reading)
+        made = tiny.experiment(method, model=model, evaluation=evaluation, audits=["membership"])
         expected = final(made, local(made, corpus), corpus)
-        assert len({figures["Global"] for figures in expected[1][-1][0].values()}) > 1
+        for metric in ("member_auc", "Global") if "union" in evaluation else ("member_auc",):
+            assert len({figures[metric] for figures in expected[1][-1][0].values()}) > 1
         fleet = RayFleet(made, ship(made, corpus), initial(made, corpus)[1], Plan(2, 1, 0, 1), None)
         assert final(made, fleet, corpus) == expected
         fleet.close()
