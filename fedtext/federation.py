@@ -63,6 +63,8 @@ class Federation:
         self.trainees: Sequence[ClientInfo] = trainees
         self.deviation = deviation(experiment, len(trainees))  # of the server's noise
         self.moments: Moments = {}
+        self.took_part: dict[int, int] = {}  # the last round of each client, of the first ``drawn``
+        self.drawn = 0
         self.choosing = experiment.evaluation.select != "last"
         self.selected: NDArray[np.float32] | None = None  # the best model so far
         snapshot = checkpoints.load() if checkpoints else None
@@ -255,24 +257,22 @@ class Federation:
         """Bytes that a round's clients receive: what is shared in this round, and what was shared in earlier ones and
         has changed since a client last received it."""
         all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in
-        earlier = {name for name in self.layout.shapes if not shared_in(name, round_)}
+        unsent = [name for name in self.layout.shapes if not shared_in(name, round_)]
+        before = range(round_ - 1, 0, -1)
+        earlier = {name: next((one for one in before if shared_in(name, one)), 0) for name in unsent}
+        for one in range(self.drawn + 1, round_) if unsent else ():
+            self.took_part |= dict.fromkeys(self._sample(one), one)
+            self.drawn = one
         total = 0
         for client in cohort:
             withheld = client.digits if self.experiment.method.withholds else 0
             own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
             shapes = self.layout.with_rows(own_rows if self.experiment.own_rows else all_rows).shapes
-            known = {name for name in earlier if self._has_latest(client.id, name, round_)}
+            known = {
+                name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
+            }
             total += wire.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
         return total
-
-    def _has_latest(self, client: int, name: str, round_: int) -> bool:
-        """Whether a client took part in a round after the last one, before this, that changed a parameter."""
-        for earlier in range(round_ - 1, 0, -1):
-            if self.experiment.method.shared_in(name, earlier):
-                return False
-            if client in self._sample(earlier):
-                return True
-        return True
 
 
 def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
