@@ -35,6 +35,23 @@ UNITS = {one.name: one for one in (PERCENT, LEAKED, PERPLEXITY, ROUNDS, MEGABYTE
 UNIGRAM = "unigram"  # the row of word counts alone, beside language models
 
 
+def unigram_row(rows: Sequence[str], whole: bool) -> str:
+    """The name of the row of word counts that is of the texts of ``rows``: these are all of the table, or ``whole`` is
+    False."""
+    return UNIGRAM if whole else f"{UNIGRAM} of {', '.join(rows)}"
+
+
+def counted_rows(name: str, rows: Sequence[str]) -> list[str]:
+    """Of ``rows`` those that the row of word counts called ``name`` stands beside (``unigram_row``)."""
+    if name == UNIGRAM:
+        return list(rows)
+    left, found = f"{name.removeprefix(f'{UNIGRAM} of ')}, ", []
+    while one := max((row for row in rows if left.startswith(f"{row}, ")), key=len, default=""):  # names have commas
+        found.append(one)
+        left = left.removeprefix(f"{one}, ")
+    return found
+
+
 def unit(metric: str) -> Unit:
     """The unit in which a metric is shown. A fraction is shown in percent; of what an attacker recovers less is
     better."""

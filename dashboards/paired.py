@@ -12,15 +12,17 @@ from itertools import combinations
 
 from scipy import stats
 
-from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
+from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit, counted_rows
 
 LEVEL = 0.05  # of a p-value that is called significant
+ROUNDING = 1e-12  # of the figures compared: a spread of their differences that is none
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean over seeds of the difference of two rows. ``error`` is its standard error and ``p`` the two-sided
-    p-value of the paired t test, both None where there is but one seed."""
+    """The mean over seeds of the difference of two rows. ``error`` is its standard error, None where there is but one
+    seed, and ``p`` the two-sided p-value of the paired t test, None where there is no test: of one seed, and of
+    differences that are all equal, whose spread says nothing of chance."""
 
     mean: float
     error: float | None
@@ -40,8 +42,8 @@ def difference(one: Cell, other: Cell) -> Difference | None:
     if count == 1:
         return Difference(mean, None, None)
     error = statistics.stdev(between) / math.sqrt(count)
-    if error == 0:
-        return Difference(mean, error, 1.0 if mean == 0 else 0.0)
+    if error <= ROUNDING * max(abs(value) for value in (*one.found, *other.found)):
+        return Difference(mean, 0.0, None)
     return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
 
 
@@ -137,14 +139,22 @@ def _noise(made: Reproduction, unit: Unit) -> str:
 
 
 def above_unigram(made: Reproduction) -> str:
-    """Which language models are not below word counts alone; empty if the table has no such row."""
+    """Which language models are not below word counts alone, each beside those of its own texts; empty if the table has
+    no such row."""
     counted = [cell for cell in made.cells if cell.row.startswith(UNIGRAM) and cell.unit.name == "perplexity"]
     if not counted:
         return ""
     column = counted[0].column
     others = [cell for cell in made.cells if cell.column == column and not cell.row.startswith(UNIGRAM) and cell.whole]
-    least = min(cell.ours.mean for cell in counted if cell.column == column and cell.ours)
-    named = [cell.row for cell in others if cell.ours and cell.ours.mean >= least]
+    rows = list(dict.fromkeys(cell.row for cell in made.cells if not cell.row.startswith(UNIGRAM)))
+    least = {
+        row: cell.ours.mean
+        for cell in counted
+        if cell.column == column and cell.ours
+        for row in counted_rows(cell.row, rows)
+    }
+    others = [cell for cell in others if cell.row in least]
+    named = [cell.row for cell in others if cell.ours and cell.ours.mean >= least[cell.row]]
     if not named:
         return f"All {len(others)} models are below the unigram row in {column}."
     which = f"All {len(named)} models" if len(named) == len(others) else f"{len(named)} of {len(others)} models"

@@ -48,7 +48,7 @@ def _extent(made: Reproduction) -> str:
     """How much was run, and the first words of departures that say in capitals how much they weigh."""
     first, *others = made.about
     loud = [" ".join(takewhile(str.isupper, sentence.replace(":", " :").split())) for sentence in others]
-    return " ".join([first, *(f"{words}." for words in loud if " " in words)])
+    return " ".join([first, *(f"{words}." for words in loud if " " in words and "," not in words)])  # else a list
 
 
 def _missing(paper: Paper, ran: set[tuple[str, str]]) -> Iterable[str]:

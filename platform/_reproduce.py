@@ -12,7 +12,7 @@ from platform._coverage import update  # type: ignore[import-not-found]
 from platform._folder import RunFolder, home
 from platform._launch import announce, planned, reached
 
-from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unit
+from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigram_row, unit
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome, last_values
@@ -186,7 +186,7 @@ def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
         texts.setdefault(tuple(each.get("perplexity_unigram") for each in last), []).append(row)
     cells = []
     for counted, rows in texts.items():
-        name = UNIGRAM if len(texts) == 1 else f"{UNIGRAM} of {', '.join(rows)}"
+        name = unigram_row(rows, len(texts) == 1)
         if all(counted) and not {"perplexity", "perplexity_p90"}.isdisjoint(table.read.values()):
             for column, metric in table.read.items():
                 ours = [unit(metric).of(each.get(f"{metric}_unigram")) for each in values[rows[0]]]

@@ -4,7 +4,7 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
-from platform._coverage import BEGIN, END, coverage  # type: ignore[import-not-found]
+from platform._coverage import BEGIN, END, _extent, coverage  # type: ignore[import-not-found]
 from platform._reproduce import named  # type: ignore[import-not-found]
 from platform.reproduce import main  # type: ignore[import-not-found]
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dashboards.figures import LEAKED, PERPLEXITY, Cell, Cost, Origin, Reproduction, cost
-from dashboards.paired import Difference, above_unigram, difference, differs, order
+from dashboards.paired import Difference, above_unigram, difference, differs, order, p_value
 from dashboards.reproduction import markdown
 from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome
@@ -216,7 +216,11 @@ def test_the_paired_t_test_is_that_of_the_textbook() -> None:
     assert found == Difference(2.0, pytest.approx(3**-0.5), pytest.approx(1 - t / (2 + t * t) ** 0.5))
     assert not found.significant, "p = 0.074"
     equal = difference(Cell("A", "Ag", None, [1.0, 2.0]), Cell("B", "Ag", None, [1.0, 2.0]))
-    assert equal == Difference(0.0, 0.0, 1.0)
+    assert equal == Difference(0.0, 0.0, None)
+    apart = difference(Cell("A", "Ag", None, [3.1, 4.2, 5.3]), Cell("B", "Ag", None, [1.1, 2.2, 3.3]))
+    assert apart == Difference(pytest.approx(2.0), 0.0, None), "without spread there is no t, but for rounding"
+    assert not apart.significant
+    assert p_value(apart) == "no test"
     single = difference(Cell("A", "Ag", None, [1.0]), Cell("B", "Ag", None, [3.0]))
     assert single == Difference(-2.0, None, None)
     assert not single.significant
@@ -252,6 +256,28 @@ def test_models_that_word_counts_beat_are_no_evidence() -> None:
     better = [*cells[:2], replace(cells[2], seeds=[150.0, 150.0])]
     assert above_unigram(replace(made, cells=better)) == "All 2 models are below the unigram row in perplexity."
     assert above_unigram(replace(made, cells=cells[:2])) == ""
+
+
+def test_each_model_is_compared_with_the_word_counts_of_its_own_texts() -> None:
+    """Also where names have commas, and one begins as another does."""
+    models = {"FedAvg": 420.0, "FedAvg, small": 590.0, "FedAtt, small": 610.0}
+    cells = [Cell(row, "perplexity", None, [value], PERPLEXITY) for row, value in models.items()]
+    counted = {"unigram of FedAvg": 430.0, "unigram of FedAvg, small, FedAtt, small": 600.0}
+    counts = [Cell(row, "perplexity", None, [value], PERPLEXITY) for row, value in counted.items()]
+    said = above_unigram(Reproduction("T", 5, [*cells, *counts], [], {}, []))
+    assert said.startswith("1 of 3 models (FedAtt, small) are NOT BELOW")
+
+
+def test_only_phrases_in_capitals_stand_in_the_coverage() -> None:
+    about = [
+        "CHANGED: training.rounds=5.",
+        "KTEPS, KTEPS std. and KTEPS* add noise: of these the paper does not say it.",
+        "ANOTHER DATA SET: a smaller one.",
+        "A PART OF THE CORPUS where train is a tenth.",
+        "Said: in a low voice.",
+    ]
+    extent = _extent(Reproduction("T", 5, [], [], {}, about))
+    assert extent == "CHANGED: training.rounds=5. ANOTHER DATA SET. A PART OF THE CORPUS."
 
 
 def test_rows_are_tested_against_fedavg_or_the_first() -> None:
