@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import requests
@@ -74,13 +74,32 @@ def _serve(uri: str | None, port: int) -> int:
     argv = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri]
     argv += ["--host", HOST, "--port", str(port), "--workers", "1"]
     # A session of its own, so that all of MLflow's processes can be ended together.
-    server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=os.environ | LEAN, start_new_session=True)
+    # Such a session does not hear of a terminal that is closed: this process has to end it, whatever it ends of.
+    with _signals_end_it():
+        server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=os.environ | LEAN, start_new_session=True)
+        try:
+            _await(server, port)
+            print(f"http://{HOST}:{port}{path}    (Ctrl-C ends it)", flush=True)
+            return server.wait()
+        finally:
+            _end(server)
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Turn SIGHUP and SIGTERM into SystemExit with the shell's status of them, 129 and 143."""
+
+    def end(number: int, frame: object) -> None:
+        for each in before:  # a second one is not to interrupt the end
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
-        _await(server, port)
-        print(f"http://{HOST}:{port}{path}    (Ctrl-C ends it)", flush=True)
-        return server.wait()
+        yield
     finally:
-        _end(server)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import requests
 
@@ -21,6 +22,17 @@ def taken() -> socket.socket:
     listening.bind((ui.HOST, 0))
     listening.listen()
     return listening
+
+
+def pages_of(store: Store, home: Path, port: int) -> "subprocess.Popen[str]":
+    argv = [sys.executable, "-m", "dashboards.ui", "--store", store.uri, "--port", str(port)]
+    return subprocess.Popen(argv, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, text=True)
+
+
+def link_of(pages: "subprocess.Popen[str]") -> str:
+    """The link that is printed once the pages are served."""
+    assert pages.stdout is not None
+    return pages.stdout.readline().split()[0]
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
@@ -51,11 +63,9 @@ def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path
     assert newer is not None
     with taken() as listening:
         first = listening.getsockname()[1]
-        argv = [sys.executable, "-m", "dashboards.ui", "--store", store.uri, "--port", str(first)]
-        with subprocess.Popen(argv, cwd=ROOT, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as pages:
+        with pages_of(store, tmp_path, first) as pages:
             try:
-                assert pages.stdout is not None
-                link = pages.stdout.readline().split()[0]
+                link = link_of(pages)
                 assert urlsplit(link).port != first
                 assert urlsplit(link).fragment == f"/experiments/{newer.experiment_id}/runs"
                 assert len(link) < 60
@@ -63,5 +73,28 @@ def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path
             finally:
                 pages.send_signal(signal.SIGINT)
                 assert pages.wait(120) == 130
+    with pytest.raises(requests.ConnectionError):
+        requests.get(link, timeout=10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_the_pages_end_with_their_command_however_it_is_told_to(
+    number: signal.Signals, tmp_path: Path, store: Store
+) -> None:
+    """A terminal that is closed sends SIGHUP."""
+    client = store.client()
+    client.create_run(client.create_experiment("one"))
+    with pages_of(store, tmp_path, ui.free_port()) as pages:
+        try:
+            link = link_of(pages)
+            (server,) = psutil.Process(pages.pid).children()
+            serving = [server, *server.children(recursive=True)]
+        finally:
+            pages.send_signal(number)
+            assert pages.wait(120) == 128 + number
+    _, left = psutil.wait_procs(serving, timeout=60)
+    for process in left:
+        process.kill()
+    assert not left
     with pytest.raises(requests.ConnectionError):
         requests.get(link, timeout=10)
