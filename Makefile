@@ -22,6 +22,22 @@ $(VENV)/bin/python:
 		"$(or $(PYTHON),$(PYTHONS)) is that: install it, or name one with make PYTHON=..." >&2; \
 	exit 2
 
+# An environment that is there was made with the Python that it has: another one that is named would be ignored.
+ifneq ($(PYTHON),)
+$(VENV)/bin/python: | same-python
+endif
+
+.PHONY: same-python
+same-python:
+	@if [ -x "$(VENV)/bin/python" ]; then \
+		version='import sys; print(*sys.version_info[:3], sep=".")'; \
+		there="$$("$(VENV)/bin/python" -c "$$version")"; \
+		if [ "$$("$(PYTHON)" -c "$$version" 2>/dev/null)" != "$$there" ]; then \
+			echo "$(VENV) is Python $$there: make clean first to use $(PYTHON)" >&2; \
+			exit 2; \
+		fi; \
+	fi
+
 $(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,word2vec,dev]"
 	@touch $@

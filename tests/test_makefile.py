@@ -47,6 +47,12 @@ def test_it_takes_the_first_that_is_new_enough_and_says_which(tmp_path: Path) ->
     assert (tmp_path / "venv" / "bin" / "pip").is_file()
     assert "is up to date" in made(tmp_path).stdout
 
+    python(tmp_path, "other", older("3.99.1"))  # newer, and yet not the one that the environment has
+    assert made(tmp_path, "PYTHON=python3.13").returncode == 0
+    done = made(tmp_path, "PYTHON=other")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{tmp_path}/venv is Python {version}: make clean first to use other\n")
+
 
 def test_the_tested_version_comes_first_and_python_names_another(tmp_path: Path) -> None:
     tried = tmp_path / "tried"
