@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install sweep run test mutants check format ui bench bench-peers clean
+.PHONY: help install sweep run test test-faults mutants check format ui bench bench-peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ run: $(READY)  ## one run of the same experiment
 
 test: $(READY)  ## all tests, those that start Ray in one process and all others beside them
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile
+	$(BIN)/python -m pytest -n 0 -m faults
 
 mutants: $(READY)  ## small faults put into the mathematics one by one: which of them no test notices
 	$(BIN)/python -m tests.mutants

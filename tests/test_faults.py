@@ -83,6 +83,7 @@ def take(taken: list[np.ndarray], until: int) -> None:
 
 
 @pytest.mark.skipif(psutil.virtual_memory().available < 8 * GIB, reason="too little memory to run out of it on purpose")
+@pytest.mark.faults
 @pytest.mark.timeout(1500)
 def test_what_the_memory_monitor_kills_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Memory runs out for real: this process takes what is left below a threshold that Ray was started with, until

@@ -30,7 +30,9 @@ def made(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """``make`` of an environment in ``folder``/venv, where nothing but ``folder`` is on the PATH."""
     assert MAKE is not None
     venv = folder / "venv"
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS", "MFLAGS")}
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHON", "MAKEFLAGS", "MFLAGS", "MAKELEVEL")
+    }
     argv = [MAKE, f"VENV={venv}", *words, f"{venv}/bin/python"]
     return subprocess.run(argv, cwd=ROOT, env=env | {"PATH": str(folder)}, capture_output=True, text=True)
 
