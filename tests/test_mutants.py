@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT
+from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.faults import enclosing
+from tests.mutants.modules import path
 from tests.mutants.operators import mutants
 
 SOURCE = '''"""Small."""
@@ -81,6 +83,18 @@ def test_where_a_line_stands() -> None:
     assert enclosing(SOURCE, 3) == ""
     assert enclosing(SOURCE, 10) == "share"
     assert enclosing(SOURCE, 16) == "Counter.add"
+
+
+def test_every_equivalent_is_a_mutant_of_its_module() -> None:
+    """An entry whose line has changed would explain nothing and stay unnoticed."""
+    made = {
+        module: {(mutant.before, mutant.after) for mutant in mutants(path(module), (ROOT / path(module)).read_text())}
+        for module in {module for module, *_ in EQUIVALENTS}
+    }
+    assert made
+    assert [
+        (module, before, after) for module, before, after, _ in EQUIVALENTS if (before, after) not in made[module]
+    ] == []
 
 
 PROJECT = {

@@ -1,0 +1,97 @@
+"""Composition of guarantees over steps and rounds: exact figures, worked out by hand or from closed forms."""
+
+import math
+
+import pytest
+
+from fedtext.ledger import composition
+
+
+def by_hand(epsilon: float, count: int, delta: float) -> float:
+    """Theorem 3.3 of Kairouz, Oh and Viswanath, term by term, for few steps."""
+
+    def needed(i: int) -> float:
+        terms = (
+            math.comb(count, j) * (math.exp((count - j) * epsilon) - math.exp((count - 2 * i + j) * epsilon))
+            for j in range(i)
+        )
+        return math.fsum(terms) / (1 + math.exp(epsilon)) ** count
+
+    return min((count - 2 * i) * epsilon for i in range(count // 2 + 1) if needed(i) <= delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 41])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01, 0.3])
+def test_optimal_composition_is_that_of_the_theorem(epsilon: float, count: int, delta: float) -> None:
+    """The theorem names a grid of 2 epsilon; between two of its points delta is known as well."""
+    best = composition.optimal(epsilon, count, delta)
+    grid = by_hand(epsilon, count, delta)
+    assert grid - 2 * epsilon - 1e-9 < best <= grid + 1e-9
+    found = delta_of(best, epsilon, count)
+    assert found <= delta + 1e-14  # rounding
+    assert best == 0 or found == pytest.approx(delta, abs=1e-14), "and no smaller one would do"
+
+
+def delta_of(together: float, epsilon: float, count: int) -> float:
+    """E max(0, 1 - exp(together - loss)) of that many randomised responses, over all numbers of true ones."""
+    truth = 1 / (1 + math.exp(-epsilon))
+    chances = [math.comb(count, x) * truth**x * (1 - truth) ** (count - x) for x in range(count + 1)]
+    losses = [(2 * x - count) * epsilon for x in range(count + 1)]
+    above = [(loss, chance) for loss, chance in zip(losses, chances, strict=True) if loss > together]
+    return math.fsum(-math.expm1(together - loss) * chance for loss, chance in above)
+
+
+def test_optimal_composition_of_steps_whose_chances_differ_by_more_than_a_float_holds() -> None:
+    """Of 300 responses at epsilon = 10 none is false with probability 0.986, and 100 are with less than 1e-300."""
+    best = composition.optimal(10.0, 300, 1e-5)
+    assert 2900 < best < 3000
+    assert delta_of(best, 10.0, 300) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_two_randomised_responses_by_hand() -> None:
+    """Both true with probability p^2, where the loss is 2 epsilon: delta = p^2 (1 - e^(e' - 2 epsilon))."""
+    truth = 1 / (1 + math.exp(-1))
+    assert composition.optimal(1.0, 2, 0.01) == pytest.approx(2 + math.log(1 - 0.01 / truth**2))
+    assert composition.optimal(1.0, 1, 1e-5) == pytest.approx(1 + math.log(1 - 1e-5 / truth))
+
+
+def tail(epsilon: float, sigma: float) -> float:
+    """Delta of one gaussian mechanism (Balle and Wang 2018, theorem 8), by its own formula."""
+    normal = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))  # noqa: E731
+    low, high = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+    return normal(low) - math.exp(epsilon) * normal(high)
+
+
+@pytest.mark.parametrize(("multiplier", "rounds"), [(5.0, 1), (5.0, 25), (1.0, 1), (2.0, 50)])
+def test_gaussian_noise_composes_exactly(multiplier: float, rounds: int) -> None:
+    pytest.importorskip("dp_accounting")
+    epsilon = composition.gaussian(multiplier, rounds, 1e-5)
+    assert tail(epsilon, multiplier / math.sqrt(rounds)) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_little_noise_is_composed_exactly_down_to_a_multiplier_of_a_thousandth() -> None:
+    """With mu = 1 / multiplier delta is close to P(N > epsilon / mu - mu / 2), N standard normal: the other term of it
+    is smaller by a factor of mu. 4.2649 is exceeded with a probability of 1e-5."""
+    pytest.importorskip("dp_accounting")
+    mu = 1 / 0.0015
+    assert (composition.gaussian(0.0015, 1, 1e-5) - mu**2 / 2) / mu == pytest.approx(4.2649, rel=1e-3)
+
+
+def test_next_to_no_noise_is_bounded_by_concentrated_privacy() -> None:
+    """rho = C^2 / 2 sigma^2: at sigma = 0.001 and C = 1 it is 500,000 a round, at sigma = 0.01 it is 5,000."""
+    rho = 1 / (2 * 0.0009**2)
+    assert composition.gaussian(0.0009, 1, 1e-5) == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e5)))
+    pytest.importorskip("dp_accounting")
+    for sigma, rho in ((0.001, 500_000), (0.01, 5_000), (0.05, 200)):
+        exact, bound = composition.gaussian(sigma, 1, 1e-5), rho + 2 * math.sqrt(rho * math.log(1e5))
+        assert rho < exact <= bound
+
+
+def test_sampled_noise_is_composed_by_privacy_loss_distributions() -> None:
+    """7.29958 and 3.89689: dp_accounting's PLD on a grid of 1e-4; by Renyi divergence 8.25 and 4.55."""
+    pytest.importorskip("dp_accounting")
+    assert composition.sampled_gaussian(1.0, 0.2, 25, 1e-5) == pytest.approx(7.29958, abs=1e-4)
+    assert composition.sampled_gaussian(1.0, 0.1, 25, 1e-5) == pytest.approx(3.89689, abs=1e-4)
+    z = composition.multiplier_for(7.29958, 0.2, 25, 1e-5)
+    assert z == pytest.approx(1.0, abs=2e-3), "a target is spent in full"
