@@ -7,15 +7,15 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
-from fedtext.aggregation import WeightedSum
+from fedtext.client.worker import Worker
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.devices import no_cuda
 from fedtext.evaluation import Reading
-from fedtext.experiment import Experiment
-from fedtext.intake import Intake
-from fedtext.noise import NoiseKey
-from fedtext.reply import Reply
-from fedtext.worker import Worker
+from fedtext.messages import Reply
+from fedtext.runtime.devices import no_cuda
+from fedtext.server.aggregation import Summation, WeightedSum
+from fedtext.state.noise_key import NoiseKey
+from fedtext.wire.decoder import Decoder
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class ClientActor:
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
-        self.intake = Intake(experiment, self.worker.shared, weights)
+        self.decoder = Decoder(experiment, self.worker.shared)
+        self.summation = Summation(experiment, self.worker.shared, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return Host(context.get_node_id(), unused)
 
@@ -68,12 +69,12 @@ class ClientActor:
         if not reply.payload.size:
             return reply
         try:
-            update = self.intake.update(reply.payload, reply.client, flat, round_)
-            self.intake.check_size(update)
+            update = self.decoder.update(reply.payload, reply.client, flat, round_)
+            self.summation.check_size(update)
         except ValueError as refused:  # the server would refuse it as well
             return Reply(reply.client, error=str(refused))
         if self.sum is None or self.sum[0] != round_:
-            self.sum = round_, self.intake.empty_sum()
+            self.sum = round_, self.summation.empty()
         self.sum[1].add(update)
         return replace(reply, payload=reply.payload[:0].copy())
 

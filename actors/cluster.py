@@ -15,8 +15,8 @@ from unittest import mock
 import ray
 from ray.exceptions import AuthenticationError
 
-from fedtext.environment import ENVIRONMENT
 from fedtext.errors import UserError
+from fedtext.runtime.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 REACH_SECONDS = 10.0

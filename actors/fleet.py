@@ -15,17 +15,18 @@ from ray.util.placement_group import PlacementGroup
 
 from actors import crew
 from actors.placement import Plan, assign, unused_gpus
-from fedtext.aggregation import WeightedSum
-from fedtext.auditing import audited_words
+from fedtext.client.audit_runner import audited_words
+from fedtext.client.participants import baselines, describe, participants, stacks
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Reading
-from fedtext.experiment import Experiment
-from fedtext.fleet import ClientInfo, baselines, describe, participants, stacks
+from fedtext.messages import Reply
 from fedtext.methods.base import Individual
-from fedtext.noise import NoiseKey, noise_key
 from fedtext.parameters import withheld
-from fedtext.reply import Reply
-from fedtext.training.choice import stack_size
+from fedtext.server.aggregation import WeightedSum
+from fedtext.server.fleet import ClientInfo
+from fedtext.state.noise_key import NoiseKey, noise_key
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 CALLS = 16  # a round that an actor's turns are spread over, at least where there are so many

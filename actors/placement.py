@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedtext.client.participants import stacks
+from fedtext.config.experiment import Resources
 from fedtext.errors import UserError
-from fedtext.experiment import Resources
-from fedtext.fleet import stacks
 
 if TYPE_CHECKING:
     from ray.tune import PlacementGroupFactory

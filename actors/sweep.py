@@ -15,8 +15,8 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 
 from actors.crew import LOST
 from actors.trial import Assignment, serve
-from fedtext.checkpoint import Row
-from fedtext.experiment import Tune
+from fedtext.config.experiment import Tune
+from fedtext.state.checkpoint import Row
 
 # The rows come through our own callback; Tune's loggers would write each of them three more times.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")

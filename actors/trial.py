@@ -13,14 +13,14 @@ from ray import tune
 from actors.crew import LOST
 from actors.fleet import RayFleet, Shipment
 from actors.placement import Plan
-from fedtext.auditing import write_files
-from fedtext.checkpoint import Checkpoints, Row
+from fedtext.client.audit_runner import write_files
+from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.noise import noise_key
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import noise_key
 
 # Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
 # other trial.

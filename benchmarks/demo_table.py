@@ -9,11 +9,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fedtext import config
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config import files
 from fedtext.corpora.prepare import prepare
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 
 METHODS = {
     "local_only": "local_only",
@@ -26,9 +26,9 @@ METHODS = {
 
 def last(method: object, seed: int) -> dict[str, float]:
     """The metrics of the last round of one run."""
-    written = config.read(Path(__file__).resolve().parent.parent / "tune_spaces" / "demo.yaml")
+    written = files.read(Path(__file__).resolve().parent.parent / "tune_spaces" / "demo.yaml")
     changes = {"method": method, "seed": seed, "space": {}, "baselines": [], "evaluation.every": 100}
-    experiment = config.validate(config.override(written, changes))
+    experiment = files.validate(files.override(written, changes))
     corpus = prepare(experiment.corpus, experiment.model.embedding, seed, None)
     shared, private = initial(experiment, corpus)
     rows = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import table, write
-from fedtext.environment import ENVIRONMENT
+from fedtext.runtime.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.equality", *sys.argv[1:]], os.environ | ENVIRONMENT)
@@ -28,14 +28,14 @@ from torch import Tensor
 
 from benchmarks import synthetic
 from fedtext.corpora.types import TokenSet
-from fedtext.layout import Layout
+from fedtext.layout import Layout, is_table
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Method
-from fedtext.models.config import RecurrentClassifier, is_table
+from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import Parts
+from fedtext.runtime.threads import one_torch_thread
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
-from fedtext.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, by_task, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train

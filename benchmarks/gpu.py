@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import in_turns, paired, spread, table, write
-from fedtext.environment import ENVIRONMENT
+from fedtext.runtime.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:]], os.environ | ENVIRONMENT)
@@ -33,11 +33,11 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks import synthetic, w2, w3
 from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
-from fedtext.devices import device_of
 from fedtext.errors import UserError
 from fedtext.models.config import KERNEL_WIDTH
-from fedtext.precision import products
-from fedtext.threads import one_torch_thread
+from fedtext.runtime.devices import device_of
+from fedtext.runtime.precision import products
+from fedtext.runtime.threads import one_torch_thread
 
 STACKS = (1, 4, 16, 64)
 Size = tuple[int, int]  # of the card's measurements: a matrix's rows, a copy's MB

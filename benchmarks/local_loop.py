@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.measure import in_turns, paired, peak_rss, reset_peak, spread, table, write
-from fedtext.environment import ENVIRONMENT
+from fedtext.runtime.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     os.execve(sys.executable, [sys.executable, "-m", "benchmarks.local_loop", *sys.argv[1:]], os.environ | ENVIRONMENT)
@@ -40,13 +40,13 @@ from torch.utils.data import DataLoader
 from benchmarks import synthetic, w2, w3
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import TABLE, RecurrentClassifier
+from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import Parts
-from fedtext.threads import one_torch_thread
+from fedtext.runtime.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Tree, peak_pss, spread, table, write
-from fedtext.environment import ENVIRONMENT
+from fedtext.runtime.environment import ENVIRONMENT
 
 if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read by libraries when they are loaded
     words = [sys.executable, "-m", "benchmarks.platform_cost", *sys.argv[1:]]
@@ -32,14 +32,14 @@ from actors.cluster import connect
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan, assign
 from benchmarks import synthetic
+from fedtext.client.participants import describe, participants, stacks
+from fedtext.client.worker import Worker
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import describe, participants, stacks
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.training.choice import stack_size
-from fedtext.worker import Worker
+from fedtext.server.federation import Federation
 
 REAL = {"name": "bigru", "embedding": {"dim": 200}, "hidden": 64}
 SMALL = {"name": "bigru", "embedding": {"dim": 32}, "hidden": 32}

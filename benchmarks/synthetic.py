@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtext import config
+from fedtext.config import files
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.models.inits import RandomInit
@@ -45,6 +45,6 @@ def corpus(clients: int, texts: int, vocabulary: int = 50_000, longest: int = 20
 
 def real(data: Path) -> list[ClientData]:
     """The sixteen clients of FDU-MTL in ``data``."""
-    experiment = config.validate(config.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
+    experiment = files.validate(files.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
     drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
     return prepare(experiment.corpus, drawn, experiment.seed, data).clients

@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks import real, synthetic
+from fedtext.client.worker import Worker
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
-from fedtext.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.worker import Worker
 
 CLIENTS, TEXTS, BUCKETS, BATCH, LR, Q, EPSILON = 10, 250, 5_000, 32, 0.001, 0.001, 1.0
 ROWS = 1 + BUCKETS  # the first is <pad>

@@ -14,9 +14,9 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_USER,
 )
 
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
+from fedtext.config.selection import figures
 from fedtext.metrics import column_order, legend
-from fedtext.selection import figures
 
 
 def versions() -> dict[str, str]:

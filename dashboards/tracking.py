@@ -23,7 +23,7 @@ from dashboards.mirror import STATE_FILE, Description, End, Mirror
 from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
 from dashboards.store import Store, cause, charts_path, redacted
 from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, title
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)

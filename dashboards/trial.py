@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from dashboards.store import redacted
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
 from fedtext.metrics import find
 
 Row = dict[str, Any]

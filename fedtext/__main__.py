@@ -10,19 +10,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedtext import config, keys
-from fedtext.auditing import write_files
-from fedtext.checkpoint import Checkpoints
+from fedtext.client.audit_runner import write_files
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import count
 from fedtext.commands import Parser, add_keys
+from fedtext.config import files, keys
+from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.prepare import prepare
-from fedtext.devices import device_of
 from fedtext.errors import ClientError, UserError, writing
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import LocalFleet, count
-from fedtext.noise import noise_key
 from fedtext.parameters import initial
-from fedtext.training.choice import engine_reason, stack_size
+from fedtext.runtime.devices import device_of
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import noise_key
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -49,9 +50,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.experiment)
     path = path if path.is_file() else Path("tune_spaces") / path
-    changes = dict(config.parse_override(word) for word in arguments.overrides)
-    content = config.override(config.read(path), changes | {"space": {}, "baselines": [], "seeds": 1})
-    experiment = config.validate(content, path.name, path, changes)
+    changes = dict(files.parse_override(word) for word in arguments.overrides)
+    content = files.override(files.read(path), changes | {"space": {}, "baselines": [], "seeds": 1})
+    experiment = files.validate(content, path.name, path, changes)
     device_of(arguments.device)
     corpus = prepare(
         experiment.corpus, experiment.model.embedding, experiment.seed, arguments.data, experiment.own_vocabularies

@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
-    """Add ``--keys [NAME]``, which asks what can be configured: fedtext/keys.py answers. Without NAME it is ""."""
+    """Add ``--keys [NAME]``, which asks what can be configured (fedtext/config/keys.py). Without NAME it is ""."""
     parser.add_argument(
         "--keys",
         nargs="?",

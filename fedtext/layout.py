@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.models.config import TABLE
-
 ALIGN = 16  # floats: every tensor starts on a cache line, wherever the ones before it end
 Shapes = Mapping[str, tuple[int, ...]]
+TABLE = "embedding.weight"  # the shared embedding table, if any is shared: its first axis is the vocabulary
+
+
+def is_table(parameter: str) -> bool:
+    """Whether a parameter's first axis is the vocabulary: those of a network's parts called ``embedding...``."""
+    return parameter.startswith("embedding") and parameter.count(".") == 1 and parameter.endswith(".weight")
 
 
 def finite(tensor: NDArray[np.floating]) -> bool:

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.layout import Layout
+from fedtext.layout import Layout, is_table
 from fedtext.models import transformer
-from fedtext.models.config import BagClassifier, LogisticClassifier, TransformerClassifier, is_table
+from fedtext.models.config import BagClassifier, LogisticClassifier, TransformerClassifier
 from fedtext.models.inits import RandomInit
 from fedtext.models.recurrent import Parts
 from fedtext.seeding import generator, torch_scope

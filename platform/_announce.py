@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterable
 from platform._job import Job, key  # type: ignore[import-not-found]
 
-from fedtext.fleet import count
+from fedtext.client.participants import count
+from fedtext.config.engine import engine_reason, stack_size
 from fedtext.models.inits import RandomInit
 from fedtext.text.vocabulary import SPECIAL
-from fedtext.training.choice import engine_reason, stack_size
 from tune_spaces.cases import Case
 
 

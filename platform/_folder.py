@@ -14,10 +14,10 @@ from typing import Any
 
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
-from fedtext.config import Content, resolved, validate
+from fedtext.config.experiment import Experiment
+from fedtext.config.files import Content, resolved, validate
 from fedtext.errors import UserError, writing
-from fedtext.experiment import Experiment
-from fedtext.fingerprint import SCIENCE, fixed_length
+from fedtext.state.fingerprint import SCIENCE, fixed_length
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
 STORAGE: str = Experiment.model_fields["storage"].default

@@ -5,10 +5,10 @@ from platform._folder import RunFolder  # type: ignore[import-not-found]
 
 from actors import placement
 from dashboards.store import Store
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.disclosure import reveals
-from fedtext.experiment import Experiment
 from fedtext.ledger import ledger
+from fedtext.ledger.report import reveals
 from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
 from tune_spaces.cases import Case

@@ -12,18 +12,18 @@ from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
-from fedtext import config, keys
-from fedtext.auditing import audited_words
-from fedtext.checkpoint import KEPT, recorded
+from fedtext.client.audit_runner import audited_words
+from fedtext.client.participants import count
+from fedtext.config import files, keys
+from fedtext.config.engine import check_engine, stack_size, trainees
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import count
 from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
-from fedtext.training.choice import check_engine, stack_size, trainees
+from fedtext.state.checkpoint import KEPT, recorded
+from fedtext.state.fingerprint import fingerprint
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 from tune_spaces.loader import find, load
@@ -58,7 +58,7 @@ def _decide(words: argparse.Namespace, sweep: bool) -> Job:
     return job
 
 
-def asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Experiment, str, RunFolder]:
+def asked(words: argparse.Namespace, command: str) -> tuple[files.Content, Experiment, str, RunFolder]:
     """The experiment, what names it in errors, and the run's folder. A run that is resumed has its experiment with it;
     one that is named again must be the same."""
     if words.resume is not None and words.name is not None:
@@ -78,9 +78,9 @@ def asked(words: argparse.Namespace, command: str) -> tuple[config.Content, Expe
     elif words.resume is not None:
         folder = RunFolder.begun(home() / STORAGE, words.resume, command)
         source = str(folder.path / PLAN)
-        pairs = dict(map(config.parse_override, overrides)) | changes
-        content = config.override(folder.content(), pairs)
-        experiment = config.validate(content, source, overridden=pairs)
+        pairs = dict(map(files.parse_override, overrides)) | changes
+        content = files.override(folder.content(), pairs)
+        experiment = files.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     folder.check(experiment)

@@ -12,7 +12,7 @@ from actors import cluster
 from actors.placement import Node, counted, total
 from dashboards import store as mlflow_store
 from dashboards.trial import title
-from fedtext.devices import no_cuda
+from fedtext.runtime.devices import no_cuda
 from tune_spaces.cases import cases as make_cases
 
 SHOWN = 40  # cases that are listed one by one

@@ -16,10 +16,10 @@ from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigra
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome, last_values
-from fedtext import config
+from fedtext.config import files
+from fedtext.config.experiment import Experiment
+from fedtext.config.selection import figures, threshold
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.selection import figures, threshold
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Scale, Table
@@ -39,8 +39,8 @@ def reproduce(words: argparse.Namespace) -> int:
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     of = papers.stem(words.paper, scene)
     name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = scale.applied(config.override(paper.scenes[scene], changes | {"name": name}))
-    experiment = config.validate(content, f"{words.paper}, scene {scene}")
+    content = scale.applied(files.override(paper.scenes[scene], changes | {"name": name}))
+    experiment = files.validate(content, f"{words.paper}, scene {scene}")
     out = _folder(words.out or home() / "docs" / "reproductions")
     store = reached(experiment)
     folder = RunFolder((home() / experiment.storage / name).resolve())
@@ -73,9 +73,9 @@ def reproduce(words: argparse.Namespace) -> int:
             origin = Origin(words.paper, scene, number, command(words, scene))
             result = _result(origin, table, scale, made[number], outcomes, about)
             what = number if number.startswith("fig") else f"table{number}"
-            files = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
-            recording.call(lambda tracker, files=files: tracker.log_files(files, "reproductions"), unrecorded)
-            print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in files)}")
+            written = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
+            recording.call(lambda tracker, written=written: tracker.log_files(written, "reproductions"), unrecorded)
+            print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in written)}")
     update(out)
     return 0
 
@@ -205,15 +205,15 @@ def command(words: argparse.Namespace, scene: str) -> str:
     return " ".join(said)
 
 
-def render(files: Sequence[Path]) -> int:
+def render(tables: Sequence[Path]) -> int:
     """Writes tables anew from their CSVs, with the paper's figures as its file has them now; nothing is run."""
-    for file in files:
+    for file in tables:
         made = read_csv(file)
         if made.origin.table not in papers.load(made.origin.paper).tables:
             raise UserError(f"{file}: {made.origin.paper} has no {papers.called(made.origin.table)}: run it again")
         _write(named(made), file.with_suffix(""))
         print(os.path.relpath(file.with_suffix(".md")))
-    for folder in {file.parent for file in files}:
+    for folder in {file.parent for file in tables}:
         update(folder)
     return 0
 

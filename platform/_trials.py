@@ -19,11 +19,11 @@ from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best, print_table
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
-from fedtext.checkpoint import Row, history
+from fedtext.client.participants import count
+from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
-from fedtext.fleet import count
-from fedtext.training.choice import engine_reason, stack_size
+from fedtext.state.checkpoint import Row, history
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:

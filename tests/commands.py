@@ -15,13 +15,14 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedtext import config
-from fedtext.checkpoint import STATE, SUMS, Checkpoints, history
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import count
+from fedtext.config import files
 from fedtext.corpora.prepare import prepare
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import LocalFleet, count
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import STATE, SUMS, Checkpoints, history
+from fedtext.state.fingerprint import fingerprint
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -146,7 +147,7 @@ def accuracies(run: Path) -> dict[str, list[Any]]:
 
 def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = None) -> dict[str, bytes]:
     """The final state of one experiment (no space) trained in this process, as case ``local`` of ``folder``."""
-    made = config.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
+    made = files.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
     corpus = prepare(made.corpus, made.model.embedding, made.seed, data)
     shared, private = initial(made, corpus)
     name = fingerprint(made, corpus.content, count(made, corpus))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.equality import Client, difference, epoch
+from fedtext.client.worker import Worker
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS
 from fedtext.models.config import RecurrentClassifier
@@ -16,7 +17,6 @@ from fedtext.models.packing import BLOCK, Packing
 from fedtext.models.steps import GRUSteps, LSTMSteps
 from fedtext.parameters import initial
 from fedtext.training.config import SGD
-from fedtext.worker import Worker
 from tests import tiny
 
 CPU = torch.device("cpu")

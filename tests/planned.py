@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from dashboards.groups import Found, Group, readings
 from dashboards.store import Store
 from dashboards.trial import Outcome, Row
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
 
 START = 1_700_000_000.0
 CLIENTS = ("books", "dvd")

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtext.aggregation import Update, WeightedSum
 from fedtext.errors import UserError
-from fedtext.intake import Intake
-from fedtext.layout import Layout
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE, Layout
+from fedtext.messages import Update
+from fedtext.server.aggregation import Summation, WeightedSum
 from tests import tiny
 
 LAYOUT = Layout({TABLE: (4, 2), "w": (3,)})
@@ -61,7 +60,7 @@ def test_every_tensor_starts_at_a_multiple_of_sixteen_floats() -> None:
 
 @pytest.mark.parametrize(("weights", "scale"), [("uniform", 3), ("samples", 12)])
 def test_a_sum_is_scaled_by_the_weights_of_all_clients_there_are(weights: str, scale: float) -> None:
-    assert Intake(tiny.experiment(server={"weights": weights}), LAYOUT, [2, 3, 7]).scale == scale
+    assert Summation(tiny.experiment(server={"weights": weights}), LAYOUT, [2, 3, 7]).scale == scale
 
 
 @given(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dashboards.store import Store
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
-from fedtext.disclosure import reveals
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
+from fedtext.ledger.report import reveals
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from tests import tiny
 from tests.test_movielens import write_latest
 from tune_spaces.cases import Case, check_metric

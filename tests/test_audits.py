@@ -9,14 +9,14 @@ import pytest
 
 from fedtext.__main__ import main
 from fedtext.audits.word_relations import FILE, kept, neighbours
+from fedtext.client.worker import Reply
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fingerprint import SCIENCE, fingerprint
-from fedtext.intake import Intake
+from fedtext.layout import TABLE
 from fedtext.methods import METHODS
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
-from fedtext.worker import Reply
+from fedtext.server.federation import Federation
+from fedtext.state.fingerprint import SCIENCE, fingerprint
+from fedtext.wire.decoder import Decoder
 from tests import planned, tiny
 from tests.tiny import Recording
 
@@ -85,10 +85,10 @@ def similar(table: Any, probe: int, top: int) -> list[int]:
 @pytest.mark.parametrize("uplink", [[], STRONG, [{"quantize": {"q": 0.05}}]], ids=["none", "project", "bits"])
 def test_figures_are_those_of_what_the_server_received(uplink: Any, rows: str) -> None:
     federation, fleet, made = run(uplink=uplink, wire={"rows": rows})
-    intake, flat = Intake(fleet.worker.experiment, federation.layout, [1]), fleet.sent_to
+    decoder, flat = Decoder(fleet.worker.experiment, federation.layout), fleet.sent_to
     for reply in fleet.received:
         data = fleet.worker.clients[reply.client]
-        update = intake.update(reply.payload, reply.client, flat, 1)
+        update = decoder.update(reply.payload, reply.client, flat, 1)
         whole = federation.layout.views(flat)[TABLE].copy()
         whole[update.rows if update.rows is not None else slice(None)] += update.tensors[TABLE]
         own = [place for place in range(data.train_rows) if data.rows_R[place] > 1]

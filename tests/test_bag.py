@@ -8,17 +8,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.engine import stack_size
 from fedtext.corpora.types import TokenSet
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.config import TABLE, BagClassifier, RecurrentClassifier
+from fedtext.models.config import BagClassifier, RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from fedtext.training.batches import Assembler, Texts, shuffled
-from fedtext.training.choice import stack_size
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer

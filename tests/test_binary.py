@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.evaluation import Reading, pooled
 from fedtext.evaluation.classes import Scored, area
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.models.config import BagEmbedding
 from fedtext.parameters import check_classes, initial
+from fedtext.server.federation import Federation
 from tests import tiny
 from tune_spaces.cases import check_metric
 

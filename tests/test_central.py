@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.aggregation import Update
-from fedtext.config import validate
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.files import validate
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.ledger import noise_multiplier
+from fedtext.messages import Update
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Individual
-from fedtext.models.config import TABLE
-from fedtext.noise import noise_key
 from fedtext.parameters import initial
-from fedtext.server_noise import add_noise, deviation
+from fedtext.server.federation import Federation
+from fedtext.server.noise import add_noise, deviation
+from fedtext.state.noise_key import noise_key
 from tests import tiny
 from tests.test_server import Mean
 from tune_spaces.cases import cases
@@ -72,7 +71,7 @@ def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise
     list(federation.run())
     change = np.zeros(len(start))
     for reply in fleet.received:
-        update: Update = federation.intake.update(reply.payload, reply.client, start, 1)
+        update: Update = federation.decoder.update(reply.payload, reply.client, start, 1)
         assert update.rows is None
         tensors = federation.layout.pack(dict(update.tensors)).astype(np.float64)
         assert np.linalg.norm(tensors) <= 2.0 * (1 + 1e-6)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtext.checkpoint import Checkpoints, history, recorded
 from fedtext.errors import UserError
+from fedtext.state.checkpoint import Checkpoints, history, recorded
 
 
 def rows(rounds: int) -> list[dict]:

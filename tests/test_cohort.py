@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.cohort import sampled
-from fedtext.federation import Federation
-from fedtext.noise import NoiseKey
+from fedtext.messages import Reply
 from fedtext.parameters import initial
-from fedtext.reply import Reply
+from fedtext.server.federation import Federation
+from fedtext.server.sampling import sampled
+from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 
 SHOWN, SECRET = NoiseKey(bytes(16)), NoiseKey(bytes(range(32)), secret=True)

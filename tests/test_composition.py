@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedtext.ledger import composition
+from fedtext.accounting import composition
 
 
 def by_hand(epsilon: float, count: int, delta: float) -> float:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
-from fedtext import config
+from fedtext.config import files
 from fedtext.errors import UserError
 from fedtext.methods import METHODS
 from tests import tiny
@@ -36,7 +36,7 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
     assert old in GOOD
     file.write_text(GOOD.replace(old, new, 1))
     with pytest.raises(UserError) as caught:
-        config.validate(config.read(file), file.name, file)
+        files.validate(files.read(file), file.name, file)
     return str(caught.value)
 
 
@@ -98,7 +98,7 @@ def test_files_that_are_not_experiments(tmp_path: Path) -> None:
         file = tmp_path / "bad.yaml"
         file.write_text(content)
         with pytest.raises(UserError, match=words):
-            config.read(file)
+            files.read(file)
     with pytest.raises(UserError, match="there is no experiment file nothing"):
         find("nothing.yaml")
 
@@ -131,7 +131,7 @@ def test_what_a_loader_would_pass_over_is_refused(tmp_path: Path, old: str, new:
 def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n")
-    assert config.read(file)["b"] == {"x": 3, "y": 2}
+    assert files.read(file)["b"] == {"x": 3, "y": 2}
 
 
 @pytest.mark.parametrize(
@@ -176,22 +176,22 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
     base = {"corpus": "demo", "uplink": [{"gaussian": {"sigma": 1}}], "method": {"name": "kteps"}}
     changes = dict(
         map(
-            config.parse_override,
+            files.parse_override,
             ["corpus.clients=3", "uplink.0.gaussian.sigma=0.5", "training.optimizer.lr=1e-3", "method=fedavg"],
         )
     )
-    assert config.override(base, changes) == {
+    assert files.override(base, changes) == {
         "corpus": {"name": "demo", "clients": 3},
         "uplink": [{"gaussian": {"sigma": 0.5}}],
         "method": "fedavg",
         "training": {"optimizer": {"lr": "1e-3"}},  # YAML 1.1 reads this as a word; the schema reads it as a number
     }
     assert base["corpus"] == "demo"
-    by_name = config.override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
+    by_name = files.override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
     assert by_name == {"uplink": [{"gaussian": {"sigma": 2}}]}
     for word, message in (("lr", "is not key=value"), ("uplink.3.x=1", "entries 0 to 0"), ("seed.a=1", "has no keys")):
         with pytest.raises(UserError, match=message):
-            config.override(base | {"seed": 3}, dict([config.parse_override(word)]))
+            files.override(base | {"seed": 3}, dict([files.parse_override(word)]))
 
 
 @given(st.sampled_from(sorted(METHODS)), st.integers(0, 9), st.floats(1e-6, 1e3), st.booleans())
@@ -201,7 +201,7 @@ def test_the_resolved_file_reads_back_to_the_same_experiment(method: str, seed: 
         "uplink": [{"clip": {"norm": lr}}, "gaussian"] if noisy and not METHODS[method].pooled else [],
     }
     experiment = tiny.experiment(method, training={"optimizer": {"lr": lr}}, **changes)
-    assert config.validate(yaml.safe_load(config.resolved(experiment))) == experiment
+    assert files.validate(yaml.safe_load(files.resolved(experiment))) == experiment
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
@@ -327,5 +327,5 @@ def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
 
 def test_an_override_leaves_its_values_alone() -> None:
     changes = {"uplink": [{"clip": {"norm": 1.0}}], "uplink.0.clip.norm": 2.0}
-    assert config.override({}, changes) == {"uplink": [{"clip": {"norm": 2.0}}]}
+    assert files.override({}, changes) == {"uplink": [{"clip": {"norm": 2.0}}]}
     assert changes["uplink"] == [{"clip": {"norm": 1.0}}]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.worker import Worker
 from fedtext.evaluation import classes, words
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.worker import Worker
+from fedtext.server.federation import Federation
 from tests import tiny
 from tests.elsewhere import DEVICE, Elsewhere
 from tests.test_models import METHODS, MODELS, named

@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.evaluation import Reading, averaged
 from fedtext.evaluation.classes import accuracy, area
+from fedtext.layout import TABLE
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Inference, Model, Phase
 from fedtext.models.batch import Batch
-from fedtext.models.config import TABLE
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
 

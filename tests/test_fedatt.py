@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
-from fedtext.aggregation import Update
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
+from fedtext.layout import TABLE
+from fedtext.messages import Update
 from fedtext.methods.fedatt import FedAtt, Layer, frobenius, spectral
-from fedtext.models.config import TABLE
 from tests import tiny
 
 Tensors = dict[str, NDArray[np.float32]]

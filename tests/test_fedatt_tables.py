@@ -13,18 +13,18 @@ from dashboards.paired import difference, differs, order
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import table_csv
 from dashboards.trial import Outcome
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.wikitext import WikiText2Corpus
 from fedtext.errors import UserError
 from fedtext.evaluation.unigram import unigram
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.ledger import ledger
 from fedtext.methods.fedatt import FedAtt
 from fedtext.models.config import Embedding
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of

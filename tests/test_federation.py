@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from actors.client import ClientActor
-from fedtext.aggregation import Update, WeightedSum
-from fedtext.checkpoint import Checkpoints
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.errors import ClientError, UserError
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint, fixed_length
-from fedtext.fleet import LocalFleet
-from fedtext.intake import Intake
 from fedtext.layout import Layout
 from fedtext.ledger import FILE
+from fedtext.messages import Reply, Update
 from fedtext.parameters import initial
-from fedtext.reply import Reply
+from fedtext.server.aggregation import Summation, WeightedSum
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint, fixed_length
+from fedtext.wire.decoder import Decoder
 from tests import tiny
 
 
@@ -156,7 +156,8 @@ def test_an_actor_that_adds_up_refuses_the_same_payloads(how: str) -> None:
     actor = ClientActor.__ray_metadata__.modified_class()
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
     actor.worker, actor.sum = fleet.worker, None
-    actor.intake = Intake(experiment, layout, [client.samples for client in fleet.clients])
+    actor.decoder = Decoder(experiment, layout)
+    actor.summation = Summation(experiment, layout, [client.samples for client in fleet.clients])
     flat = layout.pack(shared)
     good, bad = fleet.worker.train(flat, 1, [0, 1])
     assert not actor._folded(good, flat, 1).error

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtext import wire
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
+from fedtext.layout import TABLE
 from fedtext.methods import FedAvg, FedeVocab, FedRecon
 from fedtext.methods.base import Phase
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import part
+from fedtext.wire import encoding
 from tests import tiny
 from tests.test_kteps_baselines import plain
 
@@ -138,7 +138,7 @@ def test_rows_that_fedrecon_keeps_are_neither_sent_nor_asked_for() -> None:
     for client in CORPUS.clients:
         for count, held in (("down", len(client.rows_R)), ("up", client.train_rows)):
             rows = int((~digits_of(CORPUS, client)[1:held]).sum())  # without <pad>
-            size = wire.encoded_size(made.layout.with_rows(rows).shapes)
+            size = encoding.encoded_size(made.layout.with_rows(rows).shapes)
             down, up = down + size * (count == "down"), up + size * (count == "up")
     metrics = made.rows[0]["metrics"]
     assert metrics["bytes_down"] == down

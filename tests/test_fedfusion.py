@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedtext.client.worker import Worker
+from fedtext.layout import TABLE
 from fedtext.methods import FedAvg, FedFusion
 from fedtext.methods.fedfusion import Mixed, Weighted
 from fedtext.methods.fedmmd import mmd
-from fedtext.models.config import TABLE
-from fedtext.worker import Worker
 from tests import tiny
 
 

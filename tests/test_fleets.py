@@ -12,17 +12,18 @@ import ray
 from actors.cluster import connect, nodes
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan, plan
-from fedtext.checkpoint import Checkpoints, Row
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment, Privacy, Resources
 from fedtext.corpora.types import Corpus
-from fedtext.devices import no_cuda
-from fedtext.experiment import Experiment, Privacy, Resources
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import Fleet, LocalFleet
 from fedtext.methods import METHODS
-from fedtext.noise import NoiseKey
 from fedtext.parameters import initial
-from fedtext.training.choice import stack_size
+from fedtext.runtime.devices import no_cuda
+from fedtext.server.federation import Federation
+from fedtext.server.fleet import Fleet
+from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 
 CORPUS = tiny.corpus(clients=16)

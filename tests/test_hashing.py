@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtext import config
+from fedtext.config import files
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
@@ -149,4 +149,4 @@ def test_it_is_written_as_a_name_or_with_options() -> None:
 def test_what_a_model_cannot_read_is_refused(corpus: dict, model: dict, complaint: str) -> None:
     content = {"name": "x", "corpus": {"name": "demo"} | corpus, "model": model, "method": "fedavg"}
     with pytest.raises(UserError, match=complaint):
-        config.validate(content)
+        files.validate(content)

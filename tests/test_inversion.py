@@ -17,9 +17,9 @@ from fedtext.audits.gradient_inversion import FILE
 from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
 from fedtext.audits.matching import Client, distance
 from fedtext.audits.recovery import Pairing, paired
-from fedtext.corpora.vectors import source_of
 from fedtext.errors import UserError
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE
+from fedtext.models.initial_table import source_of
 from fedtext.text.vocabulary import bears_digit
 from fedtext.training.batches import part
 from fedtext.training.config import SGD

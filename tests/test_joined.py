@@ -10,23 +10,25 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext import wire
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import participants
+from fedtext.client.texts import texts_of
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import Corpus, TokenSet
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet, participants
+from fedtext.layout import TABLE
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Model
-from fedtext.models.config import TABLE, VectorClassifier
+from fedtext.models.config import VectorClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial, shared_numbers
-from fedtext.training.bags import first
+from fedtext.server.federation import Federation
 from fedtext.training.batches import Assembler, Texts
-from fedtext.training.reading import texts_of
+from fedtext.training.token_sets import first
+from fedtext.wire import encoding
 from tests import tiny
 from tests.test_movielens import write_1m, write_latest
 from tests.test_rows import CLIENT, FEATURES, KNOWN, WORDS
@@ -156,7 +158,7 @@ def test_the_table_has_rows_for_words_alone(latest: Path, method: str) -> None:
     if method == "fedavg":
         sizes = [int((client.rows_R < words).sum()) - 1 for client in corpus.clients]
         shapes = {name: tensor.shape for name, tensor in shared.items()}
-        expected = sum(wire.encoded_size(shapes | {TABLE: (size, 4)}) for size in sizes)
+        expected = sum(encoding.encoded_size(shapes | {TABLE: (size, 4)}) for size in sizes)
         assert row["metrics"]["bytes_down"] == expected
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fedtext.config import engine
+from fedtext.config.engine import check_engine, engine_reason, stack_size
 from fedtext.errors import UserError
 from fedtext.models.config import KERNEL_WIDTH
 from fedtext.models.packing import Packing
-from fedtext.training import choice
-from fedtext.training.choice import check_engine, engine_reason, stack_size
 from tests import tiny
 from tests.commands import ROOT
 
@@ -101,7 +101,7 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(UserError, match="triton needs a GPU, but clients would be trained on the CPU"):
         check_engine(experiment, gpu=False)
-    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="Triton is not installed here"):
         check_engine(experiment, gpu=True)
     check_engine(tiny.experiment(), gpu=False)

@@ -9,10 +9,10 @@ import pytest
 
 from fedtext.__main__ import main
 from fedtext.audits import AUDITS
+from fedtext.config.experiment import Experiment
+from fedtext.config.keys import about, keys
 from fedtext.corpora import CORPORA
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.keys import about, keys
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
 from fedtext.metrics import METRICS

@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import participants
+from fedtext.client.worker import Worker
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet, participants
+from fedtext.layout import TABLE, is_table
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
 from fedtext.methods.base import Method
 from fedtext.methods.pfl_da import mixture
-from fedtext.models.config import TABLE, RecurrentClassifier, is_table
+from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from fedtext.training.batches import by_task
-from fedtext.worker import Worker
 from tests import tiny
 
 CORPUS = tiny.TWO

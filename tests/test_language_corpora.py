@@ -139,7 +139,7 @@ def test_word_vectors_of_train_see_no_validation_sentence_and_signs_are_no_words
         given.append({sentence.text for sentence in sentences})
         return WordVectors(["the", "cat", "<s>"], np.ones((3, dim), np.float32))
 
-    monkeypatch.setattr("fedtext.corpora.vectors.train_vectors", trained)
+    monkeypatch.setattr("fedtext.models.initial_table.train_vectors", trained)
     config, raw = PTBCorpus(clients=2), PTBCorpus(clients=1).read(write(tmp_path), 0).clients[0]
     for part in ("train", "full"):
         init = {"word2vec": {"corpus": part}}

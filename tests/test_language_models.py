@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.checkpoint import Checkpoints
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import TokenSet
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
 from fedtext.methods import METHODS as ALL_METHODS
 from fedtext.parameters import initial, shared_numbers
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
 from fedtext.training.batches import shuffled
 from tests import tiny
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedtext import config
 from fedtext.audits.embedding_rows import above_gap, stands_out
 from fedtext.audits.label_leakage import stretch
 from fedtext.audits.membership import measures
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.worker import Worker
+from fedtext.config import files
 from fedtext.layout import Layout
 from fedtext.models.batch import Batch
 from fedtext.parameters import initial
-from fedtext.worker import Worker
+from fedtext.server.federation import Federation
 from tests import tiny
 from tests.leaking import BAG, MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 from tune_spaces.cases import cases
@@ -210,7 +210,7 @@ def test_what_finds_nothing_is_refused(method: str, audit: Any, changes: dict[st
 def test_baselines_are_spared_audits_that_find_nothing_there() -> None:
     content = tiny.experiment().model_dump(mode="json") | {"audits": ALL, "tune": {"metric": "Ap"}}
     content |= {"baselines": ["local_only", "fedper", "fedmmd", "fedavg"]}
-    made = cases(content, config.validate(content), "test")
+    made = cases(content, files.validate(content), "test")
     names = {case.experiment.method.name: [audit.name for audit in case.experiment.audits] for case in made[:4]}
     assert names["local_only"] == []
     assert names["fedper"] == ["gradient_inversion", "embedding_rows"]

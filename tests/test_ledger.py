@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtext.disclosure import guarantees, reveals
+from fedtext.accounting import composition
 from fedtext.errors import UserError
-from fedtext.ledger import FILE, composition, ledger, noise_multiplier, spent
+from fedtext.ledger import FILE, ledger, noise_multiplier, spent
+from fedtext.ledger.report import guarantees, reveals
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.methods import METHODS
 from fedtext.parameters import initial, shared_numbers

@@ -10,15 +10,15 @@ import torch
 from safetensors.numpy import load
 from torch import Tensor
 
-from fedtext import wire
-from fedtext.checkpoint import Checkpoints
-from fedtext.disclosure import reveals
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import LocalFleet
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.layout import TABLE
+from fedtext.ledger.report import reveals
 from fedtext.methods import LGFedAvg
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.wire import encoding
 from tests import tiny
 from tests.test_kteps_baselines import LR, descend, plain
 from tune_spaces import papers
@@ -108,7 +108,7 @@ def test_bytes_are_of_what_travels_in_a_round() -> None:
         down = 0
         for reply in received:
             everything = federation.layout.with_rows(len(CORPUS.clients[reply.client].rows_R)).shapes
-            down += wire.encoded_size(head if reply.client in seen else everything)
+            down += encoding.encoded_size(head if reply.client in seen else everything)
             seen |= {reply.client} if private else set()
         assert row["metrics"]["bytes_down"] == down
         downs.append(down)

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.disclosure import reveals
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.errors import ClientError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
+from fedtext.layout import TABLE
 from fedtext.ledger import ledger
+from fedtext.ledger.report import reveals
 from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import steps
 from fedtext.mechanisms.draws import _below
 from fedtext.methods import METHODS
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.seeding import generator
+from fedtext.server.federation import Federation
 from tests import tiny
 
 RNG = generator(0, "test")

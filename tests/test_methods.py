@@ -13,18 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fedtext.aggregation import Update, WeightedSum
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.server import ServerSGD
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
+from fedtext.messages import Update
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
 from fedtext.methods.base import Batch, Individual, State
 from fedtext.methods.kteps import gram, hsic
-from fedtext.models.config import TABLE, RecurrentClassifier
+from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
-from fedtext.server import ServerSGD, step
+from fedtext.server.aggregation import WeightedSum
+from fedtext.server.federation import Federation
+from fedtext.server.optimizers import step
 from tests import tiny
 
 STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}
@@ -279,7 +281,7 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
     worker = LocalFleet(experiment, corpus, private).worker
     replies = [worker.train(before, 1, [client])[0] for client in range(3)]
     deltas = [
-        federation.layout.pack(dict(federation.intake.update(r.payload, r.client, before, 1).tensors)) for r in replies
+        federation.layout.pack(dict(federation.decoder.update(r.payload, r.client, before, 1).tensors)) for r in replies
     ]
     (row,) = federation.run()
     assert np.allclose(federation.flat - before, np.median(deltas[:looked_at], 0), atol=1e-6)

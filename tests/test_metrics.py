@@ -7,12 +7,12 @@ from typing import Any, get_args
 import pytest
 
 from fedtext.audits import AUDITS
-from fedtext.checkpoint import Checkpoints
-from fedtext.federation import Federation
+from fedtext.config.selection import Sorting, Validated, figures
 from fedtext.methods import METHODS
 from fedtext.metrics import METRICS, column_order, find, legend, of_test, smaller_is_better
 from fedtext.parameters import initial
-from fedtext.selection import Sorting, Validated, figures
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
 from tests import tiny
 from tests.test_language_models import SELECTING, federation
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedtext.checkpoint import Checkpoints, history, recorded
+from fedtext.state.checkpoint import Checkpoints, history, recorded
 from tests.commands import EXPERIMENT, ROOT, Forked, environment
 
 HOME = "HOME"  # stands for the test's folder in words and sentences

@@ -10,19 +10,21 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from fedtext import wire
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import participants
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.fleet import LocalFleet, participants
+from fedtext.layout import TABLE
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.config import TABLE, BagClassifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
+from fedtext.models.config import BagClassifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
 from fedtext.models.output import two_logits
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import build_network, initial
-from fedtext.training.bags import common, first, sets
 from fedtext.training.batches import Assembler, Texts
+from fedtext.training.token_sets import common, first, sets
+from fedtext.wire import encoding
 from tests import tiny
 
 CPU = torch.device("cpu")
@@ -71,12 +73,12 @@ def test_padding_is_neither_kept_nor_sent(rows: str) -> None:
     made = tiny.Finished("fedavg", corpus, model="logistic", wire={"rows": rows}, evaluation={"personalize": None})
     assert made.layout.shapes[TABLE] == (len(corpus.vocabulary) - 1, 1)
     flat, data = made.flat, corpus.clients[0]
-    update = wire.decode(made.worker.train(flat, 3, [0])[0].payload, 0, made.layout.shapes)
+    update = encoding.decode(made.worker.train(flat, 3, [0])[0].payload, 0, made.layout.shapes)
     assert update.rows is None if rows == "all" else np.array_equal(update.rows, data.rows_R[1 : data.train_rows] - 1)
     assert len(update.tensors[TABLE]) == (len(corpus.vocabulary) - 1 if rows == "all" else data.train_rows - 1)
     held = [client.rows_R if rows == "own" else corpus.vocabulary for client in corpus.clients]
     shapes = [{TABLE: (len(each) - 1, 1), "encoder.bias": (1,)} for each in held]
-    assert made.rows[0]["metrics"]["bytes_down"] == sum(wire.encoded_size(each) for each in shapes)
+    assert made.rows[0]["metrics"]["bytes_down"] == sum(encoding.encoded_size(each) for each in shapes)
 
 
 def test_one_unit_gives_binary_cross_entropy() -> None:

@@ -17,8 +17,8 @@ from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.pool import pool
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
-from fedtext.disclosure import reveals
 from fedtext.errors import UserError
+from fedtext.ledger.report import reveals
 from fedtext.models.config import Embedding
 from fedtext.text.hashing import rolling_hash
 from tests import tiny

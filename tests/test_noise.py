@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedtext.checkpoint import Checkpoints
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint, released
-from fedtext.fleet import LocalFleet
-from fedtext.noise import FILE, NoiseKey, noise_key
 from fedtext.parameters import initial
 from fedtext.seeding import generator
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint, released
+from fedtext.state.noise_key import FILE, NoiseKey, noise_key
 from tests import tiny
 
 CORPUS = tiny.corpus(clients=4, vocabulary=400)
@@ -55,7 +55,7 @@ def sent_by(experiment: Experiment) -> dict[int, Mapping[str, NDArray[Any]]]:
     federation = Federation(experiment, shared, fleet, None)
     start = federation.flat.copy()
     list(federation.run())
-    return {r.client: federation.intake.update(r.payload, r.client, start, 1).tensors for r in fleet.received}
+    return {r.client: federation.decoder.update(r.payload, r.client, start, 1).tensors for r in fleet.received}
 
 
 def flat(tensors: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtext.layout import Layout
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE, Layout
 from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace

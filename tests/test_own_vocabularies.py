@@ -13,17 +13,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from fedtext.config.experiment import Experiment
+from fedtext.config.selection import figures
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.corpora.vectors import source_of
-from fedtext.disclosure import reveals
 from fedtext.errors import UserError
 from fedtext.evaluation import Reading, pooled
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE
+from fedtext.ledger.report import reveals
+from fedtext.models.initial_table import source_of
 from fedtext.parameters import initial
-from fedtext.selection import figures
+from fedtext.server.federation import Federation
 from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
 from tests.test_fedevocab import BAG, digits_of, federated

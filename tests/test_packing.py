@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from fedtext.fleet import stacks
-from fedtext.intake import Intake
+from fedtext.client.participants import stacks
+from fedtext.client.worker import Worker
+from fedtext.config.server import ServerSGD
 from fedtext.layout import Layout
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
-from fedtext.server import ServerSGD, step
-from fedtext.worker import Worker
+from fedtext.server.aggregation import Summation
+from fedtext.server.optimizers import step
+from fedtext.wire.decoder import Decoder
 from tests import tiny
 
-Hosted = Sequence[Sequence[int]]  # each worker's clients
+Host = Sequence[Sequence[int]]  # each worker's clients
 
 CORPUS = tiny.corpus(clients=5, texts=2)
 TOGETHER = [[0, 1, 2, 3, 4]]
@@ -22,7 +24,7 @@ BEFORE, AFTER = [[0, 1, 4], [2, 3]], [[2, 3, 4], [0, 1]]  # client 4 stays, all 
 OPTIMIZERS = {"sgd": {"lr": 0.1, "momentum": 0.9}, "adam": {"lr": 0.01}}
 
 
-def rounds(method: Any, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
+def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[int, bytes], dict[int, bytes]]]:
     """Every client's payload and private state after each round, hosted as that round wants it."""
     name = method if isinstance(method, str) else method["name"]
     options: dict[str, Any] = {"name": optimizer, "persist": name != "fedrecon"} | OPTIMIZERS[optimizer]
@@ -34,14 +36,15 @@ def rounds(method: Any, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[
     )
     shared, private = initial(experiment, CORPUS)
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-    flat, intake = layout.pack(shared), Intake(experiment, layout, [len(client.train) for client in CORPUS.clients])
+    flat, decoder = layout.pack(shared), Decoder(experiment, layout)
+    summation = Summation(experiment, layout, [len(client.train) for client in CORPUS.clients])
     everybody = CORPUS.clients
     workers = [
         Worker(experiment, CORPUS, [everybody[c] for c in members], private, corpus_clients=5) for members in hosted[0]
     ]
     for round_, now in enumerate(hosted, 1):
         exchange(workers, now)
-        replies, states, total = [], {}, intake.empty_sum()
+        replies, states, total = [], {}, summation.empty()
         for worker, members in zip(workers, now, strict=True):
             replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
             states |= worker.private_states(members)
@@ -49,12 +52,12 @@ def rounds(method: Any, optimizer: str, *hosted: Hosted) -> Iterator[tuple[dict[
         yield {reply.client: reply.payload.tobytes() for reply in replies}, states
         for reply in replies:
             if reply.payload.size:
-                total.add(intake.update(reply.payload, reply.client, flat, round_))
+                total.add(decoder.update(reply.payload, reply.client, flat, round_))
         mean_N = total.mean()
         flat = flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0]
 
 
-def exchange(workers: Sequence[Worker], hosted: Hosted) -> None:
+def exchange(workers: Sequence[Worker], hosted: Host) -> None:
     """Moves clients to where they are wanted."""
     states: dict[int, bytes] = {}
     for worker, members in zip(workers, hosted, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedtext import config
+from fedtext.config import files
 from fedtext.corpora.imdb import IMDBCorpus
 from fedtext.corpora.partition import IID, Dirichlet, Pathological, fitted, sizes_of
 from fedtext.corpora.shares import deal
@@ -236,9 +236,9 @@ def experiment_with(partition: Any) -> dict[str, Any]:
     ],
 )
 def test_partitions_are_written_like_this(written: Any, meant: Partition) -> None:
-    experiment = config.validate(experiment_with(written))
+    experiment = files.validate(experiment_with(written))
     assert experiment.corpus.partition == meant  # type: ignore[attr-defined]
-    assert config.validate(experiment.model_dump(mode="json")).corpus == experiment.corpus
+    assert files.validate(experiment.model_dump(mode="json")).corpus == experiment.corpus
 
 
 @pytest.mark.parametrize(
@@ -253,5 +253,5 @@ def test_partitions_are_written_like_this(written: Any, meant: Partition) -> Non
 )
 def test_what_cannot_be_is_one_sentence(written: Any, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence) as caught:
-        config.validate(experiment_with(written))
+        files.validate(experiment_with(written))
     assert "\n" not in str(caught.value)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from actors.placement import Plan, assign, plan
+from fedtext.config.experiment import Resources
 from fedtext.errors import UserError
-from fedtext.experiment import Resources
 
 LAPTOP = [{"CPU": 2.0}]
 FOUR_GPUS = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0, "GPU": 2.0}]

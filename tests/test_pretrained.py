@@ -10,18 +10,19 @@ import torch
 import transformers
 from pydantic import ValidationError
 
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import LocalFleet
-from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.layout import TABLE
+from fedtext.models.config import TransformerClassifier
 from fedtext.models.inits import CheckpointInit
 from fedtext.models.transformer import TransformerEncoder
 from fedtext.parameters import build_network, check_fit, initial
-from fedtext.pretrained import locate, tokenizer
+from fedtext.server.federation import Federation
+from fedtext.state.fingerprint import fingerprint
+from fedtext.text.pretrained import locate, tokenizer
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint

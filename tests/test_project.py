@@ -7,19 +7,19 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from fedtext import config
-from fedtext.disclosure import reveals
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config import files
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
-from fedtext.intake import Intake
+from fedtext.layout import TABLE
 from fedtext.ledger import ledger
+from fedtext.ledger.report import reveals
 from fedtext.mechanisms import Project
 from fedtext.mechanisms.project import BASIS, components
 from fedtext.methods import METHODS
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
 from fedtext.seeding import generator
+from fedtext.server.federation import Federation
+from fedtext.wire.decoder import Decoder
 from tests import tiny
 from tests.tiny import Recording
 from tune_spaces.cases import cases
@@ -118,7 +118,7 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
             tiny.experiment(method, uplink=project(2, 4))
         return
     federation, fleet, made = run(method, uplink=project(2, 4), wire={"rows": rows})
-    intake, plain = Intake(fleet.worker.experiment, federation.layout, [1]), set(federation.layout.shapes)
+    decoder, plain = Decoder(fleet.worker.experiment, federation.layout), set(federation.layout.shapes)
     assert len(fleet.received) == 3
     for reply in fleet.received:
         content, data = load(reply.payload.tobytes()), fleet.worker.clients[reply.client]
@@ -128,7 +128,7 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
         count = sent if rows == "own" else federation.layout.shapes[TABLE][0]
         assert content[TABLE].shape == (count, 3)
         assert content[BASIS].shape == (DIM, 3)
-        update = intake.update(reply.payload, reply.client, federation.flat, 1)
+        update = decoder.update(reply.payload, reply.client, federation.flat, 1)
         assert {name: tensor.shape for name, tensor in update.tensors.items()} == (
             federation.layout.with_rows(count).shapes
         )
@@ -221,12 +221,12 @@ def test_a_local_baseline_is_spared_what_it_cannot_do() -> None:
         "space": {"uplink.0.project.d1": {"grid": [1, 2]}, "uplink.0.project.d2": {"grid": [4, 5]}},
         "tune": {"metric": "Ag"},
     }
-    made = cases(content, config.validate(content), "test")
+    made = cases(content, files.validate(content), "test")
     shown = [([part.name for part in c.experiment.uplink], len(c.experiment.audits)) for c in made]
     assert shown == [(["gaussian"], 0), ([], 0), *[(["project", "gaussian"], 1)] * 5]
     assert {case.label for case in made[3:]} == {"d1=1 d2=4", "d1=1 d2=5", "d1=2 d2=4", "d1=2 d2=5"}
     with pytest.raises(UserError, match=r"space .*project\.d2"):
-        cases(content, config.validate(content | {"space": {"uplink.0.project.d2": {"grid": [4, 6]}}}), "test")
+        cases(content, files.validate(content | {"space": {"uplink.0.project.d2": {"grid": [4, 6]}}}), "test")
 
 
 @pytest.mark.parametrize(("d1", "falls"), [(3, True), (2, True), (1, False)])

@@ -16,8 +16,8 @@ from dashboards.paired import Difference, above_unigram, difference, differs, or
 from dashboards.reproduction import markdown
 from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome
-from fedtext.checkpoint import Checkpoints, history
 from fedtext.errors import UserError
+from fedtext.state.checkpoint import Checkpoints, history
 from tests.commands import Forked
 from tests.planned import rows
 from tune_spaces import papers

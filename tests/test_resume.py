@@ -15,8 +15,8 @@ import pytest
 
 from dashboards.store import Store
 from dashboards.trial import Outcome
-from fedtext import config
-from fedtext.checkpoint import Checkpoints
+from fedtext.config import files
+from fedtext.state.checkpoint import Checkpoints
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tune_spaces.cases import Case
 
@@ -108,7 +108,7 @@ def test_a_command_that_is_killed_while_it_makes_a_run_longer_does_so_when_it_is
     """Wherever it is killed, no trial passes for finished that has the rounds of the shorter run."""
     whole = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": 5}}
     folder = RunFolder(tmp_path / "run")
-    folder.create(EXPERIMENT, config.validate(EXPERIMENT), "sweep")
+    folder.create(EXPERIMENT, files.validate(EXPERIMENT), "sweep")
     for case in ("01-kteps", "02-kteps", "03-kteps"):
         folder.record(case, Outcome("stopped" if case == "03-kteps" else "finished"))
     unlink, replace, removed = Path.unlink, os.replace, list[Path]()
@@ -131,16 +131,16 @@ def test_a_command_that_is_killed_while_it_makes_a_run_longer_does_so_when_it_is
         else:
             killed.setattr(Path, "unlink", killed_at_outcome)
         with pytest.raises(KeyboardInterrupt):
-            folder.create(whole, config.validate(whole), "sweep")
-    assert folder.longer(config.validate(whole))
-    folder.create(whole, config.validate(whole), "sweep")
-    assert not folder.longer(config.validate(whole))
+            folder.create(whole, files.validate(whole), "sweep")
+    assert folder.longer(files.validate(whole))
+    folder.create(whole, files.validate(whole), "sweep")
+    assert not folder.longer(files.validate(whole))
     assert folder.ended() == {"03-kteps": "stopped"}
 
 
 def test_a_trial_is_finished_only_with_all_rounds_that_it_has_to_run(tmp_path: Path) -> None:
     """Whatever is recorded: an outcome may be one of the run before it was made longer."""
-    folder, experiment = RunFolder(tmp_path), config.validate(EXPERIMENT)
+    folder, experiment = RunFolder(tmp_path), files.validate(EXPERIMENT)
     reached = {"finished-2": 2, "finished-3": 3, "stopped-2": 2, "finished-0": 0}
     for case in reached:
         folder.record(case, Outcome("stopped" if case == "stopped-2" else "finished"))

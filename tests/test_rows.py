@@ -7,7 +7,7 @@ import pytest
 
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE
 from tests import tiny
 
 WORDS, FEATURES = 5, 3  # entries of the vocabulary below, <pad> among the words; features follow

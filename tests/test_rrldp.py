@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 import yaml
 
-from fedtext import config
+from fedtext.accounting import composition
+from fedtext.config import files
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.federation import Federation
-from fedtext.ledger import composition, ledger
+from fedtext.ledger import ledger
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
 from fedtext.training.config import Training
 from tests import tiny
 from tests.tiny import Finished, Recording
@@ -69,7 +70,7 @@ def test_fine_tuning_has_as_many_steps_as_with_the_number() -> None:
 def test_a_batch_size_that_is_none_is_refused(size: Any, words: str) -> None:
     content = tiny.experiment().model_dump(mode="json") | {"training": {"batch_size": size}}
     with pytest.raises(UserError, match=words.replace("?", r"\?")):
-        config.validate(content)
+        files.validate(content)
 
 
 def test_batches_of_one_client_each_are_not_counted_by_steps() -> None:
@@ -80,9 +81,9 @@ def test_batches_of_one_client_each_are_not_counted_by_steps() -> None:
 
 def test_a_batch_size_by_steps_reads_back_and_gives_way_to_a_number() -> None:
     experiment = tiny.experiment(training=stepwise({"steps": 3}))
-    content = yaml.safe_load(config.resolved(experiment))
-    assert config.validate(content) == experiment
-    assert config.validate(config.override(content, {"training.batch_size": 16})).training.batch_size == 16
+    content = yaml.safe_load(files.resolved(experiment))
+    assert files.validate(content) == experiment
+    assert files.validate(files.override(content, {"training.batch_size": 16})).training.batch_size == 16
 
 
 def test_the_papers_sweep_is_whole_and_every_number_of_clients_makes_five_steps() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.checkpoint import Checkpoints
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.selection import best_round, reached
+from fedtext.server.selection import best_round, reached
+from fedtext.state.checkpoint import Checkpoints
 from tests import tiny
 from tests.test_language_models import SELECTING, federation
 from tune_spaces.cases import check_metric

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.aggregation import Update
-from fedtext.checkpoint import MOMENTS, Checkpoints
-from fedtext.config import override
-from fedtext.federation import Federation
-from fedtext.fingerprint import fingerprint
-from fedtext.fleet import LocalFleet
-from fedtext.keys import listing
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.files import override
+from fedtext.config.keys import listing
+from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
+from fedtext.messages import Update
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Individual, State
 from fedtext.parameters import initial
-from fedtext.server import Moments, ServerAdam, ServerOptimizer, ServerSGD, ServerYogi, step
+from fedtext.server.federation import Federation
+from fedtext.server.optimizers import Moments, step
+from fedtext.state.checkpoint import MOMENTS, Checkpoints
+from fedtext.state.fingerprint import fingerprint
 from tests import tiny
 
 CHANGES = ([0.5, -0.002, 0.0], [0.25, 0.004, 0.0])  # of two rounds
@@ -95,9 +96,9 @@ def flat_after(method: Any, server: Any, **changes: Any) -> np.ndarray:
 
 def test_the_default_is_plain_averaging_to_the_bit() -> None:
     def mean(start: np.ndarray, federation: Federation, replies: Iterable[Any]) -> np.ndarray:
-        total = federation.intake.empty_sum()
+        total = federation.summation.empty()
         for reply in replies:
-            total.add(federation.intake.update(reply.payload, reply.client, start, 1))
+            total.add(federation.decoder.update(reply.payload, reply.client, start, 1))
         return (start + total.sum_N * (total.scale / total.weight)).astype(np.float32)
 
     experiment = tiny.experiment(server={"optimizer": "sgd"}, training=tiny.TRAINING | {"rounds": 1})

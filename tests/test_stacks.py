@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fedtext.client.participants import stacks
+from fedtext.client.worker import Worker
+from fedtext.config.engine import stack_size
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.fleet import stacks
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS
 from fedtext.parameters import initial
-from fedtext.training.choice import stack_size
-from fedtext.worker import Worker
 from tests import tiny
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from fedtext.devices import no_cuda
+from fedtext.runtime.devices import no_cuda
 from tests.commands import EXPERIMENT, Forked, accuracies, command, runs, states, undisturbed, write
 
 pytestmark = pytest.mark.ray

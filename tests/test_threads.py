@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedtext.methods import FedAvg
-from fedtext.precision import products
-from fedtext.threads import one_torch_thread
+from fedtext.runtime.precision import products
+from fedtext.runtime.threads import one_torch_thread
 from tests import tiny
 
 

@@ -20,8 +20,8 @@ from dashboards.records import metric_batches
 from dashboards.store import Store
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome, flatten
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
 from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of, won
 
 

@@ -9,13 +9,14 @@ import torch
 import transformers
 from torch import Tensor
 
+from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.prepare import prepare
+from fedtext.layout import TABLE
 from fedtext.methods import FedAvg, FedMMD
 from fedtext.models.batch import Batch
-from fedtext.models.config import TABLE, TransformerClassifier
+from fedtext.models.config import TransformerClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.models.transformer import TransformerEncoder
-from fedtext.training.choice import engine_reason, stack_size
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext import wire
-from fedtext.fleet import LocalFleet
-from fedtext.layout import Layout
-from fedtext.models.config import TABLE
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.layout import TABLE, Layout
 from fedtext.parameters import initial
+from fedtext.wire import encoding
 from tests import tiny
 
 CORPUS = tiny.corpus(clients=3, texts=2, vocabulary=900)
@@ -34,7 +33,7 @@ def sent(uplink: list[Any], seed: int = 0, stack: int = 1, bits: bool = False) -
     for round_ in (1, 2):
         for reply in worker.train(flat, round_, [0, 1, 2]) if stack > 1 else one_by_one(worker, flat, round_):
             assert not reply.error
-            found[reply.client, round_] = dict(wire.decode(reply.payload, reply.client, shapes, bits).tensors)
+            found[reply.client, round_] = dict(encoding.decode(reply.payload, reply.client, shapes, bits).tensors)
     return found
 
 
@@ -99,5 +98,5 @@ def test_a_payload_says_how_many_train_texts_its_client_has() -> None:
     shared, private = initial(experiment, CORPUS)
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
     (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(layout.pack(shared), 1, [0])
-    samples = wire.decode(reply.payload, 0, layout.shapes).samples
+    samples = encoding.decode(reply.payload, 0, layout.shapes).samples
     assert samples == len(CORPUS.clients[0].train) > 0

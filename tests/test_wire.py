@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from fedtext import wire
-from fedtext.aggregation import Update
-from fedtext.federation import Federation
+from fedtext.layout import TABLE
+from fedtext.messages import Update
 from fedtext.methods import METHODS
-from fedtext.models.config import TABLE
 from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from fedtext.wire import encoding
 from tests import tiny
 from tests.tiny import Recording
 
@@ -24,14 +24,14 @@ SHAPES = st.dictionaries(NAMES, st.lists(st.integers(0, 7), max_size=3).map(tupl
 @given(SHAPES)
 def test_encoded_size_is_the_size_of_the_encoding(shapes: dict[str, tuple[int, ...]]) -> None:
     tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    assert wire.encoded_size(shapes) == (len(save(tensors)) if tensors else 0)
+    assert encoding.encoded_size(shapes) == (len(save(tensors)) if tensors else 0)
 
 
 @given(SHAPES, st.integers(1, 2**40), st.integers(0, 99))
 def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], samples: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    back = wire.decode(wire.encode(Update(3, samples, tensors)), 3, shapes)
+    back = encoding.decode(encoding.encode(Update(3, samples, tensors)), 3, shapes)
     assert (back.client, back.samples, back.rows) == (3, samples, None)
     assert set(back.tensors) == set(tensors)
     assert all(np.array_equal(back.tensors[name], tensor) for name, tensor in tensors.items())
@@ -41,8 +41,8 @@ def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], sam
 def test_bits_come_back_as_they_were_eight_to_a_byte(shapes: dict[str, tuple[int, ...]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     tensors = {name: np.asarray(rng.random(shape) < 0.5) for name, shape in shapes.items()}
-    payload = wire.encode(Update(3, 7, tensors))  # type: ignore[arg-type]
-    back = wire.decode(payload, 3, shapes, bits=True)
+    payload = encoding.encode(Update(3, 7, tensors))  # type: ignore[arg-type]
+    back = encoding.decode(payload, 3, shapes, bits=True)
     assert all(np.array_equal(back.tensors[name], tensor) for name, tensor in tensors.items())
     assert all(back.tensors[name].dtype == np.bool_ for name in tensors)
     content = load(payload)
@@ -54,14 +54,16 @@ def test_bits_are_refused_where_numbers_are_expected_and_the_other_way_round() -
     numbers = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     bits: Any = {name: np.zeros(shape, np.bool_) for name, shape in shapes.items()}
     with pytest.raises(ValueError, match=r"sent .* as uint8"):
-        wire.decode(wire.encode(Update(1, 10, bits)), 1, shapes)
+        encoding.decode(encoding.encode(Update(1, 10, bits)), 1, shapes)
     with pytest.raises(ValueError, match=r"sent .* as float32"):
-        wire.decode(wire.encode(Update(1, 10, numbers)), 1, shapes, bits=True)
+        encoding.decode(encoding.encode(Update(1, 10, numbers)), 1, shapes, bits=True)
     short = bits | {TABLE: np.zeros((4, 2), np.bool_)}
     with pytest.raises(ValueError, match=r"uint8\(1,\), not uint8\(2,\)"):
-        wire.decode(wire.encode(Update(1, 10, short)), 1, shapes, bits=True)
+        encoding.decode(encoding.encode(Update(1, 10, short)), 1, shapes, bits=True)
     rows = np.array([1, 3, 4], np.int32)
-    own = wire.decode(wire.encode(Update(1, 10, bits | {TABLE: np.ones((3, 2), np.bool_)}, rows)), 1, shapes, bits=True)
+    own = encoding.decode(
+        encoding.encode(Update(1, 10, bits | {TABLE: np.ones((3, 2), np.bool_)}, rows)), 1, shapes, bits=True
+    )
     assert own.tensors[TABLE].shape == (3, 2)
 
 
@@ -69,21 +71,21 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
     shapes = {TABLE: (5, 2), "b": (3,)}
     rows = np.array([0, 4], np.int32)
     tensors = {TABLE: np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
-    good = wire.encode(Update(1, 10, tensors, rows))
-    assert np.array_equal(wire.decode(good, 1, shapes).rows, rows)
+    good = encoding.encode(Update(1, 10, tensors, rows))
+    assert np.array_equal(encoding.decode(good, 1, shapes).rows, rows)
     for bad, word in (
         (good[:-1], "no readable payload"),
         (b"", "no readable payload"),
         (save(tensors), "sample count"),
-        (wire.encode(Update(1, 10, {"b": tensors["b"]})), "are expected"),
-        (wire.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
-        (wire.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
-        (wire.encode(Update(1, 10, tensors, np.array([0, 5], np.int32))), "distinct rows"),
-        (wire.encode(Update(1, 10, tensors, np.array([4, 4], np.int32))), "distinct rows"),
-        (wire.encode(Update(1, 10, tensors, np.array([0, -1], np.int32))), "distinct rows"),
+        (encoding.encode(Update(1, 10, {"b": tensors["b"]})), "are expected"),
+        (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
+        (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
+        (encoding.encode(Update(1, 10, tensors, np.array([0, 5], np.int32))), "distinct rows"),
+        (encoding.encode(Update(1, 10, tensors, np.array([4, 4], np.int32))), "distinct rows"),
+        (encoding.encode(Update(1, 10, tensors, np.array([0, -1], np.int32))), "distinct rows"),
     ):
         with pytest.raises(ValueError, match=word):
-            wire.decode(bad, 1, shapes)
+            encoding.decode(bad, 1, shapes)
 
 
 @pytest.mark.parametrize("method", sorted(name for name, method in METHODS.items() if not method.pooled))
@@ -130,10 +132,10 @@ def test_rows_come_as_int32_whatever_numbers_they_are() -> None:
     for dtype in (np.int64, np.uint32, np.int16):
         rows: Any = np.array([0, 4], dtype)
         with pytest.raises(ValueError, match="distinct rows of a table of 5"):
-            wire.decode(wire.encode(Update(1, 10, tensors, rows)), 1, shapes)
+            encoding.decode(encoding.encode(Update(1, 10, tensors, rows)), 1, shapes)
     square: Any = np.array([[0, 4]], np.int32)
     with pytest.raises(ValueError, match="distinct rows of a table of 5"):
-        wire.decode(wire.encode(Update(1, 10, tensors, square)), 1, shapes)
+        encoding.decode(encoding.encode(Update(1, 10, tensors, square)), 1, shapes)
 
 
 def test_numbers_arrive_at_their_places_however_they_lie_in_memory() -> None:
@@ -147,15 +149,15 @@ def test_numbers_arrive_at_their_places_however_they_lie_in_memory() -> None:
         "broadcast": np.broadcast_to(grid[0], (3, 6)),
     }
     shapes = {name: tensor.shape for name, tensor in laid_out.items()}
-    back = wire.decode(wire.encode(Update(1, 10, laid_out)), 1, shapes)
+    back = encoding.decode(encoding.encode(Update(1, 10, laid_out)), 1, shapes)
     for name, tensor in laid_out.items():
         assert back.tensors[name].tolist() == tensor.tolist(), name
     bits: dict[str, Any] = {name: tensor > 9 for name, tensor in laid_out.items()}
-    back = wire.decode(wire.encode(Update(1, 10, bits)), 1, shapes, bits=True)
+    back = encoding.decode(encoding.encode(Update(1, 10, bits)), 1, shapes, bits=True)
     for name, tensor in bits.items():
         assert back.tensors[name].tolist() == tensor.tolist(), name
     rows = np.array([4, 9, 0, 9, 2, 9], np.int32)[::2]
     table = {TABLE: np.ones((3, 2), np.float32)}
-    received = wire.decode(wire.encode(Update(1, 10, table, rows)), 1, {TABLE: (5, 2)}).rows
+    received = encoding.decode(encoding.encode(Update(1, 10, table, rows)), 1, {TABLE: (5, 2)}).rows
     assert received is not None
     assert received.tolist() == [4, 0, 2]

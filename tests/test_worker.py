@@ -11,18 +11,17 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fedtext import wire
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.texts import order_of, texts_of
+from fedtext.client.worker import Worker
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.experiment import Experiment
-from fedtext.fleet import LocalFleet
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.methods.base import Model, Phase
-from fedtext.models.config import TABLE
 from fedtext.parameters import build_network, initial
-from fedtext.threads import one_torch_thread
+from fedtext.runtime.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts
-from fedtext.training.reading import order_of, texts_of
-from fedtext.worker import Worker
+from fedtext.wire import encoding
 from tests import tiny
 from tests.test_optimizer import theirs
 
@@ -100,7 +99,7 @@ def test_clients_of_unequal_sizes_train_as_torch_trains_each_alone(
             assert not reply.error
             assert reply.metrics["loss"] == pytest.approx(losses[round_], rel=1e-4)
             assert reply.metrics["samples"] == len(data.train)
-            update = wire.decode(reply.payload, client, layout.shapes)
+            update = encoding.decode(reply.payload, client, layout.shapes)
             assert update.samples == len(data.train)
             for name, change in expected[round_].items():
                 wanted = change[: data.train_rows] if name == TABLE else change
@@ -125,7 +124,7 @@ def test_dropout_strikes_out_others_in_every_round_and_every_client_of_a_stack()
             found = []
             for round_ in (1, 2):
                 for reply in [reply for stacked in members for reply in worker.train(flat, round_, stacked)]:
-                    update = wire.decode(reply.payload, reply.client, layout.shapes)
+                    update = encoding.decode(reply.payload, reply.client, layout.shapes)
                     found.append(layout.with_rows(one.train_rows).pack(dict(update.tensors)))
             same = [any(np.allclose(each, other, atol=1e-6) for other in found[:n]) for n, each in enumerate(found)]
             assert same.count(False) == distinct, (dropout, stack)

@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
-from fedtext.fleet import LocalFleet
+from fedtext.layout import is_table
+from fedtext.messages import Reply
 from fedtext.methods.base import Batch, Method, Model
-from fedtext.models.config import RecurrentClassifier, is_table
+from fedtext.models.config import RecurrentClassifier
 from fedtext.models.recurrent import Parts
 from fedtext.parameters import initial
-from fedtext.reply import Reply
+from fedtext.server.federation import Federation
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:

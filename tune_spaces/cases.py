@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
 
-from fedtext import config
 from fedtext.audits import Audit
+from fedtext.config import files
+from fedtext.config.compatibility.audits import fits
+from fedtext.config.experiment import Experiment
+from fedtext.config.selection import Sorting, figures
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.fingerprint import SCIENCE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from fedtext.metrics import LATE, find
 from fedtext.seeding import generator
-from fedtext.selection import Sorting, figures
+from fedtext.state.fingerprint import SCIENCE
 
 # How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
@@ -101,7 +102,7 @@ def _grid(experiment: Experiment) -> Iterator[dict[str, Any]]:
         yield {key: chosen[key] for key in experiment.space}
 
 
-def cases(content: config.Content, experiment: Experiment, source: str) -> list[Case]:
+def cases(content: files.Content, experiment: Experiment, source: str) -> list[Case]:
     """All cases of a sweep, each a complete experiment without a space of its own.
 
     Raises UserError if a point of the space is not a valid experiment.
@@ -122,9 +123,9 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
             content["evaluation"] = {k: v for k, v in content["evaluation"].items() if k != "select"}
         told = method.model_dump(exclude={"name"}, exclude_defaults=True)
         label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
-        made.append((label, True, {}, config.validate(content, source)))
+        made.append((label, True, {}, files.validate(content, source)))
     for point in points(experiment):
-        variant = config.validate(config.override(base, point), f"{source}, space {point}")
+        variant = files.validate(files.override(base, point), f"{source}, space {point}")
         label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())
         made.append((label or experiment.method.name, False, point, variant))
     if len(made) > 1:
@@ -140,11 +141,11 @@ def cases(content: config.Content, experiment: Experiment, source: str) -> list[
     return found
 
 
-def _fitting(content: config.Content, experiment: Experiment, baseline: Experiment) -> config.Content:
+def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:
     """The experiment's content for a baseline, without what is about an embedding if that shares none, and without
     audits that have nothing to look at in it."""
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
-    unfit = {audit.name for audit in experiment.audits if audit.misfit(baseline)}
+    unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
     if not baseline.shares_table:
         unfit |= {part.name for parts in sections.values() for part in parts if part.needs_table}
     for key, parts in sections.items():

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedtext import config
+from fedtext.config import files
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
 
 SPACES = Path(__file__).parent
 
@@ -24,10 +24,10 @@ def find(name: str) -> Path:
 
 def load(
     name: str, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
-) -> tuple[config.Content, Experiment]:
+) -> tuple[files.Content, Experiment]:
     """The file's content with ``key=value`` words and then ``changes`` applied, and the experiment it describes."""
     path = find(name)
-    written = config.read(path)
-    pairs = dict(config.parse_override(word) for word in overrides)
-    content = config.override(written, pairs | (changes or {}))
-    return content, config.validate(content, path.name, path, [*pairs, *(changes or {})])
+    written = files.read(path)
+    pairs = dict(files.parse_override(word) for word in overrides)
+    content = files.override(written, pairs | (changes or {}))
+    return content, files.validate(content, path.name, path, [*pairs, *(changes or {})])

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtext.environment import ENVIRONMENT
 from fedtext.parameters import initial
+from fedtext.runtime.environment import ENVIRONMENT
 
 from .environments import cache_folder, python_of, versions
 from .fedtext_side import corpus, experiment

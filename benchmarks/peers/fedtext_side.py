@@ -4,9 +4,9 @@ from actors.cluster import connect
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan
 from benchmarks import synthetic
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.experiment import Experiment
-from fedtext.federation import Federation
+from fedtext.server.federation import Federation
 
 from .workloads import Task, Workload
 

@@ -10,23 +10,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import ClientData
-from fedtext.models.config import TABLE, is_table
+from fedtext.layout import TABLE, is_table
+from fedtext.mechanisms.base import Mechanism
+from fedtext.messages import Update
+from fedtext.methods.base import Method
+from fedtext.models.config import AnyModel
 from fedtext.schema import Strict
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
 from fedtext.text.vocabulary import bears_digit
 from fedtext.training.batches import Texts
-
-if TYPE_CHECKING:
-    from fedtext.aggregation import Update
-    from fedtext.experiment import Experiment
+from fedtext.training.config import Training
 
 State = Mapping[str, NDArray[np.float32]]
 SIGNS = (PAD, UNK, BOS, EOS, "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # those in brackets are word pieces's
@@ -50,12 +52,31 @@ class Words:
         return np.array([name not in SIGNS for name in self.names], np.bool_)
 
 
+class Setting(Protocol):
+    """What an attacker knows of an experiment. An ``Experiment`` is one."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def corpus(self) -> CorpusConfig: ...
+    @property
+    def model(self) -> AnyModel: ...
+    @property
+    def method(self) -> Method: ...
+    @property
+    def uplink(self) -> Sequence[Mechanism]: ...
+    @property
+    def training(self) -> Training: ...
+    @property
+    def own_vocabularies(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Known:
     """What an attacker knows without having received anything: the experiment with its network, and what the
     parameters that stay with clients start as. ``read`` makes one split of a client's what its model reads."""
 
-    experiment: "Experiment"
+    experiment: "Setting"
     classes: int
     initial: State  # the private parameters, tables with V rows, or one such table for each source
     build: Callable[[], nn.Module]
@@ -105,8 +126,8 @@ class Turn:
 
     data: ClientData
     received: State  # the shared parameters that were sent to it, the table with all rows
-    trained: Mapping[str, "Tensor"]  # all its parameters before any mechanism, on the CPU, tables in its own rows
-    update: "Update"  # what the server reads in the payload, its mechanisms undone
+    trained: Mapping[str, Tensor]  # all its parameters before any mechanism, on the CPU, tables in its own rows
+    update: Update  # what the server reads in the payload, its mechanisms undone
     round: int
     place: int  # among those who were to train this round, ascending by id
     known: Known
@@ -134,10 +155,6 @@ class Audit(Strict, ABC):
     @abstractmethod
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         """What is to be kept of a turn; None if it has nothing to tell."""
-
-    def misfit(self, experiment: "Experiment") -> str:
-        """Which part of an experiment it cannot go with, why, and what to do; empty if it can with all."""
-        return ""
 
     def blind(self, vocabulary: list[str]) -> str:
         """Why it could find nothing at any client, of such a vocabulary; empty if it could."""

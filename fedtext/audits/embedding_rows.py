@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.audits.recovery import f1
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE
 
 
 class EmbeddingRows(Audit):

@@ -16,24 +16,16 @@ from fedtext.audits.attack import attack
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
-from fedtext.audits.label_leakage import headless
 from fedtext.audits.markdown import plain
 from fedtext.audits.matching import Search
 from fedtext.audits.recovery import FIGURES, Pairing, paired
-from fedtext.models.config import (
-    TABLE,
-    BagClassifier,
-    GRULanguageModel,
-    LogisticClassifier,
-    VectorClassifier,
-)
-from fedtext.models.inits import has_vectors
+from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 
 if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
+    from fedtext.audits.base import Setting
 
 FILE = "gradient_inversion.md"
 ATTACKERS = ("true", "public", "unrelated")
@@ -122,41 +114,6 @@ class GradientInversion(Search, Audit):
         experiment = turn.known.experiment
         return Inversion(self, replace(turn, trained={}), own_RD, words, experiment)  # these are another client's soon
 
-    def misfit(self, experiment: "Experiment") -> str:
-        model, method = experiment.model, experiment.method
-        if isinstance(model, BagClassifier | LogisticClassifier | VectorClassifier | GRULanguageModel):
-            return (
-                f"gradient_inversion looks for the vectors of a text that is classified word by word, which model "
-                f"{model.name} does not do: use embedding_rows"
-            )
-        if not method.shares:
-            return f"gradient_inversion reads updates, and method {method.name} sends none: leave it out"
-        if self.labels == "inferred" and (fault := headless("gradient_inversion.labels: inferred", experiment)):
-            return fault
-        if method.name == "fedmmd":
-            return (
-                "gradient_inversion: fedmmd compares with features that are frozen, and dummies have no slope through "
-                "these, so that it would look safer than it is: leave it out"
-            )
-        if self.candidates == "public" and not (experiment.own_vocabularies and has_vectors(model.embedding.sources)):
-            return (
-                "gradient_inversion.candidates: public is about own vocabularies that begin with public vectors; a "
-                "common vocabulary is known to all, and random vectors name no words: leave it at vocabulary"
-            )
-        if self.labels == "optimised" and method.name == "pfl_da":
-            return "gradient_inversion.labels: the loss of pfl_da takes no probabilities for labels: use known"
-        if self.lengths == "longest" and experiment.corpus.max_length is None:
-            return "gradient_inversion.lengths: longest asks for corpus.max_length: set it, or use known"
-        rounds = [] if self.rounds == "last" else self.rounds
-        if missed := [str(round_) for round_ in rounds if not 1 <= round_ <= experiment.training.rounds]:
-            return f"gradient_inversion.rounds: there is no round {', '.join(missed)} in {experiment.training.rounds}"
-        if missed := [str(round_) for round_ in rounds if not experiment.evaluates(round_)]:
-            return (
-                f"gradient_inversion.rounds: round {', '.join(missed)} is not evaluated: set evaluation.every so that "
-                "it is"
-            )
-        return ""
-
     def blind(self, vocabulary: list[str]) -> str:
         if self.unrelated and not Path(self.unrelated).expanduser().is_file():
             return f"gradient_inversion.unrelated: there is no file {self.unrelated}: correct it, or leave it out"
@@ -171,7 +128,7 @@ class Inversion(Observation):
     turn: Turn | None
     own_RD: NDArray[np.float32]
     words: Words = field(repr=False)
-    experiment: "Experiment" = field(repr=False)
+    experiment: "Setting" = field(repr=False)
     client: str = ""
     candidates: int = 0
     values: dict[str, float] = field(default_factory=dict)
@@ -227,7 +184,7 @@ def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
     return " ".join(f"**{name}**" if hit else name for name, hit in zip(names, hit_T, strict=True)) or "(nothing)"
 
 
-def _whose(audit: GradientInversion, experiment: "Experiment") -> str:
+def _whose(audit: GradientInversion, experiment: "Setting") -> str:
     """Who knows the candidates."""
     if audit.candidates == "public":
         return "those of all clients' words that public vectors have"

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.models.config import is_table
+from fedtext.layout import is_table
 from fedtext.models.packing import Ints
 from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
-    from fedtext.audits.base import Turn
-    from fedtext.experiment import Experiment
+    from fedtext.audits.base import Setting, Turn
     from fedtext.methods.base import Phase
 
 
-def last_phase(experiment: "Experiment") -> "Phase":
+def last_phase(experiment: "Setting") -> "Phase":
     """Of a client's turn: before it, what is sent does not move."""
     return experiment.method.phases(experiment.training.local_epochs)[-1]
 
@@ -35,18 +34,18 @@ def texts_behind(turn: "Turn") -> Ints:
     return part(len(data.train), last_phase(experiment).texts, experiment.seed, data.id)
 
 
-def count_behind(experiment: "Experiment", texts: int) -> int:
+def count_behind(experiment: "Setting", texts: int) -> int:
     """How many texts an update was trained on, of a client with so many."""
     return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # whichever they are, so many
 
 
-def local_steps(experiment: "Experiment", texts: int) -> int:
+def local_steps(experiment: "Setting", texts: int) -> int:
     """K, of a client with so many texts."""
     texts = count_behind(experiment, texts)
     return last_phase(experiment).epochs * -(-texts // experiment.training.batch(texts))
 
 
-def step_weight(experiment: "Experiment", texts: int) -> float:
+def step_weight(experiment: "Setting", texts: int) -> float:
     """sum_s w_s, with the rate of each step as its schedule has it; momentum that persists from earlier rounds, and
     what clipping took away, are not counted."""
     optimizer, steps = experiment.training.optimizer, local_steps(experiment, texts)

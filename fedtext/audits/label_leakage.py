@@ -17,7 +17,7 @@ from fedtext.models.batch import Batch
 from fedtext.seeding import generator
 
 if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
+    pass
 
 _TEXTS, _LONGEST = 64, 32
 
@@ -44,9 +44,6 @@ class LabelLeakage(Audit):
         shares_C = np.bincount(labels_N, minlength=turn.known.classes) / len(labels_N)
         return Labels(inferred_shares(turn), shares_C)
 
-    def misfit(self, experiment: "Experiment") -> str:
-        return headless("label_leakage", experiment)
-
 
 @dataclass(frozen=True)
 class Labels(Observation):
@@ -62,16 +59,6 @@ class Labels(Observation):
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
         return {}
-
-
-def headless(audit: str, experiment: "Experiment") -> str:
-    """Why labels cannot be read from the output layer of an experiment's updates; empty if they can."""
-    method = experiment.method
-    if experiment.language:
-        return f"{audit} is about classes of texts, and model {experiment.model.name} has none: leave it out"
-    if not method.shares or method.private("head.bias"):
-        return f"{audit} reads the output layer's update, and method {method.name} sends none: leave it out"
-    return ""
 
 
 def inferred_shares(turn: Turn) -> NDArray[np.float64]:

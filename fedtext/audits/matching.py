@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedtext.audits.first_layer import FirstLayer
+from fedtext.layout import TABLE, is_table
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import TABLE, is_table
 from fedtext.schema import Strict
 
 Distance = Literal["l2", "cosine"]

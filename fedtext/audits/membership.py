@@ -19,7 +19,7 @@ from fedtext.methods.base import Model
 from fedtext.training.batches import Assembler
 
 if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
+    pass
 
 FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
@@ -54,19 +54,6 @@ class Membership(Audit):
 
     def observe(self, turn: Turn, words: Words) -> Observation | None:
         return Members(self.texts, turn.data, turn.known) if len(turn.data.test) else None
-
-    def misfit(self, experiment: "Experiment") -> str:
-        method = experiment.method
-        if experiment.language:
-            return (
-                f"membership reads probabilities of classes, and model {experiment.model.name} has none: leave it out"
-            )
-        if not method.shares or not (method.complete or _shares_all_but_words(experiment)):
-            return (
-                f"membership asks the server's model, and method {method.name} shares no whole encoder and output "
-                "layer: leave it out"
-            )
-        return ""
 
 
 @dataclass(frozen=True)
@@ -136,9 +123,3 @@ def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[
     if len(test_U) >= _FALSE:
         found["member_tpr_at_1pct_fpr"] = float((train_M < np.sort(test_U)[len(test_U) // _FALSE]).mean())
     return found
-
-
-def _shares_all_but_words(experiment: "Experiment") -> bool:
-    """Whether nothing stays with clients but word vectors, or a transformer's whole embedding block."""
-    private = experiment.method.private
-    return not private("encoder.layers.weight") and not private("head.weight")

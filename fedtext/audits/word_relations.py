@@ -12,9 +12,9 @@ from pydantic import Field
 
 from fedtext.audits.base import Audit, Observation, State, Turn, Words
 from fedtext.audits.markdown import plain
-from fedtext.models.config import TABLE
+from fedtext.layout import TABLE
+from fedtext.runtime.threads import one_blas_thread
 from fedtext.text.vocabulary import SPECIAL
-from fedtext.threads import one_blas_thread
 
 FILE = "word_relations.md"
 

@@ -1,6 +1,5 @@
 """What every corpus has in common in an experiment file."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,22 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from fedtext.corpora.leaks import DropLeaked
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
+from fedtext.runtime.folders import folders
 from fedtext.schema import Strict
 from fedtext.text.representation import TextField, Words
 from fedtext.text.tokens import Unlabeled
-
-
-def cache_folder() -> Path:
-    """$FEDTEXT_CACHE, else the user's cache folder: what was made here once and need not be made again."""
-    return Path(os.environ.get("FEDTEXT_CACHE") or Path.home() / ".cache" / "fedtext").expanduser()
-
-
-def folders(data: Path | None) -> list[Path]:
-    """Where a corpus's files are looked for: in the folder given with --data, else in $FEDTEXT_DATA and the cache."""
-    if data is not None:
-        return [data]
-    named = os.environ.get("FEDTEXT_DATA")
-    return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
 def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) -> Path:

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedtext.corpora.base import cache_folder, folders
 from fedtext.errors import UserError
+from fedtext.runtime.folders import cache_folder, folders
 
 TIMEOUT = 5.0  # seconds that the hub has to answer at all
 

@@ -12,9 +12,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.base import first, folders
+from fedtext.corpora.base import first
 from fedtext.corpora.files import read_table, text_lines
 from fedtext.errors import UserError
+from fedtext.runtime.folders import folders
 
 Release = Literal["ml-1m", "ml-latest-small"]
 GENDERS = ("F", "M")

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
-from fedtext.corpora.vectors import AS_GIVEN, coverage, initial_table, public_words, source_of
+from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.models.config import Embedding
+from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
@@ -48,7 +50,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     def encode(split: Split) -> TokenSet:
         return _encode_split(split, config, index)
 
-    table_VD, vectors = initial_table(config, embedding, seed, data, index, words, raw)
+    table_VD, vectors = initial_table(
+        embedding, seed, words, index, len(raw.features), data, partial(texts_for_vectors, config, data, seed, raw)
+    )
     public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
     encoded = [(encode(client.train), encode(client.validation), encode(client.test)) for client in used]
     clients = []

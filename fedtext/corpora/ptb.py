@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from fedtext.corpora.base import folders
 from fedtext.corpora.language import LanguageCorpus, find_lines
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
+from fedtext.runtime.folders import folders
 
 TABLE, FILE = "ptb.parquet", "ptb.{}.txt"
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedtext.corpora.base import first, folders
+from fedtext.corpora.base import first
 from fedtext.corpora.comments import Comment, read_comments
 from fedtext.corpora.language import LanguageCorpus, Side
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError
+from fedtext.runtime.folders import folders
 from fedtext.seeding import SERVER, generator
 from fedtext.text.tokens import penn_tokens
 

@@ -1,88 +1,25 @@
-"""The table that embeddings start from, where it is not drawn with the model.
-
-Legend: V vocabulary, D embedding.
-"""
+"""Texts that word vectors are trained on, and how many of a corpus's words have a vector."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedtext.corpora.base import CorpusConfig, cache_folder, folders
+from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import Coverage, RawCorpus
-from fedtext.models.config import Embedding
-from fedtext.models.inits import CheckpointInit, FileInit, OwnStart, RandomInit, Source, Word2VecInit
-from fedtext.pretrained import word_vectors
 from fedtext.seeding import generator
-from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
+from fedtext.text.embeddings import WordVectors
 from fedtext.text.representation import Words
 from fedtext.text.tokens import Unlabeled
-from fedtext.text.vocabulary import WordIndex
-from fedtext.text.word2vec import train_vectors
 
 AS_GIVEN = Words()  # texts come with their words parted
 
 
-def initial_table(
-    config: CorpusConfig,
-    embedding: Embedding,
-    seed: int,
-    data: Path | None,
-    index: WordIndex,
-    words: list[str],
-    raw: RawCorpus,
-) -> tuple[NDArray[np.float32] | None, list[WordVectors | None]]:
-    """The initial table, V x D, or of several sources one for each; and the word vectors that each source has, None if
-    it is chance. No table where rows are simply drawn at random with the model."""
-    if isinstance(embedding.init, RandomInit):
-        return None, [None]
-    found = [_vectors(config, embedding, source, seed, data, index, raw) for source in embedding.sources]
-    tables = [
-        _table(words, len(raw.features), vectors, embedding.dim, source, seed, place)
-        for place, (vectors, source) in enumerate(zip(found, embedding.sources, strict=True))
-    ]
-    return (tables[0] if len(tables) == 1 else np.stack(tables)), found
-
-
-def public_words(
-    words: list[str], found: Sequence[WordVectors | None], own: OwnStart | None, digits_V: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """public_SV: which words every holder of a source's vectors has, whatever its texts; not those whose rows each
-    client draws for itself."""
-    drawn_V = np.zeros(len(words), bool) if own is None else digits_V | (own.words == "all")
-    return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & ~drawn_V
-
-
-def source_of(seed: int, client: int, sources: int) -> int:
-    """Which of several embedding sources a client starts from."""
-    return int(generator(seed, "embedding source", client=client).integers(sources))
-
-
-def _vectors(
-    config: CorpusConfig,
-    embedding: Embedding,
-    init: Source,
-    seed: int,
-    data: Path | None,
-    index: WordIndex,
-    raw: RawCorpus,
-) -> WordVectors | None:
-    """The word vectors of a source, or None where it is chance."""
-    if isinstance(init, FileInit):
-        return read_vectors(find_file(init.path, folders(data)), embedding.dim, index)
-    if isinstance(init, CheckpointInit):
-        return word_vectors(init.source, embedding.dim)
-    if isinstance(init, Word2VecInit):
-        texts = config.read_unlabeled(data, seed) if init.corpus == "unlabeled" else _unlabeled(raw, init.corpus)
-        if config.text != AS_GIVEN:
-            texts = [Unlabeled(config.text.clean(text.text)) for text in texts]
-        return train_vectors(
-            texts, embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
-        )
-    return None
+def texts_for_vectors(
+    config: CorpusConfig, data: Path | None, seed: int, raw: RawCorpus, part: Literal["unlabeled", "train", "full"]
+) -> list[Unlabeled]:
+    """The texts that vectors are trained on, as the corpus's ``text`` has them: unlabeled ones, or the clients'."""
+    texts = config.read_unlabeled(data, seed) if part == "unlabeled" else _unlabeled(raw, part)
+    return texts if config.text == AS_GIVEN else [Unlabeled(config.text.clean(text.text)) for text in texts]
 
 
 def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
@@ -93,26 +30,6 @@ def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled
         splits += [split for client in raw.clients for split in (client.validation, client.test)]
     texts = sorted({text for split in splits for text in split.texts})
     return [Unlabeled(texts[i]) for i in generator(0, "order of texts for word vectors").permutation(len(texts))]
-
-
-def _table(
-    words: list[str],
-    features: int,
-    vectors: WordVectors | None,
-    dim: int,
-    init: Source,
-    seed: int,
-    place: int,
-) -> NDArray[np.float32]:
-    """A source's table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
-    if vectors is None or isinstance(init, RandomInit):
-        assert isinstance(init, RandomInit), "other sources have vectors"
-        shape = len(words) + features, dim
-        return np.float32(init.std) * generator(seed, f"embedding/{place}").standard_normal(shape, np.float32)
-    table_VD = table(words, vectors, seed, zero=init.missing == "zero")
-    size = np.float32(vectors.vectors_WD.std())
-    drawn = size * generator(seed, "features").standard_normal((features, dim), np.float32)
-    return np.concatenate([table_VD, drawn]) if features else table_VD
 
 
 def coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fedtext.ledger import composition
-from fedtext.ledger.entry import DELTA, Bound, Entry, Sent
-from fedtext.ledger.gaussian import FLOATS, gaussian_entry
+from fedtext.accounting import composition
+from fedtext.accounting.entry import DELTA, Entry, Sent
+from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.ledger.outside import outside
+from fedtext.mechanisms.base import bounds
 from fedtext.models.inits import Word2VecInit
 
 if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
+    from fedtext.config.experiment import Experiment
     from fedtext.mechanisms import Mechanism
 
 FILE = "ledger.json"
@@ -105,14 +106,6 @@ def noise_multiplier(experiment: "Experiment") -> float:
     assert noise.target_epsilon is not None
     rounds = experiment.training.rounds
     return composition.multiplier_for(noise.target_epsilon, participation.fraction, rounds, noise.delta)
-
-
-def bounds(uplink: Sequence["Mechanism"]) -> list[Bound]:
-    """What is known of an update in front of each mechanism, and behind the last one."""
-    found = [Bound()]
-    for mechanism in uplink:
-        found.append(mechanism.bound(found[-1]))
-    return found
 
 
 def hidden(experiment: "Experiment", place: int) -> bool:

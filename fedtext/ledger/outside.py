@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
+    from fedtext.config.experiment import Experiment
 
 
 def outside(experiment: "Experiment") -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.ledger.entry import Bound, Entry, Sent
+from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.schema import Strict
 
 Tensors = dict[str, NDArray[Any]]  # float32, or bool behind a mechanism that gives bits
@@ -119,3 +119,17 @@ def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
         else:
             made[f"{place}/{mechanism.name}"] = mechanism.apply
     return made
+
+
+def bounds(uplink: Sequence[Mechanism]) -> list[Bound]:
+    """What is known of an update in front of each mechanism, and behind the last one."""
+    found = [Bound()]
+    for mechanism in uplink:
+        found.append(mechanism.bound(found[-1]))
+    return found
+
+
+def sensitivity(uplink: Sequence[Mechanism]) -> float | None:
+    """C, the L2 norm that no client's update exceeds when it is summed; None if nothing bounds it, as behind noise."""
+    behind = bounds(uplink)[-1]
+    return None if behind.variance else behind.norm

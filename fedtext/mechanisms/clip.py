@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.ledger.entry import Bound
+from fedtext.accounting.entry import Bound
 from fedtext.mechanisms.base import Mechanism, Tensors
 
 _ROUNDED = 1e-4  # share of an update's norm that float32 may lose when it is scaled and sent

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.ledger.entry import Bound, Entry, Sent
-from fedtext.ledger.gaussian import FLOATS, gaussian_entry
+from fedtext.accounting.entry import Bound, Entry, Sent
+from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.mechanisms.base import Mechanism, Tensors
 
 

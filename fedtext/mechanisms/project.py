@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedtext.ledger.entry import Bound
+from fedtext.accounting.entry import Bound
+from fedtext.layout import TABLE
 from fedtext.mechanisms.base import Mechanism, Shapes, Tensors
-from fedtext.models.config import TABLE
-from fedtext.threads import one_blas_thread
+from fedtext.runtime.threads import one_blas_thread
 
 BASIS = "embedding.basis"  # U on the wire, D x M
 

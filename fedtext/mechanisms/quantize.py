@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.ledger.entry import Bound, Entry, Sent
+from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.mechanisms.base import Mechanism, Tensors
 from fedtext.mechanisms.draws import bernoulli
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.ledger import composition
-from fedtext.ledger.entry import Bound, Entry, Sent
+from fedtext.accounting import composition
+from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.mechanisms.base import Follower, Mechanism, Step, Tensors
 from fedtext.mechanisms.draws import bernoulli
 from fedtext.mechanisms.quantize import Quantize

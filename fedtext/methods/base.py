@@ -8,7 +8,7 @@ that is made fast, placed and sent is nobody's business here.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,13 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedtext.aggregation import Update
+from fedtext.messages import Update
 from fedtext.models.batch import Batch
 from fedtext.models.recurrent import Parts
 from fedtext.schema import Strict
-
-if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
 
 Inference = Literal["both", "shared", "private"]
 State = Mapping[str, NDArray[np.float32]]
@@ -153,10 +150,6 @@ class Method(Strict, ABC):
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         """Class probabilities_BC. ``inference`` chooses between the branches where a method has two."""
 
-    def misfit(self, experiment: "Experiment") -> str:
-        """Which key of an experiment does not go with this method, why, and what to set; empty if all do."""
-        return ""
-
 
 class Individual(Method):
     """A method whose server wants every client's update by itself. Of all others it takes the weighted mean, and where
@@ -166,14 +159,3 @@ class Individual(Method):
     def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
         """The server's next shared parameters, and figures for the round's metrics by their names. The updates, at
         least one, come in client order, each as soon as it is there: one that is let go of takes no memory."""
-
-    def misfit(self, experiment: "Experiment") -> str:
-        """``server.weights`` and ``server.absent_rows`` are of the weighted mean, which is not taken here."""
-        for key, default in (("weights", "samples"), ("absent_rows", "unchanged")):
-            value = getattr(experiment.server, key)
-            if value != default:
-                return (
-                    f"server.{key}: {value} is about a mean of updates, and method {self.name} combines them in its "
-                    "own way: leave it out"
-                )
-        return super().misfit(experiment)

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedtext.aggregation import Update
+from fedtext.layout import TABLE
+from fedtext.messages import Update
 from fedtext.methods.base import Individual, State
 from fedtext.methods.fedavg import FedAvg
-from fedtext.models.config import TABLE
-from fedtext.threads import one_blas_thread
+from fedtext.runtime.threads import one_blas_thread
 
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
 

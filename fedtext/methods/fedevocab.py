@@ -1,15 +1,12 @@
 """FedeVocab: every client has an embedding, and a vocabulary, of its own (papers' Algorithm 1, equations 1 and 2)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedtext.methods.base import Phase
 from fedtext.methods.fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
 
 
 class FedeVocab(FedAvg):
@@ -43,12 +40,6 @@ class FedeVocab(FedAvg):
 
     def private(self, parameter: str) -> bool:
         return parameter.startswith(("embedding.", "encoder.embeddings.") if self.keeps == "block" else "embedding.")
-
-    def misfit(self, experiment: "Experiment") -> str:
-        """Only a transformer has an embedding block."""
-        if self.keeps == "block" and experiment.model.name != "transformer":
-            return f"method.keeps: block is about a transformer, and a {experiment.model.name} has none: leave it out"
-        return super().misfit(experiment)
 
     def phases(self, epochs: int) -> Sequence[Phase]:
         adaptation = Phase("adaptation", self.adaptation_epochs, self.private)

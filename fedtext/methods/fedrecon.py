@@ -1,15 +1,12 @@
 """FedRecon (Singhal et al. 2021; in the FedeVocab paper, appendix A.2): what is private is made anew in every turn."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fedtext.methods.base import Phase
 from fedtext.methods.fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
 
 
 class FedRecon(FedAvg):
@@ -41,17 +38,6 @@ class FedRecon(FedAvg):
 
     def before_reading(self) -> Sequence[Phase]:
         return (self._reconstruction("all"),)
-
-    def misfit(self, experiment: "Experiment") -> str:
-        """Weight decay would move the rows that are to stand still, and nothing is kept."""
-        if getattr(experiment.training.optimizer, "weight_decay", 0):
-            return (
-                "training.optimizer.weight_decay moves every row, and method fedrecon has some stand still in each "
-                "phase: set it to 0"
-            )
-        if experiment.training.optimizer.persist:
-            return "training.optimizer.persist: clients of method fedrecon keep nothing between rounds: leave it out"
-        return super().misfit(experiment)
 
     def _reconstruction(self, texts: Literal["all", "support"]) -> Phase:
         def table(parameter: str) -> bool:

@@ -1,11 +1,8 @@
 """FedSGD (McMahan et al. 2017, section 2): in every round all clients, each with one pass over its texts."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fedtext.methods.fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
 
 
 class FedSGD(FedAvg):
@@ -18,10 +15,3 @@ class FedSGD(FedAvg):
     batches."""
 
     name: Literal["fedsgd"] = "fedsgd"  # type: ignore[assignment]
-
-    def misfit(self, experiment: "Experiment") -> str:
-        if experiment.training.local_epochs != 1:
-            return "training.local_epochs: method fedsgd is one pass over a client's texts a round: set it to 1"
-        if experiment.participation.fraction != 1 or experiment.participation.dropout:
-            return "participation: method fedsgd has all clients in every round: set fraction to 1 and dropout to 0"
-        return super().misfit(experiment)

@@ -1,13 +1,10 @@
 """LG-FedAvg (Liang et al. 2020; ``LG.`` in the KTEPS paper, section 5.4): a model's first layers stay on the client."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from fedtext.methods.fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from fedtext.experiment import Experiment
 
 
 class LGFedAvg(FedAvg):
@@ -35,26 +32,6 @@ class LGFedAvg(FedAvg):
 
     def shared_in(self, parameter: str, round_: int) -> bool:
         return round_ <= self.pretrain or not self._local(parameter)
-
-    def misfit(self, experiment: "Experiment") -> str:
-        """With ``pretrain`` the coordinates that are sent depend on the round."""
-        if not self.pretrain:
-            return super().misfit(experiment)
-        rounds = experiment.training.rounds
-        if self.pretrain >= rounds:
-            return (
-                f"method.pretrain: {self.pretrain} rounds of FedAvg leave none of training.rounds ({rounds}) for "
-                "lg_fedavg: set fewer, or use method fedavg"
-            )
-        for mechanism in experiment.uplink:
-            if mechanism.needs_table or mechanism.bits:
-                return (
-                    f"method.pretrain: {mechanism.name} is for updates of the same coordinates in every round: leave "
-                    "it out, or pretrain"
-                )
-        if experiment.audits:
-            return "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
-        return super().misfit(experiment)
 
     def _local(self, parameter: str) -> bool:
         """Whether it belongs to the layers that are private in the end."""

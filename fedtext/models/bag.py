@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, pad
 
-from fedtext.devices import to_device
 from fedtext.models.batch import Batch, Here
 from fedtext.models.output import two_logits
+from fedtext.runtime.devices import to_device
 
 
 class BagEncoder(nn.Module):

@@ -5,16 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.models.inits import EachInit, InitField, OwnStart, RandomInit, Source
-from fedtext.pretrained import Checkpoint
 from fedtext.schema import Strict
+from fedtext.text.pretrained import Checkpoint
 
-TABLE = "embedding.weight"  # the shared embedding table, if any is shared: its first axis is the vocabulary
 KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
-
-
-def is_table(parameter: str) -> bool:
-    """Whether a parameter's first axis is the vocabulary: those of a network's parts called ``embedding...``."""
-    return parameter.startswith("embedding") and parameter.count(".") == 1 and parameter.endswith(".weight")
 
 
 DIM, INIT = "coordinates of a word's vector", "what the table starts from"

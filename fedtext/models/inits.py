@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field
 
-from fedtext.pretrained import Checkpoint
 from fedtext.schema import Strict, entry
+from fedtext.text.pretrained import Checkpoint
 
 
 class RandomInit(Strict):

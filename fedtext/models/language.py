@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from fedtext.devices import to_device
 from fedtext.models import cells, softmax
 from fedtext.models.batch import Batch, Words
 from fedtext.models.config import GRULanguageModel
+from fedtext.runtime.devices import to_device
 
 
 class Score(NamedTuple):

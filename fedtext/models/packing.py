@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.devices import to_device
+from fedtext.runtime.devices import to_device
 
 Ints = NDArray[np.int64]
 BLOCK = 16  # texts that one program of a kernel has: the least that Triton multiplies at a time

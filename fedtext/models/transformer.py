@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedtext import pretrained
 from fedtext.errors import UserError
 from fedtext.models.batch import Batch
 from fedtext.models.config import TransformerClassifier
+from fedtext.text import pretrained
 
 # What each architecture calls its sizes, its dropouts, and its layers.
 _SIZES = {

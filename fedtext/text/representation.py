@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedtext import pretrained
 from fedtext.schema import Strict, entry
+from fedtext.text import pretrained
 from fedtext.text.hashing import hash_texts, letters
 from fedtext.text.stopwords import without_stopwords
 from fedtext.text.tokens import PAD, PAD_ID, penn_tokens

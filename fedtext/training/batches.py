@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.corpora.types import TokenSet
-from fedtext.devices import to_device
 from fedtext.models.batch import Batch, Here, Words
 from fedtext.models.packing import Ints, Packing
+from fedtext.runtime.devices import to_device
 from fedtext.seeding import generator
-from fedtext.training.bags import Counting, sets
+from fedtext.training.token_sets import Counting, sets
 
 
 class Texts:

@@ -11,8 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from fedtext.layout import Layout
-from fedtext.models.config import is_table
+from fedtext.layout import Layout, is_table
 
 
 class Workspace:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtext.devices import to_device
 from fedtext.models.packing import Ints
+from fedtext.runtime.devices import to_device
 from fedtext.training.stack import Stack
 
 

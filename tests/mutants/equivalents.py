@@ -10,29 +10,29 @@ _ORDERS = "[2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 17), 20, 24, 32, 48, 64, 128, 
 # (module, the line as it is, the line as it was changed to, why no test can or should fail)
 EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     *(
-        ("aggregation", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES)
+        ("server/aggregation", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES)
         for comment in ("  # numbers at a time, so that intermediate results stay in the cache",)
         for size in ("2 << 15", "1 << 16", "1 << 14")
     ),
     *(
-        ("aggregation", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
+        ("server/aggregation", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
         for changed in ("step = max(2, _CHUNK // delta.shape[1])", "step = max(1, (_CHUNK * delta.shape[1]))")
     ),
     (
-        "cohort",
+        "server/sampling",
         "ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]",
         "ids = [i for i, chance in zip(ids, chances, strict=True) if (chance <= config.fraction)]",
         _DRAW,
     ),
     (
-        "cohort",
+        "server/sampling",
         'ids = [i for i in ids if generator(seed, "dropout", round_, i).random() >= config.dropout]',
         "ids = [i for i in ids if (generator(seed, 'dropout', round_, i).random() > config.dropout)]",
         _DRAW,
     ),
     *(
         (
-            "ledger/composition",
+            "accounting/composition",
             f"_ORDERS = {_ORDERS}  # of Renyi divergence",
             f"_ORDERS = {_ORDERS.replace(f', {order}', f', {order + change}')}  # of Renyi divergence",
             "above epsilon = 100, where this bound counts alone, its order is 2; below, another bound is smaller",
@@ -41,19 +41,19 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for change in (1, -1)
     ),
     (
-        "ledger/composition",
+        "accounting/composition",
         "if high > 1e6:",
         "if high > 2000000.0:",
         "it takes powers of ten alone, of which none lies between",
     ),
     (
-        "ledger/composition",
+        "accounting/composition",
         "while high / low > 1 + 10.0**-_DIGITS / 4:",
         "while (high / low >= 1 + 10.0 ** (-_DIGITS) / 4):",
         "a ratio equal to the bound to the last bit is halved once more, and then rounded up to four digits",
     ),
     (
-        "ledger/composition",
+        "accounting/composition",
         "while high / low > 1 + 10.0**-_DIGITS / 4:",
         "while high / low > 1 + 10.0**-_DIGITS / 5:",
         "a finer search; what it finds is rounded up to four digits either way",
@@ -113,7 +113,7 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "some positive number, lest 0 / 0 is computed where features coincide: any gives a kernel of exp(0) = 1",
     ),
     (
-        "noise",
+        "state/noise_key",
         "def generator(self, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:",
         "def generator(self, purpose: str, round_: int = 1, client: int = SERVER) -> np.random.Generator:",
         "the round is left out where it is asked whether the library is installed, and nothing is drawn",

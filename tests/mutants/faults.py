@@ -50,38 +50,52 @@ def enclosing(source: str, line: int) -> str:
 
 
 FAULTS = (
-    Fault("the same cohort every round", "cohort", '"cohort", round_).choice', '"cohort", 0).choice'),
-    Fault("the same Poisson sample every round", "cohort", '"cohort", round_).random', '"cohort", 0).random'),
-    Fault("the same absentees every round", "cohort", '"dropout", round_, i)', '"dropout", 0, i)'),
-    Fault("all clients absent together", "cohort", '"dropout", round_, i)', '"dropout", round_)'),
-    Fault("a cohort's size rounded down", "cohort", "round(config.fraction", "int(config.fraction"),
-    Fault("all clients draw the same noise", "uplink", "round_, data.id))", "round_))"),
-    Fault("all mechanisms draw from one stream", "uplink", 'f"uplink/{name}"', '"uplink"'),
-    Fault("clients left out of the noise's key", "noise", '{round_}/{client}".encode()', '{round_}".encode()'),
-    Fault("rounds left out of the noise's key", "noise", "{purpose}/{round_}/", "{purpose}/"),
+    Fault(
+        "the same cohort every round",
+        "server/sampling",
+        '"cohort", round_).choice',
+        '"cohort", 0).choice',
+    ),
+    Fault(
+        "the same Poisson sample every round",
+        "server/sampling",
+        '"cohort", round_).random',
+        '"cohort", 0).random',
+    ),
+    Fault("the same absentees every round", "server/sampling", '"dropout", round_, i)', '"dropout", 0, i)'),
+    Fault("all clients absent together", "server/sampling", '"dropout", round_, i)', '"dropout", round_)'),
+    Fault("a cohort's size rounded down", "server/sampling", "round(config.fraction", "int(config.fraction"),
+    Fault("all clients draw the same noise", "wire/uplink", "round_, data.id))", "round_))"),
+    Fault("all mechanisms draw from one stream", "wire/uplink", 'f"uplink/{name}"', '"uplink"'),
+    Fault(
+        "clients left out of the noise's key", "state/noise_key", '{round_}/{client}".encode()', '{round_}".encode()'
+    ),
+    Fault("rounds left out of the noise's key", "state/noise_key", "{purpose}/{round_}/", "{purpose}/"),
     Fault(
         "variance kept past a later clip",
         "mechanisms/clip",
         "return Bound(min(known, self.norm))",
         "return Bound(min(known, self.norm), before.variance)",
     ),
-    Fault("no rounding to a common unit", "aggregation", "        part += _ROUNDER\n        part -= _ROUNDER\n", ""),
-    Fault("merge forgets holders", "aggregation", "self.holders_V += other.holders_V", "pass"),
+    Fault(
+        "no rounding to a common unit", "server/aggregation", "        part += _ROUNDER\n        part -= _ROUNDER\n", ""
+    ),
+    Fault("merge forgets holders", "server/aggregation", "self.holders_V += other.holders_V", "pass"),
     Fault(
         "another client's optimizer state",
-        "worker",
+        "client/worker",
         "self.remembered(client)",
         "self.remembered(sorted(members)[place])",
     ),
     Fault(
         "the same dropout masks every round",
-        "worker",
+        "client/worker",
         '"training", round_, min(members)',
         '"training", 0, min(members)',
     ),
     Fault(
         "halves that all clients have in common",
-        "training/reading",
+        "client/texts",
         "phase.texts, seed, client)",
         "phase.texts, seed, 0)",
     ),
@@ -118,9 +132,9 @@ FAULTS = (
         "limit, judged_M = train_M[::2].mean",
         "limit, judged_M = losses_N.mean",
     ),
-    Fault("the last round unsaved", "federation", "(last or round_ %", "(round_ %"),
-    Fault("failed clients counted as trained", "federation", "len(cohort) - len(traffic.errors)", "len(cohort)"),
-    Fault("row ids of any type", "wire", "rows.dtype != np.int32 or ", ""),
-    Fault("memory sent as it lies", "wire", 'np.asarray(t, order="C")', "t"),
-    Fault("rows sent as they lie in memory", "wire", 'np.asarray(update.rows, order="C")', "update.rows"),
+    Fault("the last round unsaved", "server/federation", "(last or round_ %", "(round_ %"),
+    Fault("failed clients counted as trained", "server/federation", "len(cohort) - len(traffic.errors)", "len(cohort)"),
+    Fault("row ids of any type", "wire/encoding", "rows.dtype != np.int32 or ", ""),
+    Fault("memory sent as it lies", "wire/encoding", 'np.asarray(t, order="C")', "t"),
+    Fault("rows sent as they lie in memory", "wire/encoding", 'np.asarray(update.rows, order="C")', "update.rows"),
 )

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import Field
 
-from fedtext import config
+from fedtext.config import files
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.experiment import Experiment
-from fedtext.fingerprint import SCIENCE
 from fedtext.methods import LGFedAvg
 from fedtext.schema import Strict
+from fedtext.state.fingerprint import SCIENCE
 from tune_spaces.cases import Case
 
 PAPERS = Path(__file__).parent
@@ -73,18 +73,18 @@ class Scale:
             return "The paper's rounds, and all train texts of the data set."
         return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
-    def applied(self, content: config.Content) -> config.Content:
+    def applied(self, content: files.Content) -> files.Content:
         """An experiment on this scale. Raises UserError if it is none."""
         if self.share == 1:
             return content
-        whole = config.validate(content, "the experiment to be scaled")
+        whole = files.validate(content, "the experiment to be scaled")
         changes = {
             "training.rounds": max(1, round(self.share * whole.training.rounds)),
             "corpus.share": self.share * whole.corpus.share,
         }
         if isinstance(whole.method, LGFedAvg) and whole.method.pretrain:
             changes["method.pretrain"] = max(1, round(self.share * whole.method.pretrain))
-        return config.override(content, changes)
+        return files.override(content, changes)
 
 
 def reading(word: str, scale: Scale) -> tuple[str, int | None]:
@@ -120,7 +120,7 @@ def load(name: str) -> Paper:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in PAPERS.glob("*.yaml")))
         raise UserError(f"there is no paper {name}: choose {known}")
-    return Paper.model_validate(config.read(path))
+    return Paper.model_validate(files.read(path))
 
 
 def first_scene(paper: Paper, numbers: Sequence[str]) -> str:
@@ -173,7 +173,7 @@ NOT_TO_SET = {"name", "seed", "seeds", "space", "baselines", "tune"}  # the comm
 
 def changes(words: Sequence[str]) -> dict[str, Any]:
     """``key=value`` words for every experiment. Raises UserError for what the command decides itself."""
-    found = dict(config.parse_override(word) for word in words)
+    found = dict(files.parse_override(word) for word in words)
     for key in found:
         if key.partition(".")[0] in NOT_TO_SET:
             raise UserError(f"--set: {key} is not to be set here: --seeds and the tables decide what is run")
@@ -182,13 +182,13 @@ def changes(words: Sequence[str]) -> dict[str, Any]:
 
 def content(
     paper: Paper, table: Table, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]
-) -> config.Content:
+) -> files.Content:
     """The experiment behind a row. Raises UserError for an override of what makes the row."""
     own = paper.systems[row.system] | table.set | row.set
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
             raise UserError(f"--set: {key} is not to be set for {row.system}, whose {taken} is what the row is about")
-    return scale.applied(config.override(paper.scenes[scene], own | dict(overrides)))
+    return scale.applied(files.override(paper.scenes[scene], own | dict(overrides)))
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -203,7 +203,7 @@ def cases(
     """Each row's name with its cases, one for each seed. Rows of one experiment have the same cases, in whichever table
     they stand."""
     for name, row in table.rows.items():
-        experiment = config.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
+        experiment = files.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
         group = f"{experiment.method.name}-{_digest(experiment)}"
         seeded = [experiment.model_copy(update={"seed": experiment.seed + n}) for n in range(seeds)]
         label = name if row.system in name else f"{row.system} {name}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fedtext.experiment import Experiment
+from fedtext.config.experiment import Experiment
 from fedtext.training.config import Steps
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Table, compared

@@ -1,0 +1,29 @@
+"""Ledger entries of Gaussian noise, on updates or on their sum."""
+
+from fedtext.accounting import composition
+from fedtext.accounting.entry import Entry, Unit
+
+FLOATS = "norms are clipped and noise is drawn in floating point, whose rounding an attacker may use (Mironov 2012)"
+
+
+def gaussian_entry(
+    name: str, unit: Unit, multiplier: float, fraction: float, rounds: int, delta: float, assumptions: str
+) -> Entry:
+    """The entry of ``rounds`` Gaussian mechanisms.
+
+    Args:
+        name: The mechanism.
+        unit: What the entry is about.
+        multiplier: Standard deviation of the noise / distance of the two inputs that it has to hide.
+        fraction: Chance of each client to be in a round's Poisson sample; 1: everybody is.
+        rounds: How many are composed.
+        delta: Where epsilon is stated.
+        assumptions: What the guarantee rests on.
+    """
+    if not composition.available():
+        return Entry(name, unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
+    epsilon = composition.sampled_gaussian(multiplier, fraction, rounds, delta)
+    how = f"gaussian, noise multiplier {multiplier:.4g}"
+    if fraction < 1:
+        how += f", Poisson samples of {fraction:g}"
+    return Entry(name, unit, epsilon, delta, how + (f", {rounds} rounds" if unit == "run" else ""), assumptions)

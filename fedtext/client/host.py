@@ -1,0 +1,253 @@
+"""The clients that live in one place: their texts, their private state, and the memory that all are trained in in turn.
+
+A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built per round.
+Legend: V vocabulary, R rows a client holds, D embedding, N rows of all tables of a stack.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+from torch import Tensor
+
+from fedtext.client.load import Received, Values, load_into
+from fedtext.client.texts import order_of, texts_of
+from fedtext.config.engine import check_engine
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.pool import everybody
+from fedtext.corpora.rows import within
+from fedtext.corpora.types import ClientData, Corpus
+from fedtext.layout import Layout, is_table
+from fedtext.methods.base import Phase
+from fedtext.models.config import Recurrent
+from fedtext.models.initial_table import source_of
+from fedtext.models.inits import EachInit, OwnStart
+from fedtext.parameters import build_network, table_rows
+from fedtext.runtime.devices import to_device
+from fedtext.seeding import generator
+from fedtext.state.noise_key import NoiseKey, noise_key
+from fedtext.text.tokens import UNK_ID
+from fedtext.training.batches import Assembler, Texts
+from fedtext.training.local import Outcome, Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack
+from fedtext.training.workspace_pool import WorkspacePool
+
+OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
+
+
+class Host:
+    """Hosts some ``clients`` of a ``corpus``, which may come without its own and then has ``corpus_clients``.
+    ``private`` holds the private parameters every client starts with, tables with V rows, or one such table for each of
+    several sources. Clients and words come with <pad>, and with the corpus's features, whether the model has rows for
+    them or not. ``noise`` is the run's key, without which this one makes its own."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        corpus: Corpus,
+        clients: Sequence[ClientData],
+        private: Mapping[str, NDArray[np.float32]],
+        device: str = "cpu",
+        corpus_clients: int | None = None,
+        noise: NoiseKey | None = None,
+    ) -> None:
+        self.experiment, self.method, self.device = experiment, experiment.method, torch.device(device)
+        self.corpus, self.parts = corpus, (corpus.classes, corpus_clients or len(clients), corpus.features)
+        participants = self.parts[1] + self.method.pooled
+        self.noise = noise or noise_key(experiment, corpus.content, participants)
+        check_engine(experiment, self.device.type == "cuda")
+        self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
+        self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
+        self.beside = corpus.features if experiment.model.joins else 0
+        self.clients = {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.network = build_network(experiment, *self.parts).to(self.device)
+        table = (len(self.rows), experiment.model.embedding.dim)
+        shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
+        self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
+        self.everyone = self._everyone() if experiment.evaluation.union else None
+        self.initial_private = private
+        self.sent: tuple[NDArray[np.float32], Tensor] | None = None
+        self.private: dict[int, dict[str, NDArray]] = {}
+        self.texts: dict[tuple[int, str], Texts] = {}
+        cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
+        directions = model.directions if cells and isinstance(model, Recurrent) else None
+        cut = cells and not experiment.reads_table
+        self.training = Assembler(directions, cut, self.device, triton, experiment.language)
+        self.reading = replace(self.training, cut=False)
+        optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
+        self.room = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of)
+
+    def _everyone(self) -> ClientData:
+        """All clients' test texts, or as many as are asked for."""
+        asked, data = self.experiment.evaluation.union, everybody(self.corpus.tests)
+        assert asked is not None
+        if asked.texts != "all" and asked.texts < len(data.test):
+            drawn_N = generator(self.experiment.seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
+            data = replace(data, test=data.test.take(np.sort(drawn_N)))
+        return within(data, self.rows, self.beside)
+
+    def everybody(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
+        """All clients' test texts as a client reads them, and the U rows that their tokens number."""
+        data = self.everyone
+        assert data is not None, "evaluation.union asks for them"
+        if self.method.separates:
+            return texts_of(self.experiment, replace(data, id=client), "test"), data.rows_R
+        if self.experiment.own_vocabularies:
+            known_U = np.isin(data.rows_R, self.clients[client].rows_R)
+            if (public_SV := self.corpus.public_SV) is not None:
+                known_U |= public_SV[source_of(self.experiment.seed, client, len(public_SV))][
+                    data.rows_R + self.rows.start
+                ]
+            unknown = np.searchsorted(data.rows_R, UNK_ID - self.rows.start)
+            tokens_T = np.where(known_U[data.test.tokens_T], data.test.tokens_T, unknown).astype(np.int32)
+            data = replace(data, test=replace(data.test, tokens_T=tokens_T))
+            return texts_of(self.experiment, data, "test"), data.rows_R
+        if (data.id, "test") not in self.texts:
+            self.texts[data.id, "test"] = texts_of(self.experiment, data, "test")
+        return self.texts[data.id, "test"], data.rows_R
+
+    def test_in_all_words(self, client: int) -> ClientData:
+        """A client's test texts in the words of all clients together, whichever of them are <unk> to the client."""
+        whole = replace(everybody([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
+        return within(whole, self.rows, self.beside)
+
+    def texts_of(self, client: int, split: str) -> Texts:
+        if (client, split) not in self.texts:
+            self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)
+        return self.texts[client, split]
+
+    def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
+        """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
+        neither read nor change."""
+        stack, sources = self.room.stack([len(self.clients[client].rows_R) for client in members]), self._sources(flat)
+        for place, client in enumerate(members):
+            own = self.private.get(client, {})
+            for name, tensor in stack.tensors(place).items():
+                if name in own:
+                    load_into(tensor, own[name])
+                elif is_table(name):
+                    load_into(tensor, self._table(sources, client, name), self.clients[client].rows_R)
+                    self._own_start(client, name, tensor, self.clients[client].rows_R)
+                else:
+                    load_into(tensor, sources[self.method.mirrors(name) or name])
+        return stack
+
+    def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
+        """Any rows of a table as a client starts with them."""
+        source = self._table(self._sources(flat), client, name)
+        table_XD = torch.empty(len(rows_X), source.shape[1], device=self.device)
+        load_into(table_XD, source, rows_X)
+        self._own_start(client, name, table_XD, rows_X)
+        return table_XD
+
+    def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
+        """What parameters are when a client has none of its own: the server's, and those that all start with."""
+        return {**self._received(flat), **self.initial_private}
+
+    def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
+        """The server's parameters, on a GPU sent there once for all clients of a round. Each call of an actor has an
+        array of its own over the same memory, which cannot become another's for as long as one of them is kept."""
+        if self.device.type == "cpu":
+            return self.shared.views(flat)
+        if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
+            self.sent = None  # its memory is needed
+            self.sent = flat, torch.tensor(flat, device=self.device)
+        return self.shared.views(self.sent[1])
+
+    def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
+        """A table with V rows, which of several sources the client's own."""
+        found = sources[self.method.mirrors(name) or name]
+        if not isinstance(self.experiment.model.embedding.init, EachInit):
+            return found
+        return found[source_of(self.experiment.seed, client, len(found))]
+
+    def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
+        """What is a client's own at the start: the rows that it draws for itself, where that is asked for. With a
+        vocabulary of its own <unk> begins as zeros: where all words of its train texts are known nothing trains it, and
+        every fourth word of others may be read as what chance made of it."""
+        if own := self.experiment.model.embedding.own:
+            self._redraw(own, client, name, table_XD, rows_X)
+        if self.experiment.own_vocabularies:
+            table_XD[torch.from_numpy(rows_X == UNK_ID - self.rows.start)] = 0
+
+    def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
+        chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
+        assert chosen_V is not None, "a corpus with words knows those with digits"
+        draw = self.noise.paired(self.experiment.seed, f"own start/{name}", client=client)
+        drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
+        place_V = np.cumsum(chosen_V) - 1
+        chosen_X = chosen_V[rows_X]
+        table_XD[torch.from_numpy(chosen_X)] = to_device(drawn[place_V[rows_X[chosen_X]]], table_XD.device)
+
+    def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
+        """What these clients optimise, having received ``flat``."""
+        rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
+        return Problem(self.method, self.network, Received(self._received(flat), rows_R))
+
+    def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
+        """Moves what moves in a ``phase``, with nothing remembered."""
+        moving = frozenset(name for name in self.room.layout.shapes if phase.moves(name))
+        made = self.room.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
+        made.only = self._moving_rows(phase, members)
+        return made
+
+    def _moving_rows(self, phase: Phase, members: Sequence[int]) -> Tensor | None:
+        """Which rows of a stack's tables move, as N x 1 numbers; None: all."""
+        if phase.rows == "all":
+            return None
+        each = [self.clients[client].rows_R for client in members]
+        digits = [np.zeros(len(rows_R), bool) if self.digits_V is None else self.digits_V[rows_R] for rows_R in each]
+        chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
+        moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last ones pad words
+        return to_device(moving_N[:, None].astype(np.float32), self.device)
+
+    def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
+        """The batches of these clients in a phase. The ``last`` one of a turn draws its order as if it were alone."""
+        made = []
+        for client in members:
+            texts = self.texts_of(client, "train")
+            if not len(texts):
+                raise ValueError("it has no training texts")
+            made.append(Work(texts, list(order_of(self.experiment, texts, phase, round_, client, last))))
+        return made
+
+    def run(
+        self, phase: Phase, stack: Stack, flat: NDArray[np.float32], members: Sequence[int], round_: int
+    ) -> list[Outcome]:
+        """Trains these clients, who sit in ``stack``, through a phase before the last one, or before they are read."""
+        optimizer = self.optimizer(phase, stack, members)
+        return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
+
+    def remembered(self, client: int) -> dict[str, Tensor]:
+        """The optimizer's state after the client's last turn, where it persists."""
+        return {
+            name.removeprefix(OPTIMIZER): to_device(value.copy(), self.device)
+            for name, value in self.private.get(client, {}).items()
+            if name.startswith(OPTIMIZER)
+        }
+
+    def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Clients' private tensors, encoded; empty before a client's first turn."""
+        return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        for client, state in states.items():
+            self.private[client] = load(state) if state else {}
+
+    def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
+        """Hosts these clients too, with the private states they bring."""
+        self.clients |= {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.restore(states)
+
+    def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Hosts these clients no longer; their private states."""
+        states = self.private_states(members)
+        for client in members:
+            del self.clients[client]
+            self.private.pop(client, None)
+        self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
+        return states

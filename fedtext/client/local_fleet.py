@@ -1,0 +1,65 @@
+"""The fleet whose clients live in this process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.client.audit_runner import audited_words
+from fedtext.client.participants import baselines, describe, participants, stacks
+from fedtext.client.worker import Worker
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import Corpus
+from fedtext.evaluation import Reading
+from fedtext.messages import Reply
+from fedtext.parameters import withheld
+from fedtext.server.aggregation import WeightedSum
+from fedtext.server.fleet import ClientInfo
+from fedtext.state.noise_key import NoiseKey, noise_key
+
+
+class LocalFleet:
+    """All clients in this process, one after the other. Needs neither Ray nor a network."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        corpus: Corpus,
+        private: Mapping[str, NDArray[np.float32]],
+        device: str = "cpu",
+        noise: NoiseKey | None = None,
+    ) -> None:
+        clients = participants(experiment, corpus)
+        self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
+        self.stack, _ = stack_size(experiment, len(clients))
+        audited_words(experiment, corpus.vocabulary)
+        self.withheld = withheld(experiment, corpus)
+        self.baselines: Mapping[str, float] = baselines(experiment, corpus)
+        self.noise = noise or noise_key(experiment, corpus.content, len(clients))
+        self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
+
+    def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        return flat
+
+    def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        for members in stacks(cohort, self.stack):
+            yield from self.worker.train(handle, round_, members)
+
+    def partials(self, round_: int) -> Iterator[WeightedSum]:
+        return iter(())
+
+    def evaluate(
+        self, handle: NDArray[np.float32], round_: int, final: bool, splits: Sequence[str]
+    ) -> dict[int, Reading]:
+        chosen = [client.id for client in self.clients if client.evaluates]
+        return self.worker.evaluate(handle, round_, chosen, final, splits)
+
+    def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
+        return self.worker.audits.report(client, handle)
+
+    def private_states(self) -> dict[int, bytes]:
+        return self.worker.private_states([client.id for client in self.clients])
+
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        self.worker.restore(states)

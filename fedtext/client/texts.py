@@ -1,0 +1,40 @@
+"""A client's texts as the experiment's model reads them, and in which order its method does."""
+
+from collections.abc import Iterator
+
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import ClientData
+from fedtext.methods.base import Phase
+from fedtext.models.config import GRULanguageModel, RecurrentClassifier, TransformerClassifier, VectorClassifier
+from fedtext.models.packing import Ints
+from fedtext.training.batches import Texts, by_task, part, shuffled
+from fedtext.training.token_sets import common, first
+
+
+def order_of(
+    experiment: Experiment, texts: Texts, phase: Phase, round_: int, client: int, last: bool = True
+) -> Iterator[Ints]:
+    """Text numbers of each batch of a phase. The ``last`` phase of a turn draws as if there were no other."""
+    seed = experiment.seed
+    if experiment.method.separates:
+        return by_task(texts.tasks_N, experiment.training.batch(len(texts)), phase.epochs, seed, round_, client)
+    chosen_N = part(len(texts), phase.texts, seed, client)
+    size, purpose = experiment.training.batch(len(chosen_N)), "batches" if last else f"batches/{phase.name}"
+    batches = shuffled(len(chosen_N), size, phase.epochs, seed, round_, client, purpose)
+    return (chosen_N[batch] for batch in batches)
+
+
+def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
+    """One split of a client's."""
+    model, tokens, rows = experiment.model, getattr(data, split), len(data.rows_R)
+    if isinstance(model, RecurrentClassifier):
+        return Texts(tokens, rows, experiment.corpus.max_length if model.pooling == "mean" else None, task=data.id)
+    if isinstance(model, GRULanguageModel | TransformerClassifier):
+        return Texts(tokens, rows, task=data.id)
+    if not isinstance(model, VectorClassifier):
+        return Texts(tokens, rows, as_sets=True, task=data.id, counting=model.values)
+    if model.words != "all":
+        tokens = common(tokens, rows, model.words) if model.order == "common" else first(tokens, model.words)
+    if model.pooling == "flat":
+        return Texts(tokens, rows, task=data.id)
+    return Texts(tokens, rows, as_sets=True, task=data.id, counting="shares")

@@ -1,0 +1,156 @@
+"""Where clients compute: the turns of the clients that are hosted here, one stack after the other."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtext.client.audit_runner import AuditRunner
+from fedtext.client.evaluate import evaluated
+from fedtext.client.host import OPTIMIZER, Host
+from fedtext.errors import ClientError
+from fedtext.evaluation import SPLITS, Reading
+from fedtext.messages import Reply
+from fedtext.parameters import withheld
+from fedtext.runtime.precision import products
+from fedtext.runtime.threads import one_torch_thread
+from fedtext.seeding import torch_scope
+from fedtext.training.local import train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.wire.uplink import Uplink
+
+Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
+
+
+class Worker(Host):
+    """One network and one workspace, used in turn by every client hosted here."""
+
+    @cached_property
+    def uplink(self) -> Uplink:
+        return Uplink(self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus))
+
+    @cached_property
+    def audits(self) -> AuditRunner:
+        words = self.corpus.vocabulary[self.rows.start : self.rows.stop] if self.experiment.audits else []
+        tests, public_SV = None, self.corpus.public_SV
+        if self.experiment.own_vocabularies:
+            tests = self.test_in_all_words
+            public_SV = None if public_SV is None else public_SV[:, self.rows.start : self.rows.stop]
+        return AuditRunner(
+            self.experiment,
+            self.shared,
+            words,
+            self.initial_private,
+            self.parts,
+            self.noise,
+            tests,
+            public_SV,
+        )
+
+    def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
+        """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
+        raises: a client that fails says so in its reply, and keeps the private state it had. A client whose payload the
+        server refuses does not learn of that, and keeps its new state.
+        """
+        turns, fault = self._attempt(flat, round_, members)
+        if fault and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
+            alone = [turn for client in members for turn in self._attempt(flat, round_, [client])[0]]
+            if not any(reply.error for reply, _ in alone):
+                fault = f"{fault}, and only in a stack: set training.stack to 1"
+                alone = [(Reply(client, error=fault), {}) for client in members]
+            turns = alone
+        for reply, kept in turns:
+            if not reply.error:
+                self.private[reply.client] = kept
+        return [reply for reply, _ in turns]
+
+    def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Turn], str]:
+        """The turns of a stack, and what went wrong with all of it. Nothing is kept yet."""
+        try:
+            with one_torch_thread(), products(self.experiment.training.tf32):
+                return self._train(flat, round_, members), ""
+        except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
+            names = ", ".join(self.clients[client].name for client in members)
+            logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
+            fault = f"{type(error).__name__}: {error}"
+            return [(Reply(client, error=fault), {}) for client in members], fault
+
+    def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Turn]:
+        start, config, seed = _clocks(), self.experiment.training, self.experiment.seed
+        members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
+        stack = self.stack(flat, members)
+        *earlier, last = self.method.phases(config.local_epochs)
+        work = self.work(last, members, round_)
+        with torch_scope(seed, "training", round_, min(members)):
+            before = {phase.name: self.run(phase, stack, flat, members, round_) for phase in earlier}
+            optimizer = self.optimizer(last, stack, members)
+            for place, client in enumerate(members):
+                optimizer.recall(place, self.remembered(client))
+            optimizer.plan([len(each.batches) for each in work])
+            outcomes = train(self.problem(flat, members), self.training, optimizer, work)
+        shared = [spent / len(members) for spent in _since(start)]
+        turns: dict[int, Turn] = {}
+        for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
+            fault = outcome.fault(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
+            if fault:
+                turns[client] = Reply(client, error=fault), {}
+                continue
+            start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
+            payload, said = self.uplink.payload(flat, parameters, round_, data)
+            self.audits.observe(payload, flat, parameters, round_, data)
+            metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
+            metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
+            seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
+            metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
+            reply = Reply(client, payload, payload.nbytes, metrics)
+            turns[client] = reply, self._kept(parameters, optimizer, place, round_)
+        return [turns[client] for client in sorted(members)]
+
+    def _kept(
+        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
+    ) -> dict[str, NDArray]:
+        """What stays with a client after its local update of this round, in which it had this place."""
+        sent, mirrors = self.method.shared_in, self.method.mirrors
+        kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
+        if self.experiment.training.optimizer.persist:
+            kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
+        return kept
+
+    def evaluate(
+        self,
+        flat: NDArray[np.float32],
+        round_: int,
+        members: Sequence[int],
+        final: bool,
+        splits: Sequence[str] = SPLITS,
+    ) -> dict[int, Reading]:
+        """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
+        ``Ap_0``, with the client's own; ``final``: also ``Ap``, the mean of the readings while the client fine-tunes a
+        copy of everything (KTEPS paper, equation 16), and ``Local`` and ``Global``, as far as they are asked for. And
+        what audits find, and what is pooled over clients: of classes only with ``Ag`` or ``Ap_0``. Nothing here is
+        kept.
+
+        Raises ClientError if a client's computation fails."""
+        readings: dict[int, Reading] = {}
+        common: dict[str, Reading] = {}
+        for client in members:
+            try:
+                with one_torch_thread(), products(self.experiment.training.tf32):
+                    reading = readings[client] = evaluated(self, flat, round_, client, final, splits, common)
+                    reading.figures.update(self.audits.figures(client, round_, flat))
+            except Exception as error:  # as in train: whatever a client's code raises is reported with its name
+                raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
+        return readings
+
+
+def _clocks() -> tuple[float, float]:
+    """Wall and CPU seconds of this thread, which does all of a turn's work."""
+    return time.perf_counter(), time.thread_time()
+
+
+def _since(start: tuple[float, float]) -> list[float]:
+    return [now - then for now, then in zip(_clocks(), start, strict=True)]

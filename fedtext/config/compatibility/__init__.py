@@ -1,0 +1,34 @@
+"""Parts of an experiment that do not go together.
+
+A rule is a function of an experiment that yields a sentence for each problem: which key, why, and what to do. It stands
+in the file of what it is about, and a plug-in adds its own to ``RULES``. The first problem is the one that is reported.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.config.compatibility import audits, engine, evaluation, methods, privacy, texts
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+Rule = Callable[["Experiment"], Iterator[str]]
+
+RULES: list[Rule] = [
+    *texts.RULES,
+    *methods.RULES,
+    *evaluation.RULES,
+    *privacy.RULES,
+    audits.names,
+    privacy.needs_table,
+    *audits.RULES,
+    *privacy.ROWS,
+    *methods.OF_ONE_METHOD,
+    *engine.RULES,
+]
+
+
+def problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield what does not go together, one sentence each."""
+    for rule in RULES:
+        yield from rule(experiment)

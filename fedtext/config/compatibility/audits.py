@@ -1,0 +1,99 @@
+"""What audits ask of the rest of an experiment."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.audits.base import Audit
+from fedtext.audits.gradient_inversion import GradientInversion
+from fedtext.audits.label_leakage import LabelLeakage
+from fedtext.audits.membership import Membership
+from fedtext.models.config import BagClassifier, GRULanguageModel, LogisticClassifier, VectorClassifier
+from fedtext.models.inits import has_vectors
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+def names(e: "Experiment") -> Iterator[str]:
+    """Metrics are named after their audit."""
+    found = [audit.name for audit in e.audits]
+    if len(set(found)) < len(found):
+        yield "audits: one of them stands there twice, and their figures would have the same names"
+
+
+def gradient_inversion(e: "Experiment") -> Iterator[str]:
+    """Gradient inversion looks for the tokens of a text in an update of its gradient."""
+    for audit in e.audits:
+        if isinstance(audit, GradientInversion):
+            yield from (f"audits: gradient_inversion{problem}" for problem in _inversion(e, audit))
+
+
+def _inversion(e: "Experiment", audit: GradientInversion) -> Iterator[str]:
+    model, method = e.model, e.method
+    if isinstance(model, BagClassifier | LogisticClassifier | VectorClassifier | GRULanguageModel):
+        yield (
+            " looks for the vectors of a text that is classified word by word, which model "
+            f"{model.name} does not do: use embedding_rows"
+        )
+    if not method.shares:
+        yield f" reads updates, and method {method.name} sends none: leave it out"
+    if audit.labels == "inferred" and (problem := _headless(e)):
+        yield f".labels: inferred {problem}"
+    if method.name == "fedmmd":
+        yield (
+            ": fedmmd compares with features that are frozen, and dummies have no slope through "
+            "these, so that it would look safer than it is: leave it out"
+        )
+    if audit.candidates == "public" and not (e.own_vocabularies and has_vectors(model.embedding.sources)):
+        yield (
+            ".candidates: public is about own vocabularies that begin with public vectors; a "
+            "common vocabulary is known to all, and random vectors name no words: leave it at vocabulary"
+        )
+    if audit.labels == "optimised" and method.name == "pfl_da":
+        yield ".labels: the loss of pfl_da takes no probabilities for labels: use known"
+    if audit.lengths == "longest" and e.corpus.max_length is None:
+        yield ".lengths: longest asks for corpus.max_length: set it, or use known"
+    rounds = [] if audit.rounds == "last" else audit.rounds
+    if missed := [str(round_) for round_ in rounds if not 1 <= round_ <= e.training.rounds]:
+        yield f".rounds: there is no round {', '.join(missed)} in {e.training.rounds}"
+    if missed := [str(round_) for round_ in rounds if not e.evaluates(round_)]:
+        yield f".rounds: round {', '.join(missed)} is not evaluated: set evaluation.every so that it is"
+
+
+def label_leakage(e: "Experiment") -> Iterator[str]:
+    """Labels are read from the update of the output layer."""
+    if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
+        yield f"audits: label_leakage {problem}"
+
+
+def _headless(e: "Experiment") -> str:
+    """Why labels cannot be read from the output layer of an experiment's updates; empty if they can."""
+    if e.language:
+        return f"is about classes of texts, and model {e.model.name} has none: leave it out"
+    if not e.method.shares or e.method.private("head.bias"):
+        return f"reads the output layer's update, and method {e.method.name} sends none: leave it out"
+    return ""
+
+
+def membership(e: "Experiment") -> Iterator[str]:
+    """Membership needs the losses of a classifier that the server has, but for its word vectors."""
+    if not any(isinstance(audit, Membership) for audit in e.audits):
+        return
+    private = e.method.private
+    whole = e.method.complete or not (private("encoder.layers.weight") or private("head.weight"))
+    if e.language:
+        yield f"audits: membership reads probabilities of classes, and model {e.model.name} has none: leave it out"
+    if not e.method.shares or not whole:
+        yield (
+            f"audits: membership asks the server's model, and method {e.method.name} shares no whole encoder and "
+            "output layer: leave it out"
+        )
+
+
+def fits(e: "Experiment", audit: Audit) -> bool:
+    """Return whether an audit could go with an experiment, whose own audits are left aside."""
+    alone = e.model_copy(update={"audits": (audit,)})
+    return not any(problem for rule in RULES for problem in rule(alone))
+
+
+RULES = (gradient_inversion, label_leakage, membership)

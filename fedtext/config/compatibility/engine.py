@@ -1,0 +1,50 @@
+"""Which engine can train which model, and which clients in stacks."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.models.config import KERNEL_WIDTH, Recurrent
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+def engine(e: "Experiment") -> Iterator[str]:
+    """Which engines cannot train the model."""
+    asked, model = e.training.engine, e.model
+    if asked in ("cells", "triton") and not isinstance(model, Recurrent):
+        yield f"training.engine: model {model.name} has no recurrent layers for {asked}; leave engine at auto"
+    if asked == "triton" and isinstance(model, Recurrent) and model.hidden > KERNEL_WIDTH:
+        yield (
+            f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "
+            "one step are large enough by themselves: use engine: cells"
+        )
+    if asked == "triton" and e.training.tf32:
+        yield "training.tf32: the engine triton multiplies float32 numbers as they are; leave it out, or use cells"
+
+
+def stack(e: "Experiment") -> Iterator[str]:
+    """Which clients cannot be trained in stacks."""
+    model, method = e.model, e.method
+    if e.training.stack in ("auto", 1):
+        return
+    if not isinstance(model, Recurrent):
+        yield (
+            f"training.stack: clients with model {model.name} are trained one by one, since each fills the caches by "
+            "itself; leave stack at auto or 1"
+        )
+    elif e.engine == "reference":
+        yield "training.stack: the engine reference trains clients one by one; use engine: cells"
+    elif e.language:
+        yield (
+            f"training.stack: clients with model {model.name} are trained one by one, since its softmax over the "
+            "vocabulary fills a core by itself; leave stack at auto or 1"
+        )
+    elif method.reads_table:
+        yield (
+            f"training.stack: the loss of {method.name} reads the whole embedding table, and its rows differ from "
+            "client to client; leave stack at auto or 1"
+        )
+
+
+RULES = (engine, stack)

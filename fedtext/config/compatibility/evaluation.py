@@ -1,0 +1,44 @@
+"""What can be evaluated of a method's models, and when."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
+
+from fedtext.config.selection import Validated, figures
+from fedtext.methods.base import Method
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+def personalize(e: "Experiment") -> Iterator[str]:
+    """Ap is the mean over evaluations that are equally far apart."""
+    asked = e.evaluation.personalize
+    if asked and asked.steps % asked.every:
+        yield (
+            f"evaluation.personalize.steps ({asked.steps}) is no multiple of every ({asked.every}): Ap is "
+            "read after every so many steps, the last time after all of them"
+        )
+
+
+def select(e: "Experiment") -> Iterator[str]:
+    """A round's model can be selected if it is shared whole, and attacked if it is the last one."""
+    if e.evaluation.select == "last":
+        return
+    key = f"evaluation.select: {e.evaluation.select}"
+    if type(e.method).private is not Method.private:
+        yield f"{key} needs a model that is shared whole, and method {e.method.name} keeps parts of it: leave it out"
+    if e.audits:
+        yield f"{key} and audits do not go together: these look at what the last round's model was made from"
+
+
+def validated(e: "Experiment") -> Iterator[str]:
+    """What a round is selected by, and what thresholds are about, has to be evaluated."""
+    wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
+    if wanted and not e.corpus.validation:
+        yield "evaluation: select and thresholds need validation texts: set corpus.validation"
+    if missing := sorted(wanted - figures(e)):
+        there = " or ".join(sorted(figures(e) & set(get_args(Validated)))) or "none"
+        yield f"evaluation: {missing[0]} is not read of {e.method.name} with {e.model.name}: take {there}"
+
+
+RULES = (personalize, select, validated)

@@ -1,0 +1,121 @@
+"""What methods ask of the rest of an experiment."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.layout import TABLE
+from fedtext.methods.base import Individual
+from fedtext.methods.fedevocab import FedeVocab
+from fedtext.methods.fedrecon import FedRecon
+from fedtext.methods.fedsgd import FedSGD
+from fedtext.methods.lg_fedavg import LGFedAvg
+from fedtext.models.config import GRULanguageModel
+from fedtext.training.config import AdamW, Steps
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+def embedding_lr(e: "Experiment") -> Iterator[str]:
+    """A phase that trains the embedding alone needs a learning rate for it."""
+    for phase in (*e.method.phases(1), *e.method.before_reading()):
+        table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
+        if table_alone and e.training.optimizer.embedding_lr == 0:
+            yield (
+                f"training.optimizer.embedding_lr: with 0 nothing moves in the {phase.name} of method "
+                f"{e.method.name}: leave it out, or use another method"
+            )
+
+
+def language(e: "Experiment") -> Iterator[str]:
+    """Which methods train language models, and with which output layer."""
+    if e.language and not e.method.language:
+        yield f"method {e.method.name} trains classifiers and no language models: use fedavg or fedatt"
+    if isinstance(e.model, GRULanguageModel) and e.model.tied and not e.method.complete:
+        yield (
+            f"method {e.method.name} parts the output layer from the rest, and a tied model's is its embedding: set "
+            "model.tied to false"
+        )
+
+
+def pooled(e: "Experiment") -> Iterator[str]:
+    """Where all data lie in one place nothing is sent."""
+    method = e.method
+    apart = e.participation.fraction < 1 or e.participation.dropout > 0
+    if method.pooled and (e.uplink or e.audits or apart):
+        yield (
+            f"method {method.name} has all data in one place, so nothing is sent and nobody is away: leave out uplink, "
+            "audits and participation"
+        )
+    if method.separates and isinstance(e.training.batch_size, Steps):
+        yield (
+            f"training.batch_size: method {method.name} makes batches of one client's texts each, which steps does not "
+            "count: write a number"
+        )
+
+
+def individual(e: "Experiment") -> Iterator[str]:
+    """``server.weights`` and ``server.absent_rows`` are about the weighted mean."""
+    if not isinstance(e.method, Individual):
+        return
+    for key, default in (("weights", "samples"), ("absent_rows", "unchanged")):
+        value = getattr(e.server, key)
+        if value != default:
+            yield (
+                f"server.{key}: {value} is about a mean of updates, and method {e.method.name} combines them in its "
+                "own way: leave it out"
+            )
+
+
+def fedsgd(e: "Experiment") -> Iterator[str]:
+    """FedSGD is one pass of all clients."""
+    if not isinstance(e.method, FedSGD):
+        return
+    if e.training.local_epochs != 1:
+        yield "training.local_epochs: method fedsgd is one pass over a client's texts a round: set it to 1"
+    if e.participation.fraction != 1 or e.participation.dropout:
+        yield "participation: method fedsgd has all clients in every round: set fraction to 1 and dropout to 0"
+
+
+def fedevocab(e: "Experiment") -> Iterator[str]:
+    """Only a transformer has an embedding block."""
+    if isinstance(e.method, FedeVocab) and e.method.keeps == "block" and e.model.name != "transformer":
+        yield f"method.keeps: block is about a transformer, and a {e.model.name} has none: leave it out"
+
+
+def fedrecon(e: "Experiment") -> Iterator[str]:
+    """Weight decay would move rows that are to stand still, and nothing is kept between rounds."""
+    if not isinstance(e.method, FedRecon):
+        return
+    optimizer = e.training.optimizer
+    if isinstance(optimizer, AdamW) and optimizer.weight_decay:
+        yield (
+            "training.optimizer.weight_decay moves every row, and method fedrecon has some stand still in each "
+            "phase: set it to 0"
+        )
+    if optimizer.persist:
+        yield "training.optimizer.persist: clients of method fedrecon keep nothing between rounds: leave it out"
+
+
+def lg_fedavg(e: "Experiment") -> Iterator[str]:
+    """With ``pretrain`` the coordinates that are sent depend on the round."""
+    if not isinstance(e.method, LGFedAvg) or not e.method.pretrain:
+        return
+    pretrain, rounds = e.method.pretrain, e.training.rounds
+    if pretrain >= rounds:
+        yield (
+            f"method.pretrain: {pretrain} rounds of FedAvg leave none of training.rounds ({rounds}) for "
+            "lg_fedavg: set fewer, or use method fedavg"
+        )
+    for mechanism in e.uplink:
+        if mechanism.needs_table or mechanism.bits:
+            yield (
+                f"method.pretrain: {mechanism.name} is for updates of the same coordinates in every round: leave "
+                "it out, or pretrain"
+            )
+    if e.audits:
+        yield "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
+
+
+RULES = (embedding_lr, language, pooled)
+OF_ONE_METHOD = (individual, fedsgd, fedevocab, fedrecon, lg_fedavg)

@@ -1,0 +1,78 @@
+"""What mechanisms and the noise of the server ask of the rest of an experiment."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.mechanisms.base import Mechanism, sensitivity
+from fedtext.methods.base import Individual
+
+if TYPE_CHECKING:
+    from fedtext.audits.base import Audit
+    from fedtext.config.experiment import Experiment
+
+
+def uplink(e: "Experiment") -> Iterator[str]:
+    """A mechanism stands where it can work, on an embedding that it can work on."""
+    for place, mechanism in enumerate(e.uplink):
+        if problem := mechanism.misplaced(e.uplink[:place]) or mechanism.misfit(e.model.embedding.dim):
+            yield f"uplink: {problem}"
+
+
+def server_noise(e: "Experiment") -> Iterator[str]:
+    """Noise of the server guarantees something for a sum of bounded updates alone."""
+    method, participation = e.method, e.participation
+    if not e.server.noise:
+        return
+    if method.pooled:
+        yield (
+            f"server.noise: method {method.name} has all data in one place, where no noise protects it: leave it out"
+        )
+    if isinstance(method, Individual):
+        yield (
+            f"server.noise: it is added to a sum of updates, and {method.name} combines them in its own way: leave out "
+            "one of them"
+        )
+    if sensitivity(e.uplink) is None:
+        yield "server.noise: nothing bounds what a client adds to the sum: set clip as the last mechanism of uplink"
+    if e.server.weights != "uniform":
+        yield "server.noise: n_k-weighted updates have no common bound: set server.weights: uniform"
+    if participation.fraction < 1 and participation.sampling != "poisson":
+        yield (
+            "server.noise: with cohorts of a fixed size one client's absence brings in another: set "
+            "participation.sampling: poisson"
+        )
+    if e.shares_table and e.own_rows:
+        yield "server.noise: own rows name the words of a client, and no noise hides them: set wire.rows: all"
+
+
+def frozen_embedding(e: "Experiment") -> Iterator[str]:
+    """Noise moves a shared embedding that training leaves alone."""
+    noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
+    if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
+        yield (
+            "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it every "
+            "round: leave out embedding_lr, or the noise in uplink and server"
+        )
+
+
+def needs_table(e: "Experiment") -> Iterator[str]:
+    """Some mechanisms and audits are about the shared embedding."""
+    parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
+    for part in parts:
+        if part.needs_table and not e.shares_table:
+            yield f"{part.name} is about the embedding, and method {e.method.name} shares none: leave it out"
+
+
+def rows(e: "Experiment") -> Iterator[str]:
+    """Which rows of the embedding travel."""
+    if e.wire.rows == "own" and e.language:
+        yield (
+            "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "
+            "whole vocabulary: leave rows at auto"
+        )
+    if e.server.absent_rows == "holders_only" and not e.own_rows:
+        yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
+
+
+RULES = (uplink, server_noise, frozen_embedding)
+ROWS = (rows,)

@@ -1,0 +1,113 @@
+"""Whether the model can read what stands for the texts."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.models.config import RecurrentClassifier, TransformerClassifier
+from fedtext.models.inits import EachInit
+from fedtext.text.representation import Words
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+_VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # what rows of these can start from
+
+
+def labels(e: "Experiment") -> Iterator[str]:
+    """Labelled texts go with classifiers, and sentences with language models."""
+    corpus, model = e.corpus, e.model
+    if corpus.language and not e.language:
+        yield f"model: corpus {corpus.name} is text without labels, for a language model: use model gru_lm"
+    if e.language and not corpus.language:
+        yield (
+            f"model: {model.name} predicts the next words of sentences, and corpus {corpus.name} has labelled texts: "
+            "use a classifier, or a corpus for language models"
+        )
+    if e.evaluation.union and e.language:
+        yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
+
+
+def word_vectors(e: "Experiment") -> Iterator[str]:
+    """Vectors are of what stands for a text."""
+    corpus = e.corpus
+    names = [source.name for source in e.model.embedding.sources]
+    if not corpus.counts_words and (wrong := sorted(set(names) - set(_VECTORS_OF[corpus.text.name]))):
+        yield (
+            f"model.embedding.init: {wrong[0]} vectors are of words, and corpus.text makes "
+            f"{corpus.text.units} of these: use {' or '.join(_VECTORS_OF[corpus.text.name])}, or corpus.text=words"
+        )
+
+
+def order(e: "Experiment") -> Iterator[str]:
+    """What a model that reads texts token by token needs."""
+    corpus, model = e.corpus, e.model
+    if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
+        yield (
+            f"model.pooling: cls reads the sign before a text, and corpus.text: {corpus.text.name} puts none there: "
+            "use mean, or corpus.text.pieces"
+        )
+    if corpus.text.name == "pieces" and corpus.max_length is not None and corpus.max_length < 3:
+        yield f"corpus.max_length: {corpus.max_length} leaves no room between the signs that frame a text: at least 3"
+    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.max_length is None:
+        yield (
+            f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
+            "300)"
+        )
+    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.has_features:
+        yield (
+            f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
+            "or use model bag or vectors"
+        )
+
+
+def own_embeddings(e: "Experiment") -> Iterator[str]:
+    """Rows that differ between clients must not be shared; a method that withholds digits' rows shares the others."""
+    init, own = e.model.embedding.init, e.model.embedding.own
+    if not e.shares_table:
+        return
+    if own and e.method.withholds and own.words == "all":
+        yield (
+            f"model.embedding.own: {{words: all}} gives clients all rows of their own, and method {e.method.name} "
+            "shares those of words without digits: use {words: digits}"
+        )
+    for key, asked in (("init: each", isinstance(init, EachInit)), ("own", own and not e.method.withholds)):
+        if asked:
+            yield (
+                f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
+                "leave it out, or use fedevocab"
+            )
+
+
+def digits(e: "Experiment") -> Iterator[str]:
+    """What withholds or draws the rows of words with digits needs words, of a classifier."""
+    own = e.model.embedding.own
+    if not e.method.withholds and not (own and own.words == "digits"):
+        return
+    key = f"method {e.method.name}" if e.method.withholds else "model.embedding.own: digits"
+    if e.language:
+        yield f"{key} is about classifiers, and {e.model.name} predicts words: leave it out"
+    if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):
+        yield f"{key} knows words by their digits, which corpus.text takes away: use other words, or pieces"
+
+
+def own_vocabularies(e: "Experiment") -> Iterator[str]:
+    """Clients with vocabularies of their own have no rows of an embedding in common."""
+    if not e.own_vocabularies:
+        return
+    corpus, key = e.corpus, "corpus.own_vocabularies"
+    if e.shares_table or e.method.pooled:
+        yield (
+            f"{key}: with vocabularies of their own clients have no rows of an embedding in common, and method "
+            f"{e.method.name} shares one: use fedevocab or local_only"
+        )
+    if not corpus.counts_words or e.language:
+        what = (
+            "a language model predicts the words of a common one" if e.language else f"{corpus.text.units} are public"
+        )
+        yield f"{key}: {what}: set it to false"
+    if corpus.has_features:
+        yield f"{key}: corpus {corpus.name} has features, whose rows all clients know: set it to false"
+
+
+RULES = (labels, word_vectors, own_vocabularies, own_embeddings, digits, order)

@@ -1,0 +1,85 @@
+"""What ``training.engine`` and ``training.stack`` come down to, why, and what cannot be."""
+
+import os
+from importlib.util import find_spec
+
+import torch
+
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
+from fedtext.models.config import Recurrent, TransformerClassifier
+
+WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
+NARROW = 128  # hidden units up to which one client's products are too small to fill a core
+AMPERE = (8, 0)  # the first GPUs with TF32
+ACTORS = 16  # blocks that are left, so that as many actors find work
+
+
+def engine_reason(experiment: Experiment) -> str:
+    """The engine that trains the clients, and why."""
+    if not isinstance(experiment.model, Recurrent):
+        return f"engine reference: model {experiment.model.name} has no recurrent layers"
+    if experiment.training.engine != "auto":
+        return f"engine {experiment.engine}, as configured"
+    return f"engine {experiment.engine}: it has a {experiment.model.name}'s steps, and equals torch's to rounding"
+
+
+def check_engine(experiment: Experiment, gpu: bool) -> None:
+    """Raises UserError if the experiment's engine, or TF32, cannot be had where this process trains, on its GPU or on
+    its CPU."""
+    if experiment.training.tf32 and not gpu:
+        raise UserError(
+            "training.tf32 is about a GPU's products, but clients would be trained on the CPU; give them shares of a "
+            "GPU (resources.gpus_per_actor, or --device cuda), or leave it out"
+        )
+    if experiment.training.tf32 and torch.cuda.is_available() and torch.cuda.get_device_capability() < AMPERE:
+        raise UserError(f"training.tf32: {torch.cuda.get_device_name()} multiplies without it: leave it out")
+    if experiment.engine != "triton":
+        return
+    if not gpu and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UserError(
+            "training.engine: triton needs a GPU, but clients would be trained on the CPU; give them shares of a GPU "
+            "(resources.gpus_per_actor, or --device cuda), or use engine: cells"
+        )
+    if find_spec("triton") is None:
+        raise UserError("training.engine: Triton is not installed here; pip install triton, or use engine: cells")
+
+
+def trainees(experiment: Experiment, clients: int) -> int:
+    """How many of these clients train in a round, on average where they are a Poisson sample."""
+    return 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))
+
+
+def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
+    """(clients per stack, a sentence that says why).
+
+    Stacks are blocks of consecutive client ids, wherever they are hosted. The choice looks at the experiment only and
+    never at the cluster: the last bits of a result depend on who is stacked with whom.
+    """
+    asked, model = experiment.training.stack, experiment.model
+    if asked != "auto":
+        return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
+    if isinstance(model, TransformerClassifier):
+        return 1, f"clients one by one: the layers of a {model.name} fill a core by themselves"
+    if not isinstance(model, Recurrent):
+        return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
+    if experiment.engine == "reference":
+        return 1, "clients one by one: the reference engine knows no stacks"
+    if experiment.language:
+        return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
+    if experiment.method.reads_table:
+        return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
+    if model.hidden > NARROW:
+        return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
+    cohort = trainees(experiment, clients)
+    if cohort == 1:
+        return 1, "one client trains"
+    size = 1
+    while size < WIDEST and cohort // (2 * size) >= ACTORS:
+        size *= 2
+    if size == 1:
+        return 1, (
+            f"clients one by one: {cohort} a round leave no more than {cohort} actors anything to do; on fewer actors, "
+            f"and with small batches, training.stack={min(WIDEST, max(2, cohort // 2))} may be faster"
+        )
+    return size, f"stacks of {size}: {cohort} clients a round are enough for that"

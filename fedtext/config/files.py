@@ -1,0 +1,209 @@
+"""From an experiment file and ``key=value`` words to an Experiment, with errors a person can act on."""
+
+import copy
+import difflib
+import re
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from fedtext.config.experiment import Experiment
+from fedtext.config.yaml_text import YAMLTextError, lines, parse
+from fedtext.errors import UserError
+from fedtext.schema import classes_of, names_of
+
+Content = dict[str, Any]
+
+
+def read(path: Path) -> Content:
+    """The mapping in a YAML file. Raises UserError with the line where it is not one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8: give the path of an experiment file") from error
+    try:
+        content = parse(text)
+    except YAMLTextError as error:
+        raise UserError(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: an experiment file holds keys and values, such as `name: my-experiment`")
+    return content
+
+
+def parse_override(word: str) -> tuple[str, Any]:
+    """``training.rounds=3`` -> ("training.rounds", 3); the value is read as YAML."""
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
+    try:
+        return key, parse(value)
+    except YAMLTextError as error:
+        raise UserError(f"command line: the value of {key}, {value!r}: {error}") from error
+
+
+def override(content: Content, changes: Mapping[str, Any]) -> Content:
+    """A copy of ``content`` with dotted keys set. A word where a mapping belongs (``method: kteps``) becomes one, and
+    list entries are addressed by number (``uplink.0.gaussian.sigma``)."""
+    result = copy.deepcopy(content)
+    for dotted, value in changes.items():
+        *parents, last = dotted.split(".")
+        node: Any = result
+        for place, key in enumerate(parents):
+            where = ".".join(parents[: place + 1])
+            child = _entry(node, key, where) if isinstance(node, list) else node.get(key)
+            if isinstance(child, str):
+                child = {child: {}} if isinstance(node, list) else {"name": child}
+            elif child is None:
+                child = {}
+            elif not isinstance(child, dict | list):
+                raise UserError(f"{dotted} cannot be set: {where} is {child!r}, which has no keys")
+            _put(node, key, child)
+            node = child
+        if isinstance(node, list):
+            _entry(node, last, dotted)
+        _put(node, last, copy.deepcopy(value))  # a later key may change what lies in it
+    return result
+
+
+def _entry(node: list[Any], key: str, where: str) -> Any:
+    if not key.isdecimal() or int(key) >= len(node):
+        raise UserError(f"{where} is not there: that list has entries 0 to {len(node) - 1}")
+    return node[int(key)]
+
+
+def _put(node: Any, key: str, value: Any) -> None:
+    node[int(key) if isinstance(node, list) else key] = value
+
+
+def validate(
+    content: Content, source: str = "the experiment", path: Path | None = None, overridden: Iterable[str] = ()
+) -> Experiment:
+    """Return the experiment in ``content``.
+
+    Args:
+        content: what the file holds, after overrides.
+        source: the name of the file in messages.
+        path: the file whose lines messages cite.
+        overridden: the dotted keys that the command line has set; messages about them cite the command line.
+
+    Raises:
+        UserError: one sentence for each problem, naming the key, where it was given, and the nearest valid key.
+    """
+    try:
+        return Experiment.model_validate(content)
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+    places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
+    words = {tuple(key.split(".")) for key in overridden}
+    sentences: dict[tuple[str, ...], str] = {}
+    for fault in faults:  # one for each place: a value that fits none of several types is one fault
+        keys = _user_path(fault["loc"], content)
+        sentences.setdefault(keys, f"{_where(keys, fault['msg'], source, places, words)}: {_sentence(fault, keys)}")
+    raise UserError("\n".join(sentences.values()))
+
+
+def _where(
+    keys: tuple[str, ...],
+    message: str,
+    source: str,
+    places: Mapping[tuple[str, ...], str],
+    words: Collection[tuple[str, ...]],
+) -> str:
+    """Return where the value of a key was given: on the command line, in a line of the file, or in the file."""
+    if not keys:  # about several keys: the message begins with one of them
+        keys = tuple(re.split(r"[^\w.]", message.removeprefix("Value error, "))[0].split("."))
+    if any(keys[: len(word)] == word[: len(keys)] for word in words):
+        return "command line"
+    found = (places[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in places)
+    return next(found, source)
+
+
+def _sentence(fault: Any, keys: tuple[str, ...]) -> str:
+    key, kind = ".".join(keys), fault["type"]
+    if kind == "extra_forbidden":
+        return f"there is no key {key}{_suggested(keys, fault['loc'])}"
+    if kind == "missing":
+        return f"the key {key} is missing"
+    if kind == "union_tag_invalid":
+        tag, expected = fault["ctx"]["tag"], [name.strip("' ") for name in fault["ctx"]["expected_tags"].split(",")]
+        return f"{key} cannot be {tag!r}{_nearest(tag, expected)}"
+    if kind == "union_tag_not_found":
+        return f"{key} needs a name"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{key} holds keys and values, and here it is {fault['input']!r}"
+    if kind in ("list_type", "tuple_type"):
+        return f"{key} holds a list, as [a, b], and here it is {fault['input']!r}"
+    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if kind == "literal_error" or kind.endswith(("_parsing", "_type")):
+        message = f"{message.partition(', unable')[0]}, and here it is {fault['input']!r}"
+    return f"{key}: {message}" if key else message
+
+
+def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
+    """The location as the person wrote it: without the names pydantic adds for the chosen class of a union."""
+    path, node, steps = [], content, list(loc)
+    for step, place in enumerate(steps, 1):
+        if isinstance(node, dict) and place not in node and node.get("name") == place:
+            continue
+        if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
+            continue
+        if isinstance(node, str) and node == place:
+            continue
+        path.append(str(place))
+        if isinstance(node, dict):
+            node = node.get(place)
+        elif isinstance(node, list | tuple) and isinstance(place, int) and place < len(node):
+            node = node[place]
+    return tuple(path)
+
+
+def _valid_keys(loc: Iterable[Any]) -> list[str]:
+    """The keys that may stand at a location of the schema."""
+    classes: list[Any] = [Experiment]
+    for place in loc:
+        found: list[Any] = []
+        for cls in classes:
+            if place in cls.model_fields:
+                found += classes_of(cls.model_fields[place])
+            elif isinstance(place, int) or place in names_of(cls):
+                found.append(cls)
+        classes = found or classes
+    return [key for cls in classes for key in cls.model_fields]
+
+
+def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
+    """Return the end of a sentence about a key that is not there: where else a key of this name is, or the nearest."""
+    if len(keys) == 1 and (elsewhere := [path for path in _paths() if path.endswith(f".{keys[0]}")]):
+        return f"; did you mean {' or '.join(elsewhere)}?"
+    return _nearest(keys[-1], _valid_keys(loc[:-1]))
+
+
+def _paths() -> list[str]:
+    """The dotted keys of an experiment, but for those within lists."""
+    found: dict[str, None] = {}
+
+    def walk(cls: Any, prefix: str) -> None:
+        for name, field in cls.model_fields.items():
+            found[f"{prefix}{name}"] = None
+            if typing.get_origin(field.annotation) is not tuple:
+                for model in classes_of(field):
+                    walk(model, f"{prefix}{name}.")
+
+    walk(Experiment, "")
+    return list(found)
+
+
+def _nearest(word: str, valid: list[str]) -> str:
+    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; valid: {', '.join(sorted(set(valid)))}"
+
+
+def resolved(experiment: Experiment) -> str:
+    """The experiment with every default filled in, as YAML that reads back to the same experiment."""
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,265 @@
+"""What an experiment can hold, in words: the text behind ``--keys`` and ``--keys NAME``."""
+
+import difflib
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import annotated_types as limits
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
+from fedtext.metrics import METRICS
+from fedtext.schema import classes_of, names_of
+
+Class = type[BaseModel]
+WIDTH = 110  # characters of a line
+OTHERWISE = {  # by what else people may call a key
+    **{"methods": "method", "models": "model", "corpora": "corpus", "corpuses": "corpus", "audit": "audits"},
+    **{"mechanism": "uplink", "mechanisms": "uplink", "metric": "metrics"},
+}
+PLAIN = {bool: "true or false", int: "integer", float: "number", str: "text", type(None): "null"}
+RANGELESS = (type(None), bool)
+SIGNS: list[tuple[type, str, str]] = [
+    (limits.Ge, "ge", ">="),
+    (limits.Gt, "gt", ">"),
+    (limits.Le, "le", "<="),
+    (limits.Lt, "lt", "<"),
+    (limits.MinLen, "min_length", "of length >="),
+]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key and the place where it stands: ``training.rounds``, ``uplink.clip.norm``, ``method.lambda1``. Of several
+    classes that may stand at one place, ``owner`` is the one that has the key."""
+
+    path: str
+    field: FieldInfo
+    owner: Class
+
+    @property
+    def classes(self) -> list[Class]:
+        """What may stand there, if that has keys of its own."""
+        return classes_of(self.field)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether one of several classes stands there, chosen by its name."""
+        return bool(self.classes) and all(map(names_of, self.classes))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a list stands there."""
+        return typing.get_origin(self.field.annotation) is tuple
+
+    def inside(self, cls: Class) -> str:
+        """What stands before the keys of ``cls``, one of the classes: ``method.``, ``uplink.clip.``."""
+        return f"{self.path}.{names_of(cls)[0]}." if self.is_list and self.is_choice else f"{self.path}."
+
+    @property
+    def description(self) -> str:
+        """The key's description; of a section without one, its class's."""
+        if self.field.description:
+            return self.field.description
+        return summary(self.classes[0]) if len(self.classes) == 1 else ""
+
+
+def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Iterator[Key]:
+    """The keys of a class and of its sections, depth first, but for the ``name`` of a class.
+
+    Args:
+        prefix: what stands before them in their paths.
+        choices: also those of what is chosen by name; a sweep's baselines have those of the methods.
+    """
+    for name, field in cls.model_fields.items():
+        if name == "name" and cls is not Experiment:
+            continue
+        key = Key(f"{prefix}{name}", field, cls)
+        yield key
+        if key.path == "baselines" or (key.is_choice and not choices):
+            continue
+        for inner in key.classes:
+            yield from keys(inner, key.inside(inner), choices)
+
+
+def about(name: str) -> str:
+    """Describe one thing: a key or section by its path or last word, a class by its name, or ``metrics``.
+
+    Args:
+        name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ...; empty for all keys.
+
+    Raises:
+        UserError: nothing has this name.
+    """
+    if not name:
+        return listing()
+    asked = OTHERWISE.get(name, name)
+    if asked == "metrics":
+        return metrics()
+    there = list(keys())
+    chosen = {(key.path, cls): key for key in there if key.is_choice for cls in key.classes if asked in names_of(cls)}
+    exact = [key for key in there if key.path == asked]
+    found = [_class(cls, key) for (path, cls), key in chosen.items() if path != "baselines"]
+    found += [_key(key) for key in exact or ([] if found else [k for k in there if k.path.endswith(f".{asked}")])]
+    if found:
+        return "\n\n".join(dict.fromkeys(found))
+    words = {key.path for key in there} | {key.path.rpartition(".")[2] for key in there} | {"metrics"}
+    words |= {called for key in there if key.is_choice for cls in key.classes for called in names_of(cls)}
+    near = difflib.get_close_matches(name, sorted(words), n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]}?" if near else "--keys alone lists all"
+    raise UserError(f"--keys: there is no key, method, mechanism, model, corpus or audit called {name!r}; {advice}")
+
+
+def listing() -> str:
+    """Every key with its default and its description, and every class that can be chosen with its summary."""
+    lines: list[str] = []
+
+    def walk(cls: Class, indent: str) -> None:
+        for name, field in cls.model_fields.items():
+            key = Key(name, field, cls)
+            if name == "name" and cls is not Experiment:
+                continue
+            default = f" = {text}" if (text := _default(field)) else ""
+            lines.append(f"{indent}{name}{default}   # {key.description}")
+            for inner in () if name == "baselines" else key.classes:
+                if key.is_choice:
+                    lines.append(f"{indent}  [{' | '.join(names_of(inner))}]   # {summary(inner)}")
+                walk(inner, indent + ("    " if key.is_choice else "  "))
+
+    walk(Experiment, "")
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """Every metric: its name, unit, direction, split, when it is computed, and its description."""
+    lines = ["Metrics of rounds and runs. Fractions are shown in percent, and are from 0 to 1 in MLflow and files."]
+    lines.append("Where there are validation texts, those marked with * have a twin <name>_val of these texts.")
+    lines.append("smaller or larger: which is better; of attacks, for the clients.")
+    kind = ""
+    for metric in METRICS:
+        if metric.kind != kind:
+            kind = metric.kind
+            lines += ["", f"{kind}:"]
+        better = [] if metric.better == "neither" else [metric.better]
+        split = [] if metric.split == "none" else [metric.split]
+        facts = ", ".join([metric.unit, *better, *split, metric.when])
+        lines.append(f"  {metric.name}{'*' if metric.validation else ''} ({facts})")
+        lines += _wrapped(f"{metric.summary}. {metric.details}".strip(), "      ")
+    return "\n".join(lines)
+
+
+def summary(cls: Class) -> str:
+    """The first line of a class's docstring."""
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0].replace("``", "`")
+
+
+def _class(cls: Class, key: Key) -> str:
+    """A class that can be chosen by name, its keys, and what can be chosen in its place."""
+    called = " | ".join(names_of(cls))
+    details = inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip().replace("``", "`")
+    lines = [f"{key.path}: {called}", *_wrapped(summary(cls), "  ")]
+    lines += ["", textwrap.indent(details, "  ", lambda line: bool(line.strip()))] if details else []
+    own = list(keys(cls, key.inside(cls), choices=False))
+    lines += ["", f"written: {_written(cls, key)}", "", "keys:" if own else "It has no keys."]
+    for each in own:
+        lines += _described(each)
+    others = [other for other in key.classes if other is not cls]
+    return "\n".join([*lines, *(["", f"alternatives ({key.path}):", *_table(others)] if others else [])])
+
+
+def _key(key: Key) -> str:
+    """A key; a section with all that lies in it."""
+    first, *lines = _described(key, "")
+    owner = f" (of {' | '.join(names_of(key.owner))})" if names_of(key.owner) else ""
+    lines = [first.replace(":", f"{owner}:", 1), *lines]
+    if key.is_choice:
+        lines += ["", "a list of:" if key.is_list else "one of:", *_table(key.classes)]
+        lines += ["", f"--keys NAME says more of each, as --keys {names_of(key.classes[0])[0]}"]
+        return "\n".join(lines)
+    for cls in key.classes:
+        lines += ["", "keys:"]
+        for each in keys(cls, key.inside(cls), choices=False):
+            lines += _described(each)
+    return "\n".join(lines)
+
+
+def _described(key: Key, indent: str = "  ") -> list[str]:
+    """The key with its type and default, and its description below."""
+    default = "; required" if key.field.is_required() else f"; default {text}" if (text := _default(key.field)) else ""
+    kind = _kind(key.field.annotation, key.field.metadata)
+    return [f"{indent}{key.path}: {kind}{default}", *_wrapped(key.description, f"{indent}    ")]
+
+
+def _written(cls: Class, key: Key) -> str:
+    """How the class is asked for, with one of its keys."""
+    name, options = names_of(cls)[0], [option for option in cls.model_fields if option != "name"]
+    if not options:
+        return f"{key.path}: [{name}]" if key.is_list else f"{key.path}: {name}"
+    shown = next((option for option in options if _default(cls.model_fields[option])), options[0])
+    option = f"{shown}: {_default(cls.model_fields[shown]) or '...'}"
+    return f"{key.path}: [{{{name}: {{{option}}}}}]" if key.is_list else f"{key.path}: {{name: {name}, {option}}}"
+
+
+def _table(classes: Sequence[Class]) -> list[str]:
+    named = {" | ".join(names_of(cls)): summary(cls) for cls in classes}
+    width = max(map(len, named))
+    return [f"  {name.ljust(width)}  {text}" for name, text in named.items()]
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+
+
+def _default(field: FieldInfo) -> str:
+    """The default as it is written in an experiment; empty where there is none, or where it is a section's keys."""
+    if field.is_required():
+        return ""
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return getattr(value, "name", "")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return "null" if value is None else str(value)
+
+
+def _kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """A type in words, with its range: ``integer >= 1``, ``auto | integer > 0``."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _kind(inner[0], [*_constraints(inner[1:]), *metadata])
+    if origin in (typing.Union, types.UnionType):  # a range is of what can have one
+        return " | ".join(dict.fromkeys(_kind(part, () if part in RANGELESS else metadata) for part in inner))
+    elif origin is Literal:
+        return " | ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in inner)
+    elif origin is tuple:
+        text = f"list of {_kind(inner[0])}"
+    elif origin is dict:
+        text = f"mapping from {_kind(inner[0])} to {_kind(inner[1])}"
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return " | ".join(names_of(annotation)) or "section"
+    else:
+        text = PLAIN.get(annotation, "any value")
+    ranges = " and ".join(_ranges(metadata))
+    return f"{text} {ranges}" if ranges else text
+
+
+def _constraints(metadata: Sequence[Any]) -> list[Any]:
+    """Those of a nested type, which may be wrapped in a Field of its own."""
+    return [limit for data in metadata for limit in (data.metadata if isinstance(data, FieldInfo) else [data])]
+
+
+def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
+    read: Callable[[Any, str], Any] = getattr
+    for limit in metadata:
+        for kind, attribute, sign in SIGNS:
+            if isinstance(limit, kind):
+                yield f"{sign} {read(limit, attribute)}"

@@ -1,0 +1,69 @@
+"""What a file says of the server: its optimizer, and the noise it adds."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedtext.accounting.entry import DELTA
+from fedtext.schema import Strict
+
+
+class ServerSGD(Strict):
+    """Adds the mean update, with a learning rate and momentum; by default plain federated averaging.
+
+    theta + lr m with m = momentum m + Delta. As it stands by default: the plain mean of federated averaging."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: float = Field(1.0, gt=0, description="server learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="share of the last round's step that is kept")
+
+    @property
+    def plain(self) -> bool:
+        return self.lr == 1 and not self.momentum
+
+
+class Adaptive(Strict):
+    """theta + lr m / (sqrt(v) + tau), with m = beta1 m + (1 - beta1) Delta from 0 and v from tau^2: the paper's form,
+    without Adam's correction for the first rounds."""
+
+    lr: float = Field(0.01, gt=0, description="about the largest step of a number in a round")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of the mean of updates, m")
+    beta2: float = Field(0.99, ge=0, lt=1, description="decay of the mean of their squares, v")
+    tau: float = Field(1e-3, gt=0, description="how little adapts: numbers that move far less are moved like by sgd")
+
+    @property
+    def plain(self) -> bool:
+        return False
+
+
+class ServerAdam(Adaptive):
+    """Adam on the mean update (Reddi et al. 2021).
+
+    v = beta2 v + (1 - beta2) Delta^2."""
+
+    name: Literal["adam"] = "adam"
+
+
+class ServerYogi(Adaptive):
+    """Yogi on the mean update (Reddi et al. 2021).
+
+    v = v - (1 - beta2) Delta^2 sign(v - Delta^2): what v forgets in a round depends on Delta alone."""
+
+    name: Literal["yogi"] = "yogi"
+
+
+ServerOptimizer = ServerSGD | ServerAdam | ServerYogi
+
+
+class Noise(Strict):
+    """How much noise: by its multiplier, or by the epsilon that all rounds together may spend."""
+
+    multiplier: float | None = Field(None, gt=0, description="standard deviation of the sum's noise / clip.norm")
+    target_epsilon: float | None = Field(None, gt=0, description="of the whole run: the multiplier is solved for")
+    delta: float = Field(DELTA, gt=0, lt=1, description="at which epsilon is stated; far below 1 / clients")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Noise":
+        if (self.multiplier is None) == (self.target_epsilon is None):
+            raise ValueError("give either multiplier or target_epsilon")
+        return self

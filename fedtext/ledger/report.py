@@ -1,0 +1,119 @@
+"""What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
+
+from collections.abc import Iterator, Sequence
+
+from fedtext.accounting.entry import Entry
+from fedtext.config.experiment import Experiment
+from fedtext.layout import TABLE
+from fedtext.ledger import figure, hidden
+from fedtext.mechanisms.base import bounds
+from fedtext.models.config import GRULanguageModel
+from fedtext.models.inits import Word2VecInit, has_vectors
+
+
+def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
+    """Sentences about what the server learns under this experiment, and what its ledger's ``entries`` come to."""
+    if experiment.method.pooled:
+        return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
+    if not experiment.method.shares:
+        counted = experiment.corpus.counts_words and not experiment.own_vocabularies
+        counts = "its word counts, for the vocabulary, and " if counted else ""
+        return [f"nothing leaves a client but {counts}the figures that are reported", *_prepared(experiment)[1:]]
+    figures = (
+        "its perplexities, with how many words they are of and how many were guessed"
+        if experiment.language
+        else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
+    )
+    learns = f"the server learns each client's number of train texts, its training losses and {figures}"
+    said = [*_prepared(experiment), learns]
+    noisy = any(mechanism.randomises for mechanism in experiment.uplink)
+    if experiment.audits:
+        said.append(
+            "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
+            "deployment would"
+        )
+    if experiment.method.withholds:
+        said.append(
+            "rows of words with a digit in them are neither sent nor asked for"
+            if experiment.own_rows
+            else "rows of words with a digit in them are sent as zeros"
+        )
+        if experiment.corpus.counts_words:
+            said.append("yet these words were counted for the vocabulary: the server knows which of them occur at all")
+    if not experiment.shares_table:
+        said.append("no embedding table leaves a client")
+    elif experiment.own_rows:
+        said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
+        if noisy:
+            said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
+    elif not noisy and not experiment.server.noise and not experiment.language:
+        said.append(
+            "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
+        )
+    if experiment.shares_table and not experiment.method.shared_in(TABLE, experiment.training.rounds):
+        said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
+    if not noisy and not experiment.server.noise:
+        said += _next_words(experiment)
+    if experiment.server.noise:
+        said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
+    for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
+        said += mechanism.sentences(before, hidden(experiment, place))
+    return said + guarantees(entries)
+
+
+def guarantees(entries: Sequence[Entry]) -> list[str]:
+    """A ledger in sentences: one with the figures of each mechanism, one for each thing they assume."""
+    said = []
+    for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
+        figures = "; ".join(_figure(entry) for entry in entries if entry.mechanism == mechanism)
+        said.append(f"ledger: {mechanism}: {figures}")
+    assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
+    return said + [f"ledger: {assumptions}" for assumptions in assumed]
+
+
+def _figure(entry: Entry) -> str:
+    if entry.epsilon is None:
+        return entry.how
+    at = f" at delta = {entry.delta:g}" if entry.delta else ""
+    of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
+    return f"epsilon = {figure(entry.epsilon)}{at} for {of} ({entry.how})"
+
+
+def _next_words(experiment: Experiment) -> Iterator[str]:
+    """What the two ends of a language model, the words read and the words predicted, tell where no noise lies on them.
+    The gradient of an output bias is the sum over tokens of p - 1[the token is the word]."""
+    model, private = experiment.model, experiment.method.private
+    if not isinstance(model, GRULanguageModel):
+        return
+    if experiment.shares_table:
+        yield (
+            "without noise the rows of the words in a client's train texts stand out, though the softmax moves all"
+            if model.tied
+            else "without noise the embedding rows that changed name the words in a client's train texts"
+        )
+    layer = ["head.bias"] if model.tied else ["head.weight", "head.bias"]
+    if output := [name for name in layer if not private(name)]:
+        yield (
+            f"without noise the output layer ({', '.join(output)}) tells which words a client's train texts have and "
+            "how often: a step moves each word by how much oftener it came than the model expected"
+        )
+
+
+def _prepared(experiment: Experiment) -> list[str]:
+    """What clients have given away before the first round; first, where the vocabulary is from."""
+    corpus, sources = experiment.corpus, experiment.model.embedding.sources
+    said = [f"the vocabulary is public {corpus.text.units}: nothing about a client's words is asked for it"]
+    if experiment.own_vocabularies:
+        said = ["each client builds its vocabulary from its own train texts, and tells nobody which words are in it"]
+        drawn = experiment.model.embedding.own
+        if has_vectors(sources) and (drawn is None or drawn.words != "all"):
+            said.append("beside its own a client reads the words of the vectors that it starts from")
+    elif corpus.counts_words:
+        said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
+    trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]
+    if trained:
+        whose = "train and test" if "full" in trained else "train"
+        said.append(f"word vectors are trained on all clients' {whose} texts in one place: there is no privacy in that")
+    if corpus.scales_features:
+        said.append("features are scaled by the least and the greatest value of all clients' train texts")
+    return said

@@ -1,0 +1,95 @@
+"""The table that embeddings start from, where it is not drawn with the model.
+
+Legend: V vocabulary, D embedding.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.models.config import Embedding
+from fedtext.models.inits import CheckpointInit, FileInit, OwnStart, RandomInit, Source, Word2VecInit
+from fedtext.runtime.folders import cache_folder, folders
+from fedtext.seeding import generator
+from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
+from fedtext.text.pretrained import word_vectors
+from fedtext.text.tokens import Unlabeled
+from fedtext.text.vocabulary import WordIndex
+from fedtext.text.word2vec import train_vectors
+
+
+def initial_table(
+    embedding: Embedding,
+    seed: int,
+    words: list[str],
+    index: WordIndex,
+    features: int,
+    data: Path | None,
+    texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
+) -> tuple[NDArray[np.float32] | None, list[WordVectors | None]]:
+    """The initial table, V x D, or of several sources one for each; and the word vectors that each source has, None if
+    it is chance. No table where rows are simply drawn at random with the model."""
+    if isinstance(embedding.init, RandomInit):
+        return None, [None]
+    found = [_vectors(embedding, source, data, index, texts) for source in embedding.sources]
+    tables = [
+        _table(words, features, vectors, embedding.dim, source, seed, place)
+        for place, (vectors, source) in enumerate(zip(found, embedding.sources, strict=True))
+    ]
+    return (tables[0] if len(tables) == 1 else np.stack(tables)), found
+
+
+def public_words(
+    words: list[str], found: Sequence[WordVectors | None], own: OwnStart | None, digits_V: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """public_SV: which words every holder of a source's vectors has, whatever its texts; not those whose rows each
+    client draws for itself."""
+    drawn_V = np.zeros(len(words), bool) if own is None else digits_V | (own.words == "all")
+    return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & ~drawn_V
+
+
+def source_of(seed: int, client: int, sources: int) -> int:
+    """Which of several embedding sources a client starts from."""
+    return int(generator(seed, "embedding source", client=client).integers(sources))
+
+
+def _vectors(
+    embedding: Embedding,
+    init: Source,
+    data: Path | None,
+    index: WordIndex,
+    texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
+) -> WordVectors | None:
+    """The word vectors of a source, or None where it is chance."""
+    if isinstance(init, FileInit):
+        return read_vectors(find_file(init.path, folders(data)), embedding.dim, index)
+    if isinstance(init, CheckpointInit):
+        return word_vectors(init.source, embedding.dim)
+    if isinstance(init, Word2VecInit):
+        return train_vectors(
+            texts(init.corpus), embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
+        )
+    return None
+
+
+def _table(
+    words: list[str],
+    features: int,
+    vectors: WordVectors | None,
+    dim: int,
+    init: Source,
+    seed: int,
+    place: int,
+) -> NDArray[np.float32]:
+    """A source's table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
+    if vectors is None or isinstance(init, RandomInit):
+        assert isinstance(init, RandomInit), "other sources have vectors"
+        shape = len(words) + features, dim
+        return np.float32(init.std) * generator(seed, f"embedding/{place}").standard_normal(shape, np.float32)
+    table_VD = table(words, vectors, seed, zero=init.missing == "zero")
+    size = np.float32(vectors.vectors_WD.std())
+    drawn = size * generator(seed, "features").standard_normal((features, dim), np.float32)
+    return np.concatenate([table_VD, drawn]) if features else table_VD

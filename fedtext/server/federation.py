@@ -1,0 +1,286 @@
+"""The round, written once, against a Fleet: it knows nothing of Ray, of processes, or of where clients live."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.config.experiment import Experiment
+from fedtext.errors import ClientError, UserError
+from fedtext.evaluation import SPLITS, pooled
+from fedtext.layout import TABLE, Layout, finite
+from fedtext.ledger import FILE, Entry, ledger, spent, text
+from fedtext.messages import Reply, Update
+from fedtext.methods.base import Individual
+from fedtext.parameters import table_rows
+from fedtext.server.aggregation import Summation
+from fedtext.server.fleet import ClientInfo, Fleet
+from fedtext.server.noise import add_noise, deviation, expected
+from fedtext.server.optimizers import Moments, step
+from fedtext.server.sampling import sampled
+from fedtext.server.selection import best_round, reached
+from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.wire import encoding
+from fedtext.wire.decoder import Decoder
+
+NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their turns
+
+
+@dataclass
+class Traffic:
+    """What a round's replies add up to."""
+
+    samples: float = 0.0
+    bytes_up: int = 0
+    cpu_seconds: float = 0.0
+    errors: dict[int, str] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+class Federation:
+    """The server's side of one experiment: its state, and the loop over rounds."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        shared: dict[str, NDArray[np.float32]],
+        fleet: Fleet,
+        checkpoints: Checkpoints | None,
+    ) -> None:
+        self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
+        self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+        self.flat = self.layout.pack(shared)
+        self.history: list[Row] = []
+        self.decoder = Decoder(experiment, self.layout)
+        self.summation = Summation(experiment, self.layout, [client.samples for client in fleet.clients])
+        self.names = {client.id: client.name for client in fleet.clients}
+        trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
+        self.trainees: Sequence[ClientInfo] = trainees
+        self.deviation = deviation(experiment, len(trainees))  # of the server's noise
+        self.moments: Moments = {}
+        self.took_part: dict[int, int] = {}  # the last round of each client, of the first ``drawn``
+        self.drawn = 0
+        self.choosing = experiment.evaluation.select != "last"
+        self.selected: NDArray[np.float32] | None = None  # the best model so far
+        snapshot = checkpoints.load() if checkpoints else None
+        if snapshot:
+            self.flat, self.history, self.moments = snapshot.flat, list(snapshot.history), snapshot.moments
+            if self.choosing:
+                self.selected = self.flat if snapshot.selected is None else snapshot.selected
+            fleet.restore(snapshot.clients)
+        if len(self.history) > experiment.training.rounds:
+            raise UserError(
+                f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "
+                "set as many or more, or start a new run"
+            )
+
+    @property
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """The shared parameters as named tensors."""
+        return self.layout.views(self.flat)
+
+    def run(self) -> Iterator[Row]:
+        """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
+        and the ``clients``' figures; some also ``files``, text by name: the first the ledger of all rounds, if it
+        has entries, so that a trial has one however early it is stopped, and the last what audits show. A row is
+        yielded after its checkpoint is safe. A run that is made longer keeps the rows it has, with what its last round
+        had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
+        handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
+        budget = text(entries) if (entries := self._ledger(rounds)) else ""
+        told = next((row["files"][FILE] for row in reversed(self.history) if FILE in row.get("files", {})), "")
+        for round_ in range(len(self.history) + 1, rounds + 1):
+            start = time.perf_counter()
+            cohort = self._sample(round_)
+            traffic = Traffic()
+            updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
+            before = self.flat
+            self.flat, figures = self._aggregate(updates, round_)
+            if not finite(self.flat):
+                raise UserError(
+                    f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
+                    "server.optimizer.lr or training.optimizer.lr, or the noise"
+                )
+            if self.fleet.withheld is not None:  # nothing was sent of them but a mechanism's noise
+                views, kept = self.layout.views(self.flat), self.layout.views(before)
+                views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
+            if unsent := [name for name in self.layout.shapes if not self.experiment.method.shared_in(name, round_)]:
+                views, kept = self.layout.views(self.flat), self.layout.views(before)
+                for name in unsent:  # an optimizer's momentum or the server's noise would move it
+                    views[name][...] = kept[name]
+            del handle  # what it held is freed, and is room for what follows
+            handle = self.fleet.broadcast(self.flat)
+            last = round_ == rounds
+            seconds = time.perf_counter() - start
+            metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
+            metrics["train_seconds"] = seconds
+            row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
+            self.history.append(row)
+            if self.experiment.evaluates(round_):
+                self._evaluate(handle, row)
+            metrics["round_seconds"], row["time"] = time.perf_counter() - start, time.time()
+            files = {FILE: budget} if budget != told else {}
+            told = budget
+            if files := files | (self._files(handle, row["clients"]) if last else {}):
+                row["files"] = files
+            if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
+                selected = None if self.selected is self.flat else self.selected
+                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments, selected)
+            yield row
+
+    def _sample(self, round_: int) -> list[int]:
+        """Who trains this round."""
+        return sampled(self.experiment, [client.id for client in self.trainees], round_, self.fleet.noise)
+
+    def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
+        """Decode and restore each reply's payload, and add up its metrics. A payload that cannot be used is an error of
+        its client, as one that the client reports itself."""
+        for reply in replies:
+            error, update = reply.error, None
+            if reply.payload.size and not error:
+                try:
+                    update = self.decoder.update(reply.payload, reply.client, self.flat, round_)
+                    self.summation.check_size(update)
+                except ValueError as refused:
+                    error = str(refused)
+            if error:
+                if self.experiment.participation.on_client_error == "fail":
+                    raise ClientError(self.names[reply.client], round_, error)
+                traffic.errors[reply.client] = error
+                continue
+            samples = reply.metrics["samples"]
+            traffic.samples += samples
+            traffic.bytes_up += reply.bytes_up
+            traffic.cpu_seconds += reply.metrics["cpu_seconds"]
+            for name, value in reply.metrics.items():
+                if name not in NOT_AVERAGED:
+                    traffic.sums[name] += samples * value
+            if update:
+                yield update
+
+    def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+        """The parameters after a round, and what a method that combines updates by itself says of it. One that nobody
+        came to leaves them as they are, but for noise, which must not show who came."""
+        method, optimizer = self.experiment.method, self.experiment.server.optimizer
+        figures: Mapping[str, float] = {}
+        if isinstance(method, Individual):
+            first = next(updates, None)
+            if first is None:
+                return self.flat, figures
+            aggregated, figures = method.aggregate(self.state, chain([first], updates))
+            state = self.layout.pack(aggregated)
+            for _ in updates:  # it need not look at all of them, yet all were sent
+                pass
+            if optimizer.plain:
+                return state, figures
+            change = np.subtract(state, self.flat, dtype=np.float64)
+        else:
+            total = self.summation.empty()
+            for update in updates:
+                total.add(update)
+            for part in self.fleet.partials(round_):
+                total.merge(part)
+            mean = total.mean(expected(self.experiment, len(self.trainees)) if self.deviation else None)
+            if mean is None:
+                return self.flat, figures
+            if self.deviation:
+                add_noise(mean, self.layout, self.deviation, self.fleet.noise, round_)
+            change = mean
+        flat, self.moments = step(optimizer, self.flat, change, self.moments)
+        return flat, figures
+
+    def _ledger(self, rounds: int) -> list[Entry]:
+        return ledger(self.experiment, self.layout.numbers, len(self.trainees), rounds)
+
+    def _evaluate(self, handle: Any, row: Row) -> None:
+        """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
+        left alone until that model reads them, in the end."""
+        config, last = self.experiment.evaluation, row["round"] == self.experiment.training.rounds
+        self._read(handle, row, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
+        row["metrics"] |= reached(self.history, config.thresholds)
+        if not self.choosing:
+            return
+        best = best_round(self.history, config.select)
+        if best == row["round"]:
+            self.selected = self.flat
+        if last:
+            if not best or self.selected is None:
+                raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
+            theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
+            self._read(theirs, row, SPLITS, final=True)
+            row["metrics"]["selected_round"] = float(best)
+
+    def _read(self, handle: Any, row: Row, splits: Sequence[str], final: bool) -> None:
+        """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), what is read of
+        all clients' texts together, and the same of baselines that need no training."""
+        readings = dict(sorted(self.fleet.evaluate(handle, row["round"], final, splits).items()))
+        for client, reading in readings.items():
+            row["clients"].setdefault(self.names[client], {}).update(reading.figures)
+        for name in sorted({name for reading in readings.values() for name in reading.figures}):
+            values = [reading.figures[name] for reading in readings.values() if name in reading.figures]
+            row["metrics"][name] = float(sum(values) / len(values))
+        row["metrics"] |= pooled(list(readings.values()))
+        for name, value in self.fleet.baselines.items():
+            if ("validation" if name.endswith("_val") else "test") in splits:
+                row["metrics"][name] = value
+
+    def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
+        """What audits show of one client, the first of which they have found anything."""
+        found = {name for audit in self.experiment.audits for name in audit.metrics}
+        shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
+        return self.fleet.report(handle, min(shown)) if shown else {}
+
+    def _metrics(self, cohort: Sequence[int], round_: int, traffic: Traffic) -> dict[str, float]:
+        """Sample-weighted losses and figures of the mechanisms, and bytes over all clients, of the round and of all
+        rounds until now."""
+        metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
+        trained = len(cohort) - len(traffic.errors)
+        up, down = traffic.bytes_up, self._down([c for c in self.trainees if c.id in set(cohort)], round_)
+        if self.experiment.method.pooled:  # the one trainee stands beside the server
+            up = down = 0
+        metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
+        rounds = [*(row["metrics"] for row in self.history), metrics]  # a resumed run has its whole history
+        up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
+        metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
+        metrics["train_cpu_seconds"] = traffic.cpu_seconds
+        if trained:
+            metrics["bytes_per_client"] = (up + down) / trained
+        if traffic.errors:
+            metrics["clients_failed"] = len(traffic.errors)
+        return {name: float(value) for name, value in metrics.items()}
+
+    def _down(self, cohort: Sequence[ClientInfo], round_: int) -> int:
+        """Bytes that a round's clients receive: what is shared in this round, and what was shared in earlier ones and
+        has changed since a client last received it."""
+        all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in
+        unsent = [name for name in self.layout.shapes if not shared_in(name, round_)]
+        before = range(round_ - 1, 0, -1)
+        earlier = {name: next((one for one in before if shared_in(name, one)), 0) for name in unsent}
+        for one in range(self.drawn + 1, round_) if unsent else ():
+            self.took_part |= dict.fromkeys(self._sample(one), one)
+            self.drawn = one
+        total = 0
+        for client in cohort:
+            withheld = client.digits if self.experiment.method.withholds else 0
+            own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
+            shapes = self.layout.with_rows(own_rows if self.experiment.own_rows else all_rows).shapes
+            known = {
+                name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
+            }
+            total += encoding.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
+        return total
+
+
+def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
+    """The replies in cohort order, each as soon as all before it are there: no sum depends on who was first."""
+    waiting, due = {}, iter(cohort)
+    wanted = next(due, None)
+    for reply in replies:
+        waiting[reply.client] = reply
+        while wanted in waiting:
+            yield waiting.pop(wanted)
+            wanted = next(due, None)

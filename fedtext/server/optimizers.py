@@ -1,0 +1,53 @@
+"""What the server makes of the clients' mean update (Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2).
+
+The mean change Delta is read as a gradient that points where to go. Of a method that aggregates by itself it is what it
+gives, less what there was. A round in which nobody took part is no step: moments stay as they are.
+
+An embedding row that no participant holds has Delta = 0, which is no rest under an optimizer with memory: momentum
+moves it on, and adam and yogi move it along m, which decays by beta1. Adam's v of it decays by beta2 a round, so that a
+rare word makes large steps when it comes back; yogi's v of it stays.
+
+Legend: N numbers of the flat buffer.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD
+
+# By name, flat like the parameters and as exact: what an optimizer remembers between rounds. Empty before the first.
+Moments = dict[str, NDArray[np.float32]]
+
+
+def step(
+    optimizer: ServerOptimizer, flat_N: NDArray[np.float32], change_N: NDArray[np.float64], moments: Moments
+) -> tuple[NDArray[np.float32], Moments]:
+    """The next parameters and moments after the mean update ``change_N``, which is used up."""
+    if isinstance(optimizer, ServerSGD):
+        moments, change_N = _with_momentum(optimizer, change_N, moments)
+        if optimizer.lr != 1:
+            change_N *= optimizer.lr
+        change_N += flat_N
+        return change_N.astype(np.float32), moments
+    beta1, beta2, tau = optimizer.beta1, optimizer.beta2, optimizer.tau
+    m_N = moments.get("m", np.zeros_like(flat_N))
+    v_N = moments.get("v", np.full_like(flat_N, tau**2))
+    m_N = (beta1 * m_N + (1 - beta1) * change_N).astype(np.float32)
+    np.square(change_N, out=change_N)
+    if isinstance(optimizer, ServerAdam):
+        v_N = (beta2 * v_N + (1 - beta2) * change_N).astype(np.float32)
+    else:
+        v_N = (v_N - (1 - beta2) * change_N * np.sign(v_N - change_N)).astype(np.float32)
+    moved_N = flat_N + np.float64(optimizer.lr) * m_N / (np.sqrt(v_N, dtype=np.float64) + tau)
+    return moved_N.astype(np.float32), {"m": m_N, "v": v_N}
+
+
+def _with_momentum(
+    optimizer: ServerSGD, change_N: NDArray[np.float64], moments: Moments
+) -> tuple[Moments, NDArray[np.float64]]:
+    if not optimizer.momentum:
+        return {}, change_N
+    if "m" in moments:
+        change_N += optimizer.momentum * moments["m"]
+    m_N = change_N.astype(np.float32)
+    return {"m": m_N}, m_N.astype(np.float64)

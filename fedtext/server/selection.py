@@ -1,0 +1,34 @@
+"""Which round's model is the best, and when a metric was good enough."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fedtext.config.selection import Validated, threshold
+from fedtext.metrics import smaller_is_better
+from fedtext.state.checkpoint import Row
+
+
+def best_round(history: Sequence[Row], metric: str) -> int:
+    """The first round with the best value; 0 if none has any."""
+    values = {row["round"]: row["metrics"][metric] for row in history if metric in row["metrics"]}
+    values = {round_: value for round_, value in values.items() if not math.isnan(value)}
+    return (min if smaller_is_better(metric) else max)(values, key=values.__getitem__, default=0)
+
+
+def reached(history: Sequence[Row], thresholds: Mapping[Validated, Sequence[float]]) -> dict[str, float]:
+    """Of the thresholds that the last row is the first to pass: after how many rounds, ``rounds_to_<metric>_<value>``,
+    and bytes of all clients, ``bytes_to_...``."""
+    found: dict[str, float] = {}
+    *before, last = [row["metrics"] for row in history]
+    for metric, values in thresholds.items():
+        for value in values:
+
+            def passes(metrics: Mapping[str, float], metric: str = metric, value: float = value) -> bool:
+                if metric not in metrics:
+                    return False
+                return metrics[metric] <= value if smaller_is_better(metric) else metrics[metric] >= value
+
+            if passes(last) and not any(map(passes, before)):
+                name = threshold(metric, value)
+                found |= {f"rounds_to_{name}": float(len(history)), f"bytes_to_{name}": last["bytes_total"]}
+    return found

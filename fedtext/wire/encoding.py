@@ -1,0 +1,88 @@
+"""Payload <-> bytes. Only this crosses from a client to the server; every byte count in a report is measured here.
+
+The encoding is safetensors: named tensors behind a JSON header, no code, no pickle. Bits travel eight to a byte.
+"""
+
+import json
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedtext.layout import TABLE, finite
+from fedtext.messages import Update
+
+_SAMPLES, _ROWS = "#samples", "#rows"
+
+
+def encode(update: Update) -> bytes:
+    """A client's payload: its named tensors, its sample count, and the table rows it holds unless it holds all."""
+    tensors: Mapping[str, NDArray] = update.tensors
+    content: dict[str, NDArray] = {
+        name: np.packbits(t) if t.dtype == np.bool_ else np.asarray(t, order="C") for name, t in tensors.items()
+    }
+    content[_SAMPLES] = np.array([update.samples], np.int64)
+    if update.rows is not None:
+        content[_ROWS] = np.asarray(update.rows, order="C")  # safetensors writes memory as it lies
+    return save(content)
+
+
+def decode(
+    data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
+) -> Update:
+    """The update in ``data``, checked against the tensors the server expects: float32, or bool if ``bits``. The shape
+    of the table is that of all its rows.
+
+    Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, with
+    elements that are not finite, or with rows that are not distinct rows of the table.
+    """
+    try:
+        content = load(bytes(data))
+    except SafetensorError as error:
+        raise ValueError(f"it sent no readable payload: {error}") from error
+    if _SAMPLES not in content:
+        raise ValueError("it sent a payload without its sample count")
+    count_1, rows = content.pop(_SAMPLES), content.pop(_ROWS, None)
+    if (count_1.dtype.name, count_1.shape) != ("int64", (1,)) or count_1[0] < 0:
+        raise ValueError(f"it sent a sample count that is none: {count_1.dtype}{count_1.shape}")
+    if set(content) != set(shapes):
+        raise ValueError(f"it sent tensors {sorted(content)} where {sorted(shapes)} are expected")
+    for name, tensor in content.items():
+        expected = shapes[name]
+        if name == TABLE and rows is not None:
+            _check_rows(rows, expected[0])
+            expected = (len(rows), *expected[1:])
+        count = prod(expected)
+        sent = ("uint8", (-(-count // 8),)) if bits else ("float32", expected)
+        if (tensor.dtype.name, tensor.shape) != sent:
+            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent[0]}{sent[1]}")
+        if bits:
+            content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
+        elif not finite(tensor):
+            raise ValueError(f"it sent {name} with numbers that are not finite")
+    return Update(client, int(count_1[0]), content, rows)
+
+
+def _check_rows(rows: NDArray, vocabulary: int) -> None:
+    inside = rows.ndim == 1 and (len(rows) == 0 or (rows.min() >= 0 and rows.max() < vocabulary))
+    if rows.dtype != np.int32 or not inside or np.unique(rows).size != rows.size:
+        raise ValueError(f"it sent rows that are not distinct rows of a table of {vocabulary}")
+
+
+def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bytes that float32 tensors of these shapes take when encoded, without encoding them: what a server sends down.
+
+    Equal to ``len(save(tensors))``; nothing to send takes nothing.
+    """
+    if not shapes:
+        return 0
+    header, end = {}, 0
+    for name in sorted(shapes):
+        size = 4 * prod(shapes[name])
+        header[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [end, end + size]}
+        end += size
+    length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
+    return 8 + -(-length // 8) * 8 + end
