@@ -202,7 +202,9 @@ def _written(cls: Class, key: Key) -> str:
     name, options = names_of(cls)[0], [option for option in cls.model_fields if option != "name"]
     if not options:
         return f"{key.path}: [{name}]" if key.is_list else f"{key.path}: {name}"
-    shown = next((option for option in options if _default(cls.model_fields[option])), options[0])
+    fields = cls.model_fields
+    required = [option for option in options if fields[option].is_required()]
+    shown = (required or [option for option in options if _default(fields[option])] or options)[0]
     option = f"{shown}: {_default(cls.model_fields[shown]) or '...'}"
     return f"{key.path}: [{{{name}: {{{option}}}}}]" if key.is_list else f"{key.path}: {{name: {name}, {option}}}"
 

@@ -11,6 +11,7 @@ from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.sst2 import SST2Corpus
+from fedtext.corpora.table import TableCorpus
 from fedtext.corpora.wikitext import WikiText2Corpus
 
 CORPORA: dict[str, type[CorpusConfig]] = {
@@ -24,5 +25,6 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "ptb": PTBCorpus,
     "reddit": RedditCorpus,
     "sst2": SST2Corpus,
+    "table": TableCorpus,
     "wikitext2": WikiText2Corpus,
 }

@@ -38,7 +38,9 @@ class CorpusConfig(Strict, ABC):
     """Where the texts come from and how they become numbers."""
 
     name: str
-    brings_validation: ClassVar[bool] = False  # read gives validation texts already, and none are held out of train
+    # read gives validation texts already, and none are held out of train, even if it gives none. A corpus of which this
+    # is known only once it is read leaves it as it is.
+    brings_validation: ClassVar[bool] = False
     language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
     text: TextField = Field(
         Words(), description="what stands for a text: its words, buckets they are hashed to, or a checkpoint's pieces"

@@ -1,7 +1,6 @@
 """FDU-MTL: reviews of 16 domains, one client each (Liu, Qiu, Huang: Adversarial multi-task learning for text
 classification, ACL 2017; KTEPS paper, Table 1)."""
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -10,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedtext.corpora.base import CorpusConfig, find
-from fedtext.corpora.files import read_table
+from fedtext.corpora.files import nearest, read_table
 from fedtext.corpora.hub import load_dataset
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
@@ -77,13 +76,8 @@ class FDUCorpus(CorpusConfig):
         known = sorted(present, key=str.casefold)
         for name in self.clients or ():
             if name not in known:
-                raise UserError(f"corpus.clients: fdu has no domain {name!r}{_nearest(name, known)}")
+                raise UserError(f"corpus.clients: fdu has no domain {name!r}{nearest(name, known)}")
         return [name for name in known if self.clients is None or name in self.clients]
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1, 0.0)
-    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def _split(domain: str, side: str, rows: list[Row]) -> Split:

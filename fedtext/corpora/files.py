@@ -1,6 +1,7 @@
 """Tables and lines read from files, with one sentence for what is wrong with them."""
 
 import codecs
+import difflib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,3 +100,9 @@ def check_utf8(path: Path) -> None:
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file in UTF-8 without their ends. Raises UserError."""
     return [line.rstrip("\r\n") for line in text_lines(path)]
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The end of a sentence about a name that is not there: the one that is most like it; empty if there is none."""
+    near = difflib.get_close_matches(name, known, 1, 0.0)
+    return f": did you mean {near[0]!r}?" if near else ""

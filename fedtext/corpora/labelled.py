@@ -23,6 +23,10 @@ class LabelledCorpus(CorpusConfig):
     """What is dealt out of one set of texts."""
 
     labels: ClassVar[int]  # classes, 0 to labels - 1
+    no_natural: ClassVar[str] = (
+        "there is no natural partition, since these texts come without users or domains: take iid, dirichlet or "
+        "pathological (of one class each: a class is a domain)"
+    )
     clients: int = Field(100, ge=1, description="how many share the texts")
     partition: PartitionField = Field(IID(), description="which client has which texts")
 
@@ -30,10 +34,7 @@ class LabelledCorpus(CorpusConfig):
     @classmethod
     def _nobody_wrote_them(cls, value: Any) -> Any:
         if value == "natural" or (isinstance(value, dict) and "natural" in (*value, value.get("name"))):
-            raise ValueError(
-                "there is no natural partition, since these texts come without users or domains: take iid, dirichlet "
-                "or pathological (of one class each: a class is a domain)"
-            )
+            raise ValueError(cls.no_natural)
         return value
 
     def dealt(self, train: Split, test: Split, seed: int, validation: Split | None = None) -> RawCorpus:

@@ -57,7 +57,7 @@ def _unlabeled(config: CorpusConfig, data: Path | None, seed: int) -> list[bytes
         if dropped:
             raise
         return None
-    return identities(Split(texts, np.zeros(len(texts), np.int64)))
+    return identities(Split(texts, np.zeros(len(texts), np.int64))) if texts else None
 
 
 def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -> list[RawClient]:
@@ -72,7 +72,8 @@ def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -
     """
     clients, left = corpus.clients, leaking.train
     evaluated = leaking.validation
-    if config.validation and not config.brings_validation:
+    brought = config.brings_validation or any(len(client.validation) for client in clients)
+    if config.validation and not brought:
         held = [_held(client, config.validation, seed, number) for number, client in enumerate(clients)]
         clients = [_moved(client, held_N) for client, held_N in zip(clients, held, strict=True)]
         left, evaluated = ([_chosen(keys, held_N == out) for keys, held_N in zip(leaking.train, held, strict=True)]
@@ -113,22 +114,29 @@ def _kept(client: RawClient, side: str, where: Where, config: CorpusConfig) -> S
     return kept
 
 
-def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np.bool_]:
-    """Which train texts are held out: ``share`` of each class, drawn from (seed, "validation", client).
+def held_out(split: Split, share: float, draw: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
+    """Which texts are held out: ``share`` of each class, and at ``least`` so many of all classes together.
 
-    All copies of a text go to the same side, so validation never leaks from train.
+    All copies of a text go to the same side, so that what is held out never leaks from what is left. Where that allows
+    no other number, fewer are held out.
     """
-    _, group_N = np.unique(np.array(client.train.identities(), dtype=object), return_inverse=True)
+    _, group_N = np.unique(np.array(split.identities(), dtype=object), return_inverse=True)
     sizes = np.bincount(group_N)
     label_of_group = np.zeros(len(sizes), np.int64)
-    label_of_group[group_N[::-1]] = client.train.labels[::-1]  # a text that was given two labels counts as its first
-    draw = generator(seed, "validation", client=number)
+    label_of_group[group_N[::-1]] = split.labels[::-1]  # a text that was given two labels counts as its first
     held = np.zeros(len(sizes), bool)
     for label in np.unique(label_of_group):
         groups = draw.permutation(np.flatnonzero(label_of_group == label))
         wanted = round(share * int(sizes[groups].sum()))
         held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
-    held_N = held[group_N]
+    left = draw.permutation(np.flatnonzero(~held))
+    held[left[np.cumsum(sizes[left]) <= least - sizes[held].sum()]] = True
+    return held[group_N]
+
+
+def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np.bool_]:
+    """Which train texts are held out for validation, drawn from (seed, "validation", client)."""
+    held_N = held_out(client.train, share, generator(seed, "validation", client=number))
     if held_N.all() or not held_N.any():
         side = "train" if held_N.all() else "validation"
         raise UserError(

@@ -141,6 +141,7 @@ def _text_notes(corpus: Corpus) -> list[str]:
         "the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and features.",
         "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
         "an earlier one of the client's train split.",
+        *([f"labels: {', '.join(f'{i} is {name}' for i, name in enumerate(corpus.labels))}."] if corpus.labels else []),
         _leaked(_all_leaks(corpus.report)),
         *([_distinct(*corpus.words)] if corpus.words else []),
         *Skew.of(corpus).sentences(),

@@ -69,6 +69,7 @@ class RawCorpus:
     classes: int  # 0: sentences for language models, without labels
     clients: list[RawClient]
     features: tuple[str, ...] = ()  # names, if texts come with some
+    labels: tuple[str, ...] = ()  # names of the classes in the order of their numbers; empty: they have none
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ class Corpus:
     digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
     words: tuple[int, int] | None = None  # distinct words of train, and of all splits; not of a language corpus
     public_SV: NDArray[np.bool_] | None = None  # under own vocabularies: which words each source's vectors have
+    labels: tuple[str, ...] = ()  # names of the classes in the order of their numbers; empty: they have none
 
     @property
     def content(self) -> str:

@@ -1,0 +1,289 @@
+"""Labelled texts of a person's own: a table with a column of texts and one of labels."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from fedtext.corpora.labelled import LabelledCorpus
+from fedtext.corpora.splits import held_out
+from fedtext.corpora.table_parts import Part, named_splits, numbered, parts_of
+from fedtext.corpora.types import RawClient, RawCorpus, Split
+from fedtext.errors import UserError
+from fedtext.seeding import SERVER, generator
+from fedtext.text.representation import TextField, Words
+from fedtext.text.tokens import Unlabeled
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_TEST = 0.2  # share of the texts to test on, where split: auto finds no column
+_FEW = 20  # labels that any table may have
+
+
+class Rows(NamedTuple):
+    """The labelled rows of a table, N of them."""
+
+    whole: Split
+    labels: tuple[str, ...]  # names of the classes
+    splits_N: NDArray[np.object_] | None  # which split a row is of; None: no column tells it
+    clients: tuple[str, ...]  # names, in their order
+    clients_N: NDArray[np.int64] | None  # which client a row is of; None: no column tells it
+
+
+class TableCorpus(LabelledCorpus):
+    """Labelled texts of your own: CSV, TSV, JSON lines, Parquet, folders of text files, or the hub.
+
+    ``{name: table, path: reviews.csv, text: review, label: stars, client: shop, split: fold}`` reads the columns
+    review, stars, shop and fold. The first row of a .csv or .tsv file names the columns, and quotation marks enclose
+    fields. A .jsonl, .ndjson or .json file has one object in each line. Files are UTF-8. The rows of several files
+    follow each other in the order of the list, those of a folder of files in the order of their names. All columns are
+    read as strings, so that a table gives the same corpus in every format.
+
+    The columns of a folder of .txt files are ``text`` and those that ``folders`` names. Other files have a column
+    ``file``, their names without the ending. They have a column ``split`` if their names, the names of their folders or
+    the splits of the hub tell two splits, as train.csv and test.csv do. A column of the table itself comes first.
+
+    Labels are strings, whole numbers or booleans. Classes are sorted by name, or by value where all names are numbers.
+    So are clients. A class of a ``ClassLabel`` column of ``datasets`` keeps its name.
+
+    A path is looked for as it is written, then in the folder given with --data, else in $FEDTEXT_DATA and the cache. If
+    OWNER/NAME or OWNER/NAME:SUBSET is in none of them, it is a data set on the Hugging Face hub, which is asked only
+    where neither --data nor $FEDTEXT_DATA is given.
+
+    With ``client`` each value of the column is a client. Without it ``clients`` and ``partition`` deal the texts out.
+    Texts without labels are for language models: the corpus ``reddit`` reads a file of them.
+    """
+
+    name: Literal["table"] = "table"
+    no_natural: ClassVar[str] = "there is no natural partition: name the column of the clients with client"
+    path: tuple[str, ...] = Field(
+        min_length=1,
+        description="file, folder or name on the hub, or a list of these; looked for as it is written, then in --data",
+    )
+    column: str = Field("text", description="column of the texts; text: COLUMN sets it as well")
+    label: str = Field("label", description="column of the labels")
+    client: str | None = Field(
+        None, description="column of the clients; null: corpus.clients share the texts by corpus.partition"
+    )
+    split: float | str = Field(
+        "auto",
+        description="column of the splits, whose values are train, test, validation (valid, val, dev) and unlabeled; "
+        "or the share of each client's texts that is test, between 0 and 1, drawn from the seed; auto: the column "
+        "split if there is one, else 0.2",
+    )
+    folders: tuple[str, ...] = Field(
+        ("label",),
+        min_length=1,
+        description="of a folder of .txt files: the columns that its folders are, the outermost first: [client, label]",
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse", description="rows without a text, label, client or split: refuse the table, or leave them out"
+    )
+    min_texts: int = Field(1, ge=1, description="labelled texts of a client who is taken; only with client")
+    clients: int = Field(10, ge=1, description="how many share the texts; only without client")
+    text: TextField = Field(
+        Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
+    )
+    validation: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of each client's train texts held out for selection; where the column of the splits has "
+        "validation rows, the share of these that is read instead",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_a_column(cls, value: Any) -> Any:
+        """``text: review`` is ``column: review``, unless review is the name of a representation."""
+        text = value.get("text") if isinstance(value, dict) else None
+        if not isinstance(text, str) or text in ("words", "hash", "pieces"):
+            return value
+        if value.get("column", text) != text:
+            raise ValueError(f"column: text names the column {text!r}, and column another one: leave one of them out")
+        return {key: given for key, given in value.items() if key != "text"} | {"column": text}
+
+    @field_validator("label", mode="before")
+    @classmethod
+    def _classes_are_learned(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError(
+                "a classifier needs a column of labels: name it; texts without labels are for a language model, whose "
+                "corpus is {name: reddit, file: FILE, body: COLUMN, author: COLUMN}"
+            )
+        return value
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("split")
+    @classmethod
+    def _is_a_share(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not 0 < value < 1:
+            raise ValueError(f"{value:g} is no share of texts to test on: take a number between 0 and 1, or a column")
+        return value
+
+    @model_validator(mode="after")
+    def _takes_effect(self) -> Self:
+        fields = type(self).model_fields
+        idle = ("clients", "partition") if self.client is not None else ("min_texts",)
+        for key in idle:
+            if getattr(self, key) != fields[key].default:
+                said = "the column client says who has which texts" if self.client else "no column client is named"
+                raise ValueError(f"{key}: {said}: leave {key} out")
+        return self
+
+    @property
+    def unlabeled(self) -> Literal["none", "local", "remote"]:
+        return "local" if isinstance(self.split, str) else "none"
+
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        rows = self._labelled(self._table(data))
+        taken = self._dealt(rows, seed) if rows.clients_N is None else self._by_client(rows, rows.clients_N, seed)
+        return RawCorpus(self.name, len(rows.labels), taken, labels=rows.labels)
+
+    def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
+        """The texts of the split unlabeled, which may be none."""
+        table = self._table(data)
+        if "split" not in table.column_names:
+            return []
+        rows = zip(table["column"].to_pylist(), table["split"].to_pylist(), strict=True)
+        return [Unlabeled(text) for text, split in rows if split == "unlabeled"]
+
+    @property
+    def _what(self) -> str:
+        return ", ".join(self.path)
+
+    def _table(self, data: Path | None) -> "pyarrow.Table":
+        """The rows that are complete, with a column of strings for each key: column, label, client, split."""
+        import pyarrow
+
+        parts = parts_of(self.path, self.folders, data)
+        if self.folders != type(self).model_fields["folders"].default and not any(part.rows for part in parts):
+            raise UserError(f"corpus.folders: {self._what} is no folder of .txt files: leave it out")
+        keys = {"column": self.column, "label": self.label}
+        if self.client is not None:
+            keys["client"] = self.client
+        if isinstance(self.split, str) and self.split != "auto":
+            keys["split"] = self.split
+        elif self.split == "auto" and any("split" in (*part.columns, *part.named) for part in parts):
+            keys["split"] = "split"
+        table = pyarrow.concat_tables([self._complete(part, keys, part.read(keys)) for part in parts])
+        if not table.num_rows:
+            raise UserError(f"corpus.path: {self._what} holds no rows{self._left}: add some")
+        return table
+
+    @property
+    def _left(self) -> str:
+        return " after those with missing values are dropped" if self.missing == "drop" else ""
+
+    def _complete(self, part: Part, keys: dict[str, str], table: "pyarrow.Table") -> "pyarrow.Table":
+        """The rows of a part without those that lack a value, and with the names of ``SPLITS`` for the splits. Only a
+        text is needed of an unlabeled row."""
+        from pyarrow import compute
+
+        if "split" in table.column_names:
+            at = table.column_names.index("split")
+            table = table.set_column(at, "split", named_splits(part.where, keys["split"], table["split"]))
+            exempt_N = compute.fill_null(compute.equal(table["split"], "unlabeled"), False).to_numpy()
+        else:
+            exempt_N = np.zeros(table.num_rows, bool)
+        kept_N = np.ones(table.num_rows, bool)
+        for key in table.column_names:
+            trimmed = compute.utf8_trim_whitespace(table[key])
+            lacks_N = compute.fill_null(compute.equal(trimmed, ""), True).to_numpy()
+            if key in ("label", "client"):
+                table = table.set_column(table.column_names.index(key), key, trimmed)
+                lacks_N = lacks_N & ~exempt_N
+            if self.missing == "refuse" and lacks_N.any():
+                count, first = int(lacks_N.sum()), part.place(int(lacks_N.argmax()))
+                rows = f"{count:,} rows have" if count > 1 else "1 row has"
+                raise UserError(
+                    f"corpus.{key}: {part.where}: {rows} no value in the column {keys[key]!r} "
+                    f"({'first: ' if count > 1 else ''}{first}): complete them, or leave them out with corpus.missing: "
+                    "drop"
+                )
+            kept_N &= ~lacks_N
+        return table if kept_N.all() else table.filter(kept_N)
+
+    def _labelled(self, table: "pyarrow.Table") -> Rows:
+        from pyarrow import compute
+
+        if "split" in table.column_names:
+            table = table.filter(compute.not_equal(table["split"], "unlabeled"))
+        labels, labels_N = numbered(table["label"])
+        if len(labels) < 2:
+            found = f"no label but {labels[0]!r}" if labels else "no labelled row"
+            raise UserError(f"corpus.label: {self._what} has {found}{self._left}: a classifier needs two classes")
+        if len(labels) > max(_FEW, len(labels_N) // 2):
+            raise UserError(
+                f"corpus.label: the column {self.label!r} of {self._what} has {len(labels):,} labels in "
+                f"{len(labels_N):,} rows: name a column of classes"
+            )
+        splits_N = np.array(table["split"].to_pylist(), object) if "split" in table.column_names else None
+        whole = Split(table["column"].to_pylist(), labels_N)
+        if "client" not in table.column_names:
+            return Rows(whole, labels, splits_N, (), None)
+        return Rows(whole, labels, splits_N, *numbered(table["client"]))
+
+    def _dealt(self, rows: Rows, seed: int) -> list[RawClient]:
+        """Clients that share the texts."""
+        sides = self._sides(rows, np.arange(len(rows.whole)), seed, SERVER)
+        for side, split in sides.items():
+            if not len(split):
+                raise UserError(f"corpus.split: {self._what} has no {side} text: {_advice(rows)}")
+        train, test = sides["train"], sides["test"]
+        return self.partition.deal(train, test, len(rows.labels), self.clients, seed, sides.get("validation"))
+
+    def _by_client(self, rows: Rows, clients_N: NDArray[np.int64], seed: int) -> list[RawClient]:
+        """A client for each value of the column ``client`` that has enough texts."""
+        counts = np.bincount(clients_N, minlength=len(rows.clients))
+        rows_of = np.split(np.argsort(clients_N, kind="stable"), np.cumsum(counts)[:-1])
+        taken = [number for number, count in enumerate(counts) if count >= self.min_texts]
+        if not taken:
+            raise UserError(
+                f"corpus.min_texts: no client of {self._what} has {self.min_texts} texts, the most are {counts.max()}: "
+                "lower it"
+            )
+        clients = [
+            RawClient(rows.clients[number], **self._sides(rows, rows_of[number], seed, place))
+            for place, number in enumerate(taken)
+        ]
+        wants_validation = any(len(client.validation) for client in clients)
+        for side in ("train", "test", *(["validation"] if wants_validation else [])):
+            bare = [client.name for client in clients if not len(getattr(client, side))]
+            if bare:
+                who = f"client {bare[0]!r} has" if len(bare) == 1 else f"{len(bare)} clients have"
+                raise UserError(
+                    f"corpus.client: {who} no {side} text{f', the first is {bare[0]!r}' if len(bare) > 1 else ''}: "
+                    f"{_advice(rows)}, or leave out clients of few texts with corpus.min_texts"
+                )
+        return clients
+
+    def _sides(self, rows: Rows, chosen_N: NDArray[np.int64], seed: int, client: int) -> dict[str, Split]:
+        """The splits of these rows, as a RawClient has them. Validation is there only if some of the table is."""
+        own = rows.whole.take(chosen_N)
+        if rows.splits_N is None:
+            share = _TEST if isinstance(self.split, str) else self.split
+            least = max(1, round(share * len(own)))
+            test_N = held_out(own, share, generator(seed, "test", client=client), least)
+            return {"train": own.take(np.flatnonzero(~test_N)), "test": own.take(np.flatnonzero(test_N))}
+        splits_N = rows.splits_N[chosen_N]
+        sides = {side: own.take(np.flatnonzero(splits_N == side)) for side in ("train", "test", "validation")}
+        if not (self.validation and (rows.splits_N == "validation").any()):
+            del sides["validation"]
+        elif len(sides["validation"]):
+            draws = generator(seed, "validation", client=client)
+            sides["validation"] = sides["validation"].sample(self.validation, draws)
+        return sides
+
+
+def _advice(rows: Rows) -> str:
+    if rows.splits_N is None:
+        return "add texts, of which two or more must differ"
+    return "name such rows in the column of the splits, or set corpus.split to a share, 0.2 for example"

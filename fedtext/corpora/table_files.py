@@ -1,0 +1,177 @@
+"""Tables in CSV, TSV, JSON lines, Parquet and Arrow files, with one sentence for what is wrong with them."""
+
+import codecs
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedtext.corpora.files import check_utf8, text_lines
+from fedtext.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+Reader = tuple[tuple[str, ...], Callable[[list[str]], "pyarrow.Table"]]  # the columns, and what reads some of them
+
+_BLOCK = 1 << 24  # bytes that are parsed at a time: no row may be longer
+_HEAD = 1000  # rows of JSON by which columns and their types are known
+
+
+def open_table(path: Path) -> Reader:
+    """The columns of a table, and a function that reads some of them.
+
+    Raises:
+        UserError: The file cannot be read. The function raises it as well.
+    """
+    columns, load = _reading(path, lambda: READERS[path.suffix.lower()](path))
+    if not columns:
+        raise UserError(f"{path} is empty: write rows into it, below a header where it is CSV or TSV")
+    return columns, lambda names: _reading(path, lambda: load(names))
+
+
+def _reading(path: Path, read: Callable[[], T]) -> T:
+    import pyarrow
+
+    try:
+        return read()
+    except (OSError, pyarrow.ArrowException, csv.Error) as error:
+        reason = str(error).partition("\n")[0]
+    if path.suffix.lower() not in (".parquet", ".arrow"):
+        check_utf8(path)
+    raise UserError(f"{path} cannot be read as {path.suffix[1:].lower()} ({reason}): repair it")
+
+
+def _delimited(path: Path, delimiter: str) -> Reader:
+    header = next((row for row in csv.reader(text_lines(path), delimiter=delimiter) if row), [])
+    return tuple(header), partial(_read_delimited, path, delimiter)
+
+
+def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.Table":
+    import pyarrow
+    from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
+
+    refused: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        refused.append(row)
+        return "error"
+
+    def read(threads: bool) -> "pyarrow.Table":
+        return read_csv(
+            path,
+            read_options=ReadOptions(use_threads=threads, block_size=_BLOCK),
+            parse_options=ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            convert_options=ConvertOptions(
+                include_columns=columns,
+                column_types={name: pyarrow.string() for name in columns},
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+
+    try:
+        return read(threads=True)
+    except pyarrow.ArrowInvalid:
+        check_utf8(path)
+        if not refused:
+            raise
+    refused.clear()
+    with suppress(pyarrow.ArrowInvalid):
+        read(threads=False)  # rows are numbered by one thread alone
+    row = refused[0]
+    raise UserError(
+        f"{path}, row {row.number - 1}: {row.actual_columns} fields, where the header has {row.expected_columns}: put "
+        f"a text that holds a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between "
+        'quotation marks, and double those within it ("")'
+    )
+
+
+def _json(path: Path) -> Reader:
+    head = list(islice(_objects(path), _HEAD))
+    names = dict.fromkeys(name for value in head for name in value)
+    kinds = {name: {type(value[name]) for value in head if value.get(name) is not None} for name in names}
+    return tuple(names), partial(_read_json, path, kinds)
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file of JSON lines that are not blank. Raises UserError, naming the line."""
+    for number, line in enumerate(text_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value, reason = json.loads(line), "no object of names and values"
+        except json.JSONDecodeError as error:
+            value, reason = None, f"no JSON ({error.msg}, column {error.colno})"
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{path}, line {number}: {reason}, and each line must be one: repair it"
+                + (f", or part a whole array into lines (jq -c '.[]' {path.name})" if line.startswith("[") else "")
+            )
+        yield value
+
+
+def _read_json(path: Path, kinds: dict[str, set[type]], columns: list[str]) -> "pyarrow.Table":
+    import pyarrow
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    # Without a schema strings that look like dates would be dates, and a column that is not asked for could fail.
+    types = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    found = {name: kinds[name] & set(types) - ({int} if float in kinds[name] else set()) for name in columns}
+    schema = pyarrow.schema([(name, types[min(kind, key=str)]) for name, kind in found.items() if kind])
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                file.seek(0)
+            table = read_json(
+                file,
+                ReadOptions(block_size=_BLOCK),
+                ParseOptions(
+                    explicit_schema=schema,
+                    unexpected_field_behavior="ignore" if len(schema) == len(columns) else "infer",
+                ),
+            )
+    except pyarrow.ArrowInvalid:
+        for _ in _objects(path):  # names the line
+            pass
+        raise
+    return table.select(columns)
+
+
+def _parquet(path: Path) -> Reader:
+    from pyarrow.parquet import ParquetFile
+
+    def load(columns: list[str]) -> "pyarrow.Table":
+        with ParquetFile(path) as file:
+            return file.read(columns)
+
+    with ParquetFile(path) as file:
+        return tuple(file.schema_arrow.names), load
+
+
+def _arrow(path: Path) -> Reader:
+    """A file as ``save_to_disk`` of ``datasets`` writes it."""
+    import pyarrow
+
+    def load(columns: list[str]) -> "pyarrow.Table":
+        with pyarrow.memory_map(str(path)) as file:
+            return pyarrow.ipc.open_stream(file).read_all().select(columns)
+
+    with pyarrow.memory_map(str(path)) as file:
+        return tuple(pyarrow.ipc.open_stream(file).schema.names), load
+
+
+READERS: dict[str, Callable[[Path], Reader]] = {
+    ".csv": partial(_delimited, delimiter=","),
+    ".tsv": partial(_delimited, delimiter="\t"),
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".json": _json,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+}

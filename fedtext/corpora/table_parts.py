@@ -1,0 +1,267 @@
+"""The parts of a table that a person brings, and their columns as strings.
+
+A table lies in one file, in several of them, in a folder of text files, or on the Hugging Face hub. Each of these is a
+list of parts. The columns of all parts are read as strings, whatever type the format has for them, so that the format
+makes no difference to a corpus.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.corpora.base import folders
+from fedtext.corpora.files import check_texts, decoded, nearest
+from fedtext.corpora.hub import from_hub
+from fedtext.corpora.table_files import READERS, open_table
+from fedtext.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SPLITS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "validation": ("validation", "valid", "val", "dev", "development"),
+    "unlabeled": ("unlabeled", "unlabelled", "unlabel", "unsupervised"),
+}
+SYNONYMS = {word: split for split, words in SPLITS.items() for word in words}
+_METADATA = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")  # beside tables of datasets
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+_ON_THE_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")  # OWNER/NAME, or OWNER/NAME:SUBSET
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one file, of one folder of text files, or of one split of a data set on the hub."""
+
+    where: str  # its name in messages
+    columns: tuple[str, ...]
+    load: Callable[[list[str]], "pyarrow.Table"]  # reads some of the columns
+    split: str | None = None  # the split that its name tells
+    named: dict[str, str] = field(default_factory=dict)  # columns that it lacks, and the value of all of its rows there
+    rows: tuple[str, ...] = ()  # the names of its rows; empty: they have numbers
+
+    def place(self, row: int) -> str:
+        """The name of a row in messages, by its index. Rows are counted from 1, without the header."""
+        return self.rows[row] if self.rows else f"{self.where}, row {row + 1}"
+
+    def read(self, keys: dict[str, str]) -> "pyarrow.Table":
+        """Read columns as strings.
+
+        Args:
+            keys: The name of the column for each key of the corpus.
+
+        Returns:
+            A table whose columns have the names of the keys. NaN is null, and a number of a ``ClassLabel`` of
+            ``datasets`` is the name of its class.
+
+        Raises:
+            UserError: A column is not there, is there twice, or is neither of strings nor of numbers nor of booleans.
+        """
+        import pyarrow
+
+        for key, name in keys.items():
+            if name not in (*self.columns, *self.named):
+                raise UserError(
+                    f"corpus.{key}: {self.where} has no column {name!r}, only {', '.join(self.columns)}"
+                    f"{nearest(name, list(self.columns))}"
+                )
+            if self.columns.count(name) > 1:
+                raise UserError(
+                    f"corpus.{key}: {self.where} has {self.columns.count(name)} columns {name!r}: rename one"
+                )
+        there = list(dict.fromkeys(name for name in keys.values() if name in self.columns))
+        table = self.load(there or list(self.columns[:1]))
+        return pyarrow.table(
+            {
+                key: self._strings(table, name)
+                if name in there
+                else pyarrow.array([self.named[name]] * table.num_rows, pyarrow.string())
+                for key, name in keys.items()
+            }
+        )
+
+    def _strings(self, table: "pyarrow.Table", name: str) -> "pyarrow.ChunkedArray":
+        import pyarrow
+        from pyarrow import compute, types
+
+        column = table[name]
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if types.is_floating(column.type):
+            column = compute.if_else(compute.is_nan(column), None, column)
+        elif types.is_integer(column.type) and (classes := _classes(table.schema, name)):
+            known = compute.if_else(compute.less(column, 0), None, column)  # -1 stands for no label
+            return compute.take(pyarrow.chunked_array([classes]), known.cast(pyarrow.int64()))
+        elif not (types.is_integer(column.type) or types.is_boolean(column.type)):
+            check_texts(Path(self.where), name, column)
+        return column.cast(pyarrow.string())
+
+
+def _classes(schema: "pyarrow.Schema", name: str) -> list[str]:
+    """The names of the classes of a column, where ``datasets`` has noted them in the schema."""
+    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return noted.get("info", {}).get("features", {}).get(name, {}).get("names", [])
+
+
+def parts_of(paths: Sequence[str], levels: Sequence[str], data: Path | None) -> list[Part]:
+    """The parts of a table, in the order of ``paths`` and, within a folder, of the names of its files.
+
+    A part has the column ``file``, the name of its file without its ending. If the names of parts tell two splits or
+    more, each part has the column ``split``. A column of the table itself takes their place.
+
+    Args:
+        paths: Files and folders, or names on the hub.
+        levels: The columns that the folders of text files are, from the outermost to the innermost.
+        data: The folder given with --data, if any.
+
+    Raises:
+        UserError: Nothing is there, or it cannot be read.
+    """
+    parts = [part for path in paths for part in _found(path, levels, data)]
+    if len({part.split for part in parts} - {None}) < 2:
+        return parts
+    return [replace(part, named=part.named | {"split": part.split or Path(part.where).name}) for part in parts]
+
+
+def _found(name: str, levels: Sequence[str], data: Path | None) -> list[Part]:
+    typed = Path(name).expanduser()
+    path = next((path for path in (typed, *(folder / typed for folder in folders(data))) if path.exists()), None)
+    if path is None:
+        if _ON_THE_HUB.fullmatch(name) and typed.suffix.lower() not in READERS:
+            return _hub(name, data)
+        raise UserError(
+            f"corpus.path: no {name} in {Path.cwd()}, nor in {' or '.join(map(str, folders(data)))}: correct it, or "
+            "give its folder with --data FOLDER or $FEDTEXT_DATA"
+        )
+    return _folder(path, levels) if path.is_dir() else [_file(path, path.parent)]
+
+
+def _hub(name: str, data: Path | None) -> list[Part]:
+    """The splits of a data set on the hub."""
+    dataset, _, subset = name.partition(":")
+    loaded = from_hub("table", name, data, dataset, *([subset] if subset else []))
+
+    def load(split: str, columns: list[str]) -> "pyarrow.Table":
+        return loaded[split].select_columns(columns).with_format("arrow")[:]
+
+    return [
+        Part(f"{name}/{split}", tuple(loaded[split].column_names), partial(load, split), SYNONYMS.get(split))
+        for split in loaded
+    ]
+
+
+def _folder(folder: Path, levels: Sequence[str]) -> list[Part]:
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    texts = [path for path in files if path.suffix.lower() == ".txt" and path.parent != folder]
+    if texts:
+        return [_texts(folder, texts, levels)]
+    tables = [
+        path
+        for path in files
+        if path.suffix.lower() in READERS and path.name not in _METADATA and not path.name.startswith("cache-")
+    ]
+    formats = sorted({path.suffix.lower() for path in tables})
+    if len(formats) != 1:
+        there = f"files of several formats, {', '.join(formats)}" if formats else f"no file of {', '.join(READERS)}"
+        raise UserError(
+            f"corpus.path: {folder} has {there}, and no .txt file in a folder: name the files, as [train.csv, test.csv]"
+        )
+    return [_file(path, folder) for path in tables]
+
+
+def _texts(folder: Path, files: Sequence[Path], levels: Sequence[str]) -> Part:
+    """The text files of a folder, whose own folders are columns."""
+    for path in files:
+        depth = len(path.relative_to(folder).parts) - 1
+        if depth != len(levels):
+            raise UserError(
+                f"corpus.folders: {path} lies {depth} folders deep in {folder}, and [{', '.join(levels)}] names "
+                f"{len(levels)}: name each level, as [label] or [client, label] or [split, label]"
+            )
+
+    def load(columns: list[str]) -> "pyarrow.Table":
+        import pyarrow
+
+        values: dict[str, list[str]] = {
+            level: [path.relative_to(folder).parts[place] for path in files] for place, level in enumerate(levels)
+        }
+        if "text" in columns:
+            values["text"] = [decoded(_bytes(path), str(path)) for path in files]
+        return pyarrow.table({name: pyarrow.array(values[name], pyarrow.string()) for name in columns})
+
+    return Part(str(folder), ("text", *levels), load, rows=tuple(map(str, files)))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _file(path: Path, root: Path) -> Part:
+    """A table in a file. The name of the file tells its split, else that of a folder between it and ``root``."""
+    if path.suffix.lower() not in READERS:
+        raise UserError(f"corpus.path: {path} is none of {', '.join(READERS)}: convert it")
+    columns, load = open_table(path)
+    names = [path.stem, *(parent.name for parent in path.parents if root in parent.parents)]
+    split = next((split for name in names if (split := _told(name))), None)
+    return Part(str(path), columns, load, split, {"file": path.stem})
+
+
+def _told(name: str) -> str | None:
+    """The one split that is a word of the name: ``reviews_train-00000-of-00001``."""
+    told = {SYNONYMS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SYNONYMS}
+    return told.pop() if len(told) == 1 else None
+
+
+def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "pyarrow.Array":
+    """The splits by the names of ``SPLITS``. Raises UserError for what is none of their synonyms."""
+    import pyarrow
+
+    coded = splits.combine_chunks().dictionary_encode()
+    values = [value.strip().lower() for value in coded.dictionary.to_pylist()]
+    unknown = sorted({value for value in values if value and value not in SYNONYMS})
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
+        raise UserError(
+            f"corpus.split: {where}: {shown} in the column {column!r} cannot be a split: "
+            f"write {', '.join(SPLITS)} (or {', '.join(SPLITS['validation'][1:4])}), or set corpus.split to the "
+            "share of test texts, 0.2 for example"
+        )
+    names = pyarrow.array([SYNONYMS.get(value, "") for value in values], pyarrow.string())
+    return names.take(coded.indices)
+
+
+def numbered(column: "pyarrow.ChunkedArray") -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The different values of a column in their order, and the number of each row's. True and true are the same."""
+    coded = column.combine_chunks().dictionary_encode()
+    values = coded.dictionary.to_pylist()
+    if {value.lower() for value in values} <= {"true", "false"}:
+        values = [value.lower() for value in values]
+    names = ordered(set(values))
+    place = {name: number for number, name in enumerate(names)}
+    numbers = np.array([place[value] for value in values], np.int64)
+    return tuple(names), numbers[coded.indices.to_numpy()]
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Names in their order: by value if all are numbers, so that 2 is before 10, else by the letters."""
+    names = sorted(names)
+    if all(_NUMBER.fullmatch(name) for name in names):
+        return sorted(names, key=lambda name: (Decimal(name), name))
+    return names
