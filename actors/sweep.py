@@ -16,9 +16,9 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from actors.crew import LOST
 from actors.trial import Assignment, serve
 from fedtext.config.experiment import Tune
-from fedtext.state.checkpoint import Row
+from fedtext.records import RoundRecord
 
-# The rows come through our own callback; Tune's loggers would write each of them three more times.
+# The records come through our own callback; Tune's loggers would write each of them three more times.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 # A trial that failed reports its error and no metric; Tune would end the whole sweep over that.
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
@@ -70,12 +70,12 @@ class SparingASHA(ASHAScheduler):
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_remove(tune_controller, _by_case(trial.config["case"]))
 
-    def remember(self, histories: Mapping[str, Sequence[Row]]) -> None:
+    def remember(self, histories: Mapping[str, Sequence[RoundRecord]]) -> None:
         """Takes in what trials of an earlier, interrupted sweep reached."""
-        for case, rows in histories.items():
+        for case, records in histories.items():
             self.on_trial_add(None, _by_case(case))
-            for row in rows:
-                self.on_trial_result(None, _by_case(case), row["metrics"] | {"round": row["round"]})
+            for record in records:
+                self.on_trial_result(None, _by_case(case), {**record.metrics, "round": record.round})
 
 
 def _by_case(case: str) -> Any:

@@ -1,9 +1,9 @@
-"""One Tune trial: the server actor of one experiment. It runs the rounds and reports a row for each."""
+"""One Tune trial: the server actor of one experiment. It runs the rounds and reports a record of each."""
 
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from fedtext.client.audit_runner import write_files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
 from fedtext.parameters import initial
+from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import noise_key
 
@@ -38,7 +39,7 @@ class Assignment:
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
-    """The trainable. Reports every round's metrics, with the row they come from, or the ``error`` that ended it.
+    """The trainable. Reports every round's metrics, with the record they come from, or the ``error`` that ended it.
 
     Client actors that die, or that Ray kills where memory runs out, are started anew and the round is replayed from the
     last checkpoint; so is the whole trial, by Tune, if this process dies.
@@ -47,10 +48,11 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     reported, lost = 0, ""
     for restarts in range(assignment.experiment.resources.max_restarts + 1):
         try:
-            for row in rounds(assignment):
-                if row["round"] > reported:
-                    reported = row["round"]
-                    tune.report({**row["metrics"], "round": reported, "restarts": restarts, "row": row, "lost": lost})
+            for record, unused_gpus in rounds(assignment):
+                if record.round > reported:
+                    reported = record.round
+                    said = {"restarts": restarts, "lost": lost, "unused_gpus": unused_gpus}
+                    tune.report({**record.metrics, "round": reported, "record": record, **said})
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
@@ -63,9 +65,9 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 
-def rounds(assignment: Assignment) -> Iterator[Row]:
-    """The rows of the rounds that are left, with ``unused_gpus`` if GPUs are reserved for nothing. The actors
-    then wait for another trial, unless something went wrong."""
+def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
+    """The records of the rounds that are left, each with a sentence if GPUs are reserved for nothing. The actors then
+    wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
     shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
     made_from = experiment, shipment.header.content, len(shipment.infos)
@@ -75,12 +77,12 @@ def rounds(assignment: Assignment) -> Iterator[Row]:
     sound = False
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
-        for row in federation.history[-1:]:  # it was saved, and its files perhaps not
-            write_files(row, assignment.folder)
-        for row in federation.run():
-            write_files(row, assignment.folder)
-            said = {"unused_gpus": fleet.unused_gpus} if fleet.unused_gpus else {}
-            yield row | {"metrics": row["metrics"] | {"nodes": float(len(set(fleet.nodes)))}} | said
+        for record in federation.history[-1:]:  # it was saved, and its files perhaps not
+            write_files(record, assignment.folder)
+        for record in federation.run():
+            write_files(record, assignment.folder)
+            nodes = {"nodes": float(len(set(fleet.nodes)))}  # not in checkpoints: results do not depend on it
+            yield replace(record, metrics=record.metrics | nodes), fleet.unused_gpus
         sound = True
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True

@@ -31,8 +31,8 @@ def last(method: object, seed: int) -> dict[str, float]:
     experiment = files.validate(files.override(written, changes))
     corpus = prepare(experiment.corpus, experiment.model.embedding, seed, None)
     shared, private = initial(experiment, corpus)
-    rows = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
-    return rows[-1]["metrics"]
+    records = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
+    return records[-1].metrics
 
 
 def main() -> None:

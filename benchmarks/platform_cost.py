@@ -70,9 +70,9 @@ def through_ray(made: Experiment, corpus: Corpus, actors: int, memory: bool = Fa
         walls, cpus, tree = [], [], Tree()
         with peak_pss(2.0) if memory else nullcontext([0]) as peak:
             before, cpu = time.perf_counter(), tree.cpu()
-            for row in federation.run():
+            for record in federation.run():
                 now, used = time.perf_counter(), tree.cpu()
-                if row["round"] == 1:
+                if record.round == 1:
                     first = now - start
                 else:
                     walls.append(now - before)

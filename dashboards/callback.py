@@ -14,7 +14,8 @@ from ray.tune.experiment import Trial
 
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
-from dashboards.trial import About, Case, Ended, Outcome, Row, RunStatus, merged, one_line, title
+from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
+from fedtext.records import RoundRecord
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
@@ -46,8 +47,8 @@ def _never_raises(
 class TrialCallback(Callback):
     """Drives a Recorder and a Progress, and collects how each trial ended in ``outcomes``.
 
-    A trial's config carries its case id under ``case``; a result carries a completed round under ``row``, or under
-    ``error`` the cause of a failure in words for the user.
+    A trial's config carries its case id under ``case``; a result carries the record of a completed round under
+    ``record``, or under ``error`` the cause of a failure in words for the user.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class TrialCallback(Callback):
         cases: Iterable[Case],
         recorder: Recorder,
         progress: Progress,
-        history: Callable[[str], list[Row]],
+        history: Callable[[str], list[RoundRecord]],
         about: Callable[[Case], About] | None = None,
         on_end: Callable[[str, Outcome], None] | None = None,
         waiting: Callable[[str], str] | None = None,
     ) -> None:
-        """``history`` gives the rows a case has on disk, ``about`` what is to be recorded beyond its experiment;
+        """``history`` gives the records a case has on disk, ``about`` what is to be recorded beyond its experiment;
         ``on_end`` is called with each trial's outcome, ``waiting`` says what a case lacks that has not started."""
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
@@ -69,7 +70,7 @@ class TrialCallback(Callback):
         # Cases whose trial was given up before it started, and which are worth another attempt; None: they have failed.
         self.lost: set[str] | None = set()
         self.faults: set[tuple[str, str]] = set()
-        self._rows: dict[str, tuple[Row, ...]] = {}
+        self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, str] = {}
         self.waiting = waiting or (lambda case: "")
         self._speak_at: float | None = None  # when to say next that no trial can start; None: some trial runs
@@ -118,9 +119,9 @@ class TrialCallback(Callback):
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
         self._open(case)
-        rows = self._rows[case.id] = merged(self.history(case.id))
-        self.progress.start(case, rows)
-        self.record("deliver", lambda tracker: tracker.deliver(case.id, rows))
+        records = self._records[case.id] = merged(self.history(case.id))
+        self.progress.start(case, records)
+        self.record("deliver", lambda tracker: tracker.deliver(case.id, records))
 
     @_never_raises
     def on_trial_result(
@@ -129,27 +130,27 @@ class TrialCallback(Callback):
         case_id = trial.config["case"]
         if result.get("error"):
             self._errors[case_id] = str(result["error"])
-        row = result.get("row")
-        if not row:
+        record: RoundRecord | None = result.get("record")
+        if record is None:
             return
-        if unused := row.pop("unused_gpus", ""):
+        if unused := result.get("unused_gpus"):
             self._warn_of_gpus(case_id, unused)
         if lost := result.get("lost"):
             self._warn(case_id, f"went back to its last checkpoint, since it lost a client actor ({lost})")
-        self._rows[case_id] = merged(self._rows.get(case_id, ()), [row])
-        self.progress.row(case_id, row)
-        self.record("deliver", lambda tracker: tracker.deliver(case_id, [row]))
+        self._records[case_id] = merged(self._records.get(case_id, ()), [record])
+        self.progress.row(case_id, record)
+        self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
         self.recorder.begin()
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        rows = self._rows.get(case_id, ())
+        records = self._records.get(case_id, ())
         if error := self._errors.get(case_id):
-            self._end(case_id, Outcome("failed", rows, error))
+            self._end(case_id, Outcome("failed", records, error))
             return
-        complete = bool(rows) and rows[-1]["round"] >= self.cases[case_id].experiment.training.rounds
-        self._end(case_id, Outcome("finished" if complete else "stopped", rows))
+        complete = bool(records) and records[-1].round >= self.cases[case_id].experiment.training.rounds
+        self._end(case_id, Outcome("finished" if complete else "stopped", records))
 
     @_never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -160,13 +161,13 @@ class TrialCallback(Callback):
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        if self.lost is not None and case_id not in self._rows:
+        if self.lost is not None and case_id not in self._records:
             self.lost.add(case_id)
             return
-        if case_id not in self._rows:  # it never started, and is to stand in MLflow all the same
+        if case_id not in self._records:  # it never started, and is to stand in MLflow all the same
             self._open(self.cases[case_id])
         error = self._errors.get(case_id) or failure_of(trial)
-        self._end(case_id, Outcome("failed", self._rows.get(case_id, ()), error))
+        self._end(case_id, Outcome("failed", self._records.get(case_id, ()), error))
 
     def _warn_of_gpus(self, case_id: str, unused: str) -> None:
         """Print, once for a trial, that GPUs are reserved and not used."""
@@ -198,7 +199,7 @@ class TrialCallback(Callback):
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":
             return ""
-        reached = outcome.rows[-1]["round"] if outcome.rows else 0
+        reached = outcome.rows[-1].round if outcome.rows else 0
         return f"after round {reached} of {self.cases[case_id].experiment.training.rounds}"
 
 

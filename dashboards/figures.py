@@ -147,7 +147,7 @@ class Reproduction:
 
 def cost(outcomes: Sequence[Outcome]) -> Cost | None:
     """What a round took; None if there was none."""
-    metrics = [row["metrics"] for outcome in outcomes for row in outcome.rows]
+    metrics = [record.metrics for outcome in outcomes for record in outcome.rows]
     if not metrics:
         return None
     sent = statistics.fmean(values.get("bytes_per_client", 0.0) for values in metrics)

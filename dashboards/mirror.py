@@ -19,7 +19,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_PARENT_RUN_ID
 
 from dashboards import records
-from dashboards.trial import Dataset, Row, RunStatus, merged
+from dashboards.trial import Dataset, RunStatus, merged
+from fedtext.records import RoundRecord
 
 TABLE_SECONDS = 30.0  # the table is one file, written anew each time: not after each of a thousand rounds
 RESOLVED = "experiment.yaml"
@@ -58,7 +59,7 @@ class End:
 
 
 class Mirror:
-    """A run in MLflow, and what is known of it in ``folder``: ``tracking.json``, ``spool.jsonl`` if rows are owed."""
+    """A run in MLflow, and what is known of it in ``folder``: ``tracking.json``, ``spool.jsonl`` if it owes records."""
 
     def __init__(self, folder: Path, shown_uri: str) -> None:
         """Reads what an earlier process left in ``folder``. ``shown_uri`` is written there for a person to read."""
@@ -74,7 +75,7 @@ class Mirror:
         self.description = _description(owed.get("description"))
         self.described: dict[str, str] = owed.get("described", {})
         self.end = End(**owed["end"]) if owed.get("end") else None
-        self.pending: dict[int, Row] = {}
+        self.pending: dict[int, RoundRecord] = {}
         self.retry_at = 0.0  # monotonic seconds; before, nothing is tried again for this run alone
         self.files_retry_at = 0.0  # likewise for its files, which may live elsewhere
         self._opened: Description | None = None  # in case the store no longer has the run
@@ -82,10 +83,10 @@ class Mirror:
         self._stale_tags: list[str] = []
         self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
         self._cells: records.Cells = {}  # the table of clients
-        self._texts: dict[str, str] = {}  # files that came with rows, by name
-        self._unfiled: dict[int, Row] = {}  # rows that the table in MLflow lacks, or whose files it lacks
+        self._texts: dict[str, str] = {}  # files that came with records, by name
+        self._unfiled: dict[int, RoundRecord] = {}  # those that the table in MLflow lacks, or whose files it lacks
         self._table_time, self._table_read = -math.inf, self.run_id is None
-        self.offer(_read_rows(folder / SPOOL_FILE))
+        self.offer(_read_spool(folder / SPOOL_FILE))
 
     @property
     def owes_records(self) -> bool:
@@ -105,25 +106,26 @@ class Mirror:
         self.end = None
         self._reopen = bool(self.run_id) and self.status != "RUNNING"
 
-    def offer(self, rows: Iterable[Row]) -> None:
-        """Rows to be delivered; those that MLflow has are passed over."""
-        for row in merged(rows):
-            round_ = int(row["round"])
+    def offer(self, history: Iterable[RoundRecord]) -> None:
+        """Records to be delivered; those that MLflow has are passed over."""
+        for record in merged(history):
+            round_ = record.round
             if self._delivered is None or round_ not in self._delivered:
-                self.pending.setdefault(round_, row)
-            for client, metrics in row.get("clients", {}).items():
+                self.pending.setdefault(round_, record)
+            for client, metrics in record.clients.items():
                 if self._cells.get((round_, client)) != metrics:
                     self._cells[round_, client] = dict(metrics)
-                    self._unfiled[round_] = row
-            if row.get("files"):
-                self._texts |= row["files"]
-                self._unfiled[round_] = row
+                    self._unfiled[round_] = record
+            if record.files:
+                self._texts |= record.files
+                self._unfiled[round_] = record
 
     def finish(self, end: End) -> None:
         self.end, self._reopen = end, False
 
     def deliver_records(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
-        """Everything but files: the run, its rows, parameters, tags, dataset, status. Sent again, it changes nothing.
+        """Everything but files: the run, its records, parameters, tags, dataset, status. Sent again, it changes
+        nothing.
 
         Raises MlflowException or OSError (of the connection); what was delivered until then is remembered.
         """
@@ -145,7 +147,7 @@ class Mirror:
             self.status, self.end = self.end.status, None
 
     def deliver_files(self, client: MlflowClient, final: bool) -> None:
-        """The texts of the description, the table of clients and the files of rows, as far as they are owed."""
+        """The texts of the description, the table of clients and the files of records, as far as they are owed."""
         assert self.run_id is not None
         for name in list(self.described):
             client.log_text(self.run_id, self.described[name], name)
@@ -157,7 +159,8 @@ class Mirror:
             self._unfiled, self._texts, self._table_time = {}, {}, time.monotonic()
 
     def save(self, spool: bool = False) -> None:
-        """Writes ``tracking.json``, and with ``spool`` the rows that are owed; a spool that is not needed is removed.
+        """Writes ``tracking.json``, and with ``spool`` the records that are owed. A spool that is not needed is
+        removed.
 
         Raises OSError: without the run folder nothing can go on.
         """
@@ -178,10 +181,10 @@ class Mirror:
         self.folder.mkdir(parents=True, exist_ok=True)
         _write(self.folder / STATE_FILE, json.dumps(state, indent=1) + "\n")
         path = self.folder / SPOOL_FILE
-        rows = merged(self._unfiled.values(), self.pending.values())
-        if spool and rows:
-            _write(path, "".join(json.dumps(row) + "\n" for row in rows))
-        elif not rows:
+        owing = merged(self._unfiled.values(), self.pending.values())
+        if spool and owing:
+            _write(path, "".join(json.dumps(record.to_json()) + "\n" for record in owing))
+        elif not owing:
             path.unlink(missing_ok=True)
 
     def _find(self, client: MlflowClient) -> None:
@@ -200,7 +203,7 @@ class Mirror:
         delivered = {point.step for point in points}
         self._delivered, self.status = delivered, run.info.status
         self._stale_tags = [tag for tag in END_TAGS if tag in run.data.tags]
-        self.pending = {round_: row for round_, row in self.pending.items() if round_ not in delivered}
+        self.pending = {round_: record for round_, record in self.pending.items() if round_ not in delivered}
 
     def _create(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
         self.description = self.description or self._opened or Description(self.folder.name, time.time())
@@ -275,8 +278,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def _read_rows(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
+def _read_spool(path: Path) -> list[RoundRecord]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [RoundRecord.from_json(json.loads(line)) for line in lines if line]
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dashboards.trial import Case, Ended, Row, State, data_size, decimal, duration, one_line, title, written
+from dashboards.trial import Case, Ended, State, data_size, decimal, duration, one_line, title, written
 from fedtext.metrics import legend
+from fedtext.records import RoundRecord
 
 LINE_SECONDS = 1.0  # at most one line per trial in this time, the last round excepted
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
@@ -26,10 +27,10 @@ ORDER = ("running", "failed", "finished", "stopped", "waiting")  # who is shown 
 class Progress(Protocol):
     """What is told about trials. ``row`` may be told a round again: only new ones count."""
 
-    def start(self, case: Case, rows: Iterable[Row] = ()) -> None: ...
-    def row(self, case_id: str, row: Row) -> None: ...
+    def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None: ...
+    def row(self, case_id: str, record: RoundRecord) -> None: ...
     def finish(self, case_id: str, state: Ended, message: str = "") -> None: ...
-    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None: ...
+    def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -49,20 +50,20 @@ class Standing:
     bytes_up: float = 0.0
     bytes_down: float = 0.0
     times: list[float] = field(default_factory=list)
-    moment: float | None = None  # unix time of the last row
+    moment: float | None = None  # unix time of the last record
     spoken: float = float("-inf")  # when its last line was printed
 
-    def add(self, row: Row) -> bool:
-        """Takes a row in; False if its round was known."""
-        if row["round"] <= self.round:
+    def add(self, record: RoundRecord) -> bool:
+        """Takes a record in; False if its round was known."""
+        if record.round <= self.round:
             return False
-        metrics = {name: value for name, value in row.get("metrics", {}).items() if value is not None}
+        metrics = {name: value for name, value in record.metrics.items() if value is not None}
         seconds = metrics.get("round_seconds")
-        if seconds is None and self.moment is not None and row["round"] == self.round + 1:
-            seconds = row["time"] - self.moment
+        if seconds is None and self.moment is not None and record.round == self.round + 1:
+            seconds = record.time - self.moment
         if seconds is not None:
             self.times.append(seconds)
-        self.round, self.moment = row["round"], row["time"]
+        self.round, self.moment = record.round, record.time
         self.values.update(metrics)
         self.bytes_up += metrics.get("bytes_up", 0)
         self.bytes_down += metrics.get("bytes_down", 0)
@@ -95,25 +96,25 @@ class Board:
         rounds = case.experiment.training.rounds
         return self.standings.setdefault(case.id, Standing(title(case), rounds))
 
-    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
-        """A trial starts, or goes on after ``rows``."""
+    def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
+        """A trial starts, or goes on after ``records``."""
         standing = self._known(case)
         standing.state, standing.message = "running", ""
-        for row in rows:
-            standing.add(row)
+        for record in records:
+            standing.add(record)
 
-    def row(self, case_id: str, row: Row) -> None:
+    def row(self, case_id: str, record: RoundRecord) -> None:
         """A round is complete."""
-        self.standings[case_id].add(row)
+        self.standings[case_id].add(record)
 
     def finish(self, case_id: str, state: Ended, message: str = "") -> None:
         """A trial ended; ``message`` is the cause of a failure, or why it was stopped."""
         standing = self.standings[case_id]
         standing.state, standing.message = state, one_line(message)
 
-    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
+    def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
         """A trial that ended in an earlier process."""
-        Board.start(self, case, rows)
+        Board.start(self, case, records)
         Board.finish(self, case.id, state, message)
 
     def summary(self) -> str:
@@ -139,15 +140,15 @@ class PlainProgress(Board):
         self.stream, self.clock, self.every = stream or sys.stdout, clock, every
         self.explained: set[str] = set()  # lines of the legend that have been printed
 
-    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
-        super().start(case, rows)
+    def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
+        super().start(case, records)
         standing = self.standings[case.id]
         went = f"goes on after round {standing.round}/{standing.rounds}" if standing.round else "started"
         self._print(standing, went if standing.round else f"{went}  {standing.rounds} rounds")
 
-    def row(self, case_id: str, row: Row) -> None:
+    def row(self, case_id: str, record: RoundRecord) -> None:
         standing = self.standings[case_id]
-        if not standing.add(row):
+        if not standing.add(record):
             return
         now = self.clock()
         if standing.round < standing.rounds and now - standing.spoken < self.every:
@@ -163,8 +164,8 @@ class PlainProgress(Board):
         self._print(standing, f"{text}: {standing.message}" if standing.message else text)
         self._write(self.summary())
 
-    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
-        super().restore(case, rows, state, message)
+    def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
+        super().restore(case, records, state, message)
         standing = self.standings[case.id]
         self._explain(standing)
         self._print(standing, f"{state} earlier  {'  '.join(_facts(standing))}")
@@ -203,21 +204,21 @@ class LiveProgress(Board):
         self._lock = threading.Lock()  # the display is redrawn by a thread of its own
         self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2)
 
-    def start(self, case: Case, rows: Iterable[Row] = ()) -> None:
+    def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
         with self._lock:
-            super().start(case, rows)
+            super().start(case, records)
 
-    def row(self, case_id: str, row: Row) -> None:
+    def row(self, case_id: str, record: RoundRecord) -> None:
         with self._lock:
-            super().row(case_id, row)
+            super().row(case_id, record)
 
     def finish(self, case_id: str, state: Ended, message: str = "") -> None:
         with self._lock:
             super().finish(case_id, state, message)
 
-    def restore(self, case: Case, rows: Iterable[Row], state: Ended, message: str = "") -> None:
+    def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
         with self._lock:
-            super().restore(case, rows, state, message)
+            super().restore(case, records, state, message)
 
     def __enter__(self) -> Self:
         self._live.__enter__()

@@ -10,8 +10,9 @@ import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE
 
-from dashboards.trial import VALUE_LENGTH, Dataset, Row, one_line
+from dashboards.trial import VALUE_LENGTH, Dataset, one_line
 from fedtext.metrics import column_order
+from fedtext.records import RoundRecord
 
 PARAMS_PER_BATCH, METRICS_PER_BATCH = 100, 1000  # MLflow refuses larger requests
 TAG_LENGTH, DIGEST_LENGTH = 5000, 36  # characters that every MLflow server takes
@@ -47,18 +48,18 @@ def run_dataset(dataset: Dataset) -> ml.DatasetInput:
     return ml.DatasetInput(entity, [ml.InputTag(MLFLOW_DATASET_CONTEXT, "training")])
 
 
-def metric_batches(rows: Iterable[Row]) -> Iterator[tuple[list[int], list[ml.Metric]]]:
+def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], list[ml.Metric]]]:
     """Requests of at most ``METRICS_PER_BATCH`` points, each with the rounds that are complete after it.
 
-    A row is split only if it alone is larger. The time of a point is the row's, so that the same row sent twice is the
-    same points.
+    A record is split only if it alone is larger. The time of a point is the record's, so that the same record sent
+    twice is the same points.
     """
     rounds: list[int] = []
     batch: list[ml.Metric] = []
-    for row in rows:
-        moment, step = round(1000 * row["time"]), int(row["round"])
+    for record in records:
+        moment, step = round(1000 * record.time), record.round
         # MLflow keeps this order, and its compare page begins with the first metric: accuracies, not seconds.
-        metrics = sorted(row.get("metrics", {}).items(), key=lambda item: column_order(item[0]))
+        metrics = sorted(record.metrics.items(), key=lambda item: column_order(item[0]))
         points = [ml.Metric(name, float(value), moment, step) for name, value in metrics if value is not None]
         if batch and len(batch) + len(points) > METRICS_PER_BATCH:
             yield rounds, batch

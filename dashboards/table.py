@@ -14,7 +14,6 @@ from dashboards.groups import Group, Spread, groups, readings
 from dashboards.trial import (
     Case,
     Outcome,
-    Row,
     data_size,
     decimal,
     flatten,
@@ -25,6 +24,7 @@ from dashboards.trial import (
 )
 from fedtext.ledger import figure
 from fedtext.metrics import column_order, find, legend, of_test, of_validation
+from fedtext.records import RoundRecord
 
 Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
@@ -151,8 +151,8 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         if "epsilon" in values:  # which says nothing without its delta
             cells |= {"epsilon": spread(values["epsilon"], figure), "delta": f"{values['delta'].mean:g}"}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
-        cells |= _costs([row for outcome in ended for row in outcome.rows])
-        reached = min((outcome.rows[-1]["round"] if outcome.rows else 0 for outcome in ended), default=0)
+        cells |= _costs([record for outcome in ended for record in outcome.rows])
+        reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)
         cells["rounds"] = f"{reached}/{case.experiment.training.rounds}"
         counts = Counter(outcome.status for outcome in ended)
         cells["status"] = ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items())
@@ -202,11 +202,11 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
     }
 
 
-def _costs(rows: Sequence[Row]) -> dict[str, str]:
+def _costs(records: Sequence[RoundRecord]) -> dict[str, str]:
     """Bytes per client and round, and seconds per round: the means over the rounds that report them."""
     per_client, seconds = [], []
-    for row in rows:
-        metrics = row.get("metrics", {})
+    for record in records:
+        metrics = record.metrics
         clients = metrics.get("clients_trained")
         if clients and ("bytes_up" in metrics or "bytes_down" in metrics):
             per_client.append((metrics.get("bytes_up", 0) + metrics.get("bytes_down", 0)) / clients)

@@ -22,8 +22,9 @@ from dashboards.groups import Found, Group, Spread
 from dashboards.mirror import STATE_FILE, Description, End, Mirror
 from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
 from dashboards.store import Store, cause, charts_path, redacted
-from dashboards.trial import About, Case, Row, RunStatus, flatten, one_line, title
+from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
 from fedtext.config.experiment import Experiment
+from fedtext.records import RoundRecord
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
@@ -81,10 +82,10 @@ class Tracker:
         """Starts the run of a trial, or sets the one it has back to RUNNING."""
         self._deliver(self._opened(case, about, at))
 
-    def deliver(self, case_id: str, rows: Iterable[Row]) -> None:
-        """Logs rows of an opened trial; those that MLflow has already are passed over."""
+    def deliver(self, case_id: str, records: Iterable[RoundRecord]) -> None:
+        """Logs records of an opened trial; those that MLflow has already are passed over."""
         mirror = self._trials[case_id]
-        mirror.offer(rows)
+        mirror.offer(records)
         self._deliver(mirror)
 
     def close_trial(
@@ -106,7 +107,7 @@ class Tracker:
     def settle(
         self,
         case: Case,
-        rows: Iterable[Row],
+        records: Iterable[RoundRecord],
         status: RunStatus,
         error: str = "",
         stopped: str = "",
@@ -117,10 +118,10 @@ class Tracker:
         known = mirror and mirror.run_id and mirror.recorded_at == self.store.shown
         if mirror and known and mirror.status == status and not mirror.owes_records:
             return
-        rows = list(rows)
+        records = list(records)
         mirror = self._opened(case, about)
-        mirror.offer(rows)
-        mirror.finish(_end(status, rows[-1]["time"] if rows else time.time(), error, stopped))
+        mirror.offer(records)
+        mirror.finish(_end(status, records[-1].time if records else time.time(), error, stopped))
         self._deliver(mirror, final=True)
 
     def close(

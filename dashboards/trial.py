@@ -1,9 +1,8 @@
-"""What a dashboard knows of a trial: its case, its rows, how it ended; and how numbers are written for a person.
+"""What a dashboard knows of a trial: its case, the records of its rounds, how it ended; and how numbers are written for
+a person.
 
-A row is one completed round: ``{"round": 1-based, "time": unix seconds, "metrics": {name: value}, "clients":
-{client: {metric: value}}}``; the first and the last may have ``files``, text by name. Accuracies (``Ag``, ``Ap`` and
-their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next words (``top1``) are fractions in [0, 1]
-in a row and are shown in percent; ``bytes_up`` and ``bytes_down`` are the sums over the clients of that round.
+Accuracies (``Ag``, ``Ap`` and their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next words
+(``top1``) are fractions in [0, 1] in a record and are shown in percent.
 """
 
 import json
@@ -15,8 +14,8 @@ from typing import Any, Literal, Protocol
 from dashboards.store import redacted
 from fedtext.config.experiment import Experiment
 from fedtext.metrics import find
+from fedtext.records import RoundRecord
 
-Row = dict[str, Any]
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
 Ended = Literal["finished", "stopped", "failed"]
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]  # MLflow's words for it
@@ -46,7 +45,7 @@ class Outcome:
     """How a trial ended: all its rounds, ``stopped`` ones having been ended early, ``failed`` ones with the cause."""
 
     status: Ended
-    rows: tuple[Row, ...] = ()
+    rows: tuple[RoundRecord, ...] = ()
     error: str = ""
 
 
@@ -76,17 +75,17 @@ def title(case: Case, group: bool = False) -> str:
     return name if not label or label in name else f"{name} {label}"
 
 
-def merged(*histories: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows of all ``histories``, one per round, in order; a later one replaces an earlier one of its round."""
-    by_round = {int(row["round"]): row for rows in histories for row in rows}
+def merged(*histories: Iterable[RoundRecord]) -> tuple[RoundRecord, ...]:
+    """The records of all ``histories``, one per round, in order; a later one replaces an earlier one of its round."""
+    by_round = {record.round: record for records in histories for record in records}
     return tuple(by_round[round_] for round_ in sorted(by_round))
 
 
-def last_values(rows: Iterable[Row]) -> dict[str, float]:
+def last_values(records: Iterable[RoundRecord]) -> dict[str, float]:
     """Every metric with the value it had last: not every metric is read in every round."""
     values: dict[str, float] = {}
-    for row in rows:
-        values.update({name: value for name, value in row.get("metrics", {}).items() if value is not None})
+    for record in records:
+        values.update({name: value for name, value in record.metrics.items() if value is not None})
     return values
 
 

@@ -64,14 +64,15 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"{engine_reason(experiment)}; {stack_size(experiment, len(fleet.clients))[1]}")
     checkpoints = Checkpoints(arguments.out, fingerprint(*made_from)) if arguments.out else None
     federation = Federation(experiment, shared, fleet, checkpoints)
-    for row in federation.run():
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())
-        print(f"round {row['round']}/{experiment.training.rounds}  {shown}", flush=True)
+    for record in federation.run():
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+        print(f"round {record.round}/{experiment.training.rounds}  {shown}", flush=True)
         if arguments.out:
-            write_files(row, arguments.out)
+            write_files(record, arguments.out)
     if arguments.out:
         with writing(arguments.out / "rows.json"):
-            (arguments.out / "rows.json").write_text(json.dumps(federation.history, indent=1))
+            rows = [record.to_json() for record in federation.history]
+            (arguments.out / "rows.json").write_text(json.dumps(rows, indent=1))
     return 0
 
 

@@ -220,7 +220,7 @@ def render(tables: Sequence[Path]) -> int:
 
 def _file(outcome: Outcome, name: str) -> str:
     """What stands last in a file of a run's; empty if there is none."""
-    return next((row["files"][name] for row in reversed(outcome.rows) if name in row.get("files", {})), "")
+    return next((record.files[name] for record in reversed(outcome.rows) if name in record.files), "")
 
 
 def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
@@ -237,8 +237,8 @@ def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> li
 
 def _client(outcome: Outcome, name: str, metric: str) -> float | None:
     """What a client had last."""
-    for row in reversed(outcome.rows):
-        for client, values in row["clients"].items():
+    for record in reversed(outcome.rows):
+        for client, values in record.clients.items():
             if _alike(client, name) and metric in values:
                 return float(values[metric])
     return None

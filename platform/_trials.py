@@ -23,7 +23,8 @@ from fedtext.client.participants import count
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
-from fedtext.state.checkpoint import Row, history
+from fedtext.records import RoundRecord
+from fedtext.state.checkpoint import history
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:
@@ -120,12 +121,12 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     return outcomes
 
 
-def _ended(job: Job, reached: Mapping[str, Sequence[Row]]) -> dict[str, RunStatus]:
-    """The cases that need not run again, and how they ended; ``reached`` has the rows of each. One that is recorded as
-    finished with fewer rounds than it has to run is not among them."""
+def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, RunStatus]:
+    """The cases that need not run again, and how they ended; ``reached`` has the records of each. One that is recorded
+    as finished with fewer rounds than it has to run is not among them."""
     rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
-    rows = {case: reached[case][-1]["round"] for case in found if reached.get(case)}
-    return {case: found[case] for case, row in rows.items() if found[case] != "finished" or row >= rounds[case]}
+    last = {case: reached[case][-1].round for case in found if reached.get(case)}
+    return {case: found[case] for case, round_ in last.items() if found[case] != "finished" or round_ >= rounds[case]}
 
 
 def _train(job: Job, callback: TrialCallback) -> None:
@@ -136,7 +137,7 @@ def _train(job: Job, callback: TrialCallback) -> None:
     baselines = [case.id for case in job.cases if case.baseline]
     order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
     if isinstance(order, tune_sweep.SparingASHA):
-        order.remember({case: rows for case, rows in reached.items() if rows})
+        order.remember({case: records for case, records in reached.items() if records})
     for case_id, status in ended.items():
         callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
     shipments: dict[tuple[str, bool, bool], Shipment] = {}

@@ -142,7 +142,7 @@ def states(run: Path) -> dict[str, dict[str, bytes]]:
 
 def accuracies(run: Path) -> dict[str, list[Any]]:
     """The clients' accuracies in every round of every case."""
-    return {path.parent.name: [row["clients"] for row in history(path)] for path in run.glob("*/checkpoint")}
+    return {path.parent.name: [record.clients for record in history(path)] for path in run.glob("*/checkpoint")}
 
 
 def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = None) -> dict[str, bytes]:

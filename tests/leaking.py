@@ -47,4 +47,4 @@ def finished(texts: Corpus, audits: Any, method: Any = "fedavg", **changes: Any)
 
 
 def figures(texts: Corpus, audits: Any, **changes: Any) -> Mapping[str, float]:
-    return finished(texts, audits, **changes).rows[-1]["metrics"]
+    return finished(texts, audits, **changes).rows[-1].metrics

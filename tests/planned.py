@@ -10,8 +10,9 @@ from mlflow import MlflowClient
 
 from dashboards.groups import Found, Group, readings
 from dashboards.store import Store
-from dashboards.trial import Outcome, Row
+from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
+from fedtext.records import RoundRecord
 
 START = 1_700_000_000.0
 CLIENTS = ("books", "dvd")
@@ -43,20 +44,20 @@ def kteps(number: int, lambda1: float, rounds: int = 3) -> Planned:
     return Planned(f"{number:02d}-kteps", f"lambda1={lambda1:g}", False, planned, {"method.lambda1": lambda1})
 
 
-def row(round_: int, level: float = 0.7, last: bool = False, **metrics: float) -> Row:
+def row(round_: int, level: float = 0.7, last: bool = False, **metrics: float) -> RoundRecord:
     """A round like those a trial reports."""
     accuracy = level + 0.01 * round_
     clients = {name: {"Ag": accuracy + shift} for name, shift in zip(CLIENTS, (-0.05, 0.05), strict=True)}
     values = {"loss": 0.5 / round_, "bytes_up": 4e6, "bytes_down": 6e6, "clients_trained": 2.0, "round_seconds": 4.1}
     values |= {"Ag": accuracy} | ({"Ap": accuracy + 0.02, "Ap_val": accuracy} if last else {}) | metrics
-    return {"round": round_, "time": START + 5 * round_, "metrics": values, "clients": clients}
+    return RoundRecord(round_, START + 5 * round_, values, clients)
 
 
-def rows(count: int, total: int = 3, level: float = 0.7) -> list[Row]:
+def rows(count: int, total: int = 3, level: float = 0.7) -> list[RoundRecord]:
     return [row(round_, level, last=round_ == total) for round_ in range(1, count + 1)]
 
 
-def won(case: Planned, history: list[Row]) -> Found:
+def won(case: Planned, history: list[RoundRecord]) -> Found:
     """What the best case of a sweep comes to."""
     group = Group(case.group, (case,))
     return group, readings(group, {case.id: Outcome("finished", tuple(history))})

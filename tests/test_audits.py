@@ -1,6 +1,7 @@
 """Audits: what they find, and that nothing else notices them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +100,11 @@ def test_figures_are_those_of_what_the_server_received(uplink: Any, rows: str) -
             client, *others = ([*similar(table, probe, 4)] for table in tables)
             for shares, other in zip(found, others, strict=True):
                 shares.append(len(set(client) & set(other)) / 4)
-        scores = made[-1]["clients"][data.name]
+        scores = made[-1].clients[data.name]
         assert [scores["I_ser"], scores["I_ag"]] == pytest.approx([np.mean(shares) for shares in found])
-    metrics = made[-1]["metrics"]
+    metrics = made[-1].metrics
     for name in ("I_ser", "I_ag"):
-        assert metrics[name] == pytest.approx(np.mean([client[name] for client in made[-1]["clients"].values()]))
+        assert metrics[name] == pytest.approx(np.mean([client[name] for client in made[-1].clients.values()]))
     if uplink:
         assert metrics["I_ser"] < 1
     else:
@@ -120,14 +121,14 @@ def test_results_with_and_without_are_the_same_to_the_bit(method: str, uplink: A
     assert with_.flat.tobytes() == without.flat.tobytes()
     assert fleet.private_states() == plain.private_states()
     own = {"I_ser", "I_ag"}
-    for row, other in zip(rows, others, strict=True):
-        assert set(row["metrics"]) == set(other["metrics"]) | own
-        exact = [name for name in other["metrics"] if not name.endswith("seconds")]
-        assert [row["metrics"][name] for name in exact] == [other["metrics"][name] for name in exact]
-        scores = {client: {n: v for n, v in read.items() if n not in own} for client, read in row["clients"].items()}
-        assert scores == other["clients"]
-        audited = [client for client, read in row["clients"].items() if own <= set(read)]
-        assert len(audited) == row["metrics"]["clients_trained"] == trained  # whoever sent nothing has no figures
+    for record, other in zip(rows, others, strict=True):
+        assert set(record.metrics) == set(other.metrics) | own
+        exact = [name for name in other.metrics if not name.endswith("seconds")]
+        assert [record.metrics[name] for name in exact] == [other.metrics[name] for name in exact]
+        scores = {client: {n: v for n, v in read.items() if n not in own} for client, read in record.clients.items()}
+        assert scores == other.clients
+        audited = [client for client, read in record.clients.items() if own <= set(read)]
+        assert len(audited) == record.metrics["clients_trained"] == trained  # whoever sent nothing has no figures
     assert "audits" not in SCIENCE
     experiments = [federation.experiment for federation in (with_, without)]
     assert len({fingerprint(experiment, "digest", 3) for experiment in experiments}) == 1
@@ -136,8 +137,8 @@ def test_results_with_and_without_are_the_same_to_the_bit(method: str, uplink: A
 def test_figures_come_with_evaluations_only() -> None:
     training = tiny.TRAINING | {"rounds": 3}
     _, _, rows = run(training=training, evaluation={"every": 2, "personalize": None})
-    assert ["I_ser" in row["metrics"] for row in rows] == [False, True, True]
-    assert [sorted(row.get("files", ())) for row in rows] == [["ledger.json"], [], [FILE]]
+    assert ["I_ser" in record.metrics for record in rows] == [False, True, True]
+    assert [sorted(record.files) for record in rows] == [["ledger.json"], [], [FILE]]
 
 
 def test_words_that_a_client_does_not_know_are_passed_over() -> None:
@@ -145,9 +146,9 @@ def test_words_that_a_client_does_not_know_are_passed_over() -> None:
     held = [{f"w{row}" for row in client.rows_R[: client.train_rows]} for client in corpus.clients]
     (word, *_) = sorted(held[1] - held[0] - held[2])
     made = run(audits=[{"word_relations": {"words": [word, "elsewhere", "<pad>"], "top": 3}}])[2]
-    assert [("I_ser" in client) for client in made[-1]["clients"].values()] == [False, True, False]
-    assert made[-1]["metrics"]["I_ag"] == made[-1]["clients"]["client1"]["I_ag"]
-    assert "at client1" in made[-1]["files"][FILE]
+    assert [("I_ser" in client) for client in made[-1].clients.values()] == [False, True, False]
+    assert made[-1].metrics["I_ag"] == made[-1].clients["client1"]["I_ag"]
+    assert "at client1" in made[-1].files[FILE]
     with pytest.raises(UserError, match=r"none of elsewhere, W3 is in the corpus's vocabulary"):
         run(audits=[{"word_relations": {"words": ["elsewhere", "W3"]}}])
 
@@ -157,7 +158,7 @@ def test_the_last_round_shows_one_clients_neighbours() -> None:
     data = fleet.worker.clients[0]
     own = [place for place in range(data.train_rows) if data.rows_R[place] > 1]
     names = [f"w{data.rows_R[place]}" for place in own]
-    lines = [line for line in made[-1]["files"][FILE].splitlines() if line.startswith("| w")][1:]
+    lines = [line for line in made[-1].files[FILE].splitlines() if line.startswith("| w")][1:]
     words, clients, servers, aggregated = zip(*(line.strip("| ").split(" | ") for line in lines), strict=True)
     assert list(words) == [word for word in WORDS if word in names]
     table = federation.state[TABLE][data.rows_R[own]]
@@ -168,7 +169,7 @@ def test_the_last_round_shows_one_clients_neighbours() -> None:
         assert client.split(", ") == mine
         assert last.split(", ") == [f"**{name}**" if name in mine else name for name in final]
         still.append(server.count("**") / 2 / 4)
-    assert np.mean(still) == pytest.approx(made[-1]["clients"]["client0"]["I_ser"])
+    assert np.mean(still) == pytest.approx(made[-1].clients["client0"]["I_ser"])
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_the_neighbours_lie_in_mlflow(store: "Store", tmp_path: Path) -> None:
     tracker.open()
     tracker.open_trial(case)
     (*rows, last) = planned.rows(3)
-    tracker.deliver(case.id, [*rows, last | {"files": {FILE: "# neighbours\n"}}])
+    tracker.deliver(case.id, [*rows, replace(last, files={FILE: "# neighbours\n"})])
     tracker.close_trial(case.id, "FINISHED")
     run_id = planned.run_id(tmp_path / "run" / case.id)
     path = store.client().download_artifacts(run_id, FILE, str(tmp_path))

@@ -135,7 +135,7 @@ def final(**changes: Any) -> tuple[bytes, list[Any]]:
     experiment, corpus = tiny.experiment(**({"model": BAG} | changes)), tiny.corpus()
     shared, private = initial(experiment, corpus)
     federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
-    return federation.flat.tobytes(), [row["clients"] for row in federation.run()], federation.flat.tobytes()
+    return federation.flat.tobytes(), [record.clients for record in federation.run()], federation.flat.tobytes()
 
 
 @pytest.mark.parametrize("method", METHODS)

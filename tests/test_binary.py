@@ -79,10 +79,10 @@ def demo(**options: Any) -> Corpus:
 def test_two_classes_from_texts_to_the_area() -> None:
     training = {"rounds": 3, "local_epochs": 2, "batch_size": 16, "optimizer": {"lr": 0.3}}
     rows = run(demo(validation=0.2), training=training)
-    for row in rows:
-        assert {"Ag", "Ag_val", "AUC", "AUC_val", "loss"} <= row["metrics"].keys()
-        assert all(figures.keys() == {"Ag", "Ag_val"} for figures in row["clients"].values()), "scores are not kept"
-    last = rows[-1]["metrics"]
+    for record in rows:
+        assert {"Ag", "Ag_val", "AUC", "AUC_val", "loss"} <= record.metrics.keys()
+        assert all(figures.keys() == {"Ag", "Ag_val"} for figures in record.clients.values()), "scores are not kept"
+    last = rows[-1].metrics
     assert 0.6 < last["Ag"] < last["AUC"] < 1
     assert 0.6 < last["AUC_val"] < 1
 
@@ -92,14 +92,14 @@ def test_two_classes_from_texts_to_the_area() -> None:
 )
 def test_every_kind_of_method_has_an_area(method: str, named: str) -> None:
     rows = run(tiny.corpus(), method=method, evaluation={"personalize": {"steps": 2}})
-    found = {name for name in rows[-1]["metrics"] if name.startswith("AUC")}
+    found = {name for name in rows[-1].metrics if name.startswith("AUC")}
     assert found == {named}
 
 
 def test_three_classes_have_none() -> None:
     corpus = tiny.corpus()
     three = Corpus(**{**corpus.__dict__, "classes": 3})
-    assert not any(name.startswith("AUC") for name in run(three, model={"hidden": 3})[-1]["metrics"])
+    assert not any(name.startswith("AUC") for name in run(three, model={"hidden": 3})[-1].metrics)
     with pytest.raises(UserError, match=r"tune\.metric: AUC is of 2 classes, and the corpus has 3"):
         check_classes("tune.metric", "AUC", three)
     check_classes("tune.metric", "AUC", corpus)

@@ -86,7 +86,7 @@ def test_a_sample_in_which_nobody_is_shows_as_noise_like_any_other() -> None:
     corpus = tiny.corpus(clients=3)
     participation = {"fraction": 0.001, "sampling": "poisson"}
     after = tiny.Finished("fedavg", corpus, **(CENTRAL | {"participation": participation}))
-    assert [row["metrics"]["clients_trained"] for row in after.rows] == [0, 0]
+    assert [record.metrics["clients_trained"] for record in after.rows] == [0, 0]
     moved = after.layout.views(after.flat - after.before)
     assert all((np.abs(tensor) > 0).mean() > 0.99 for tensor in moved.values())
 
@@ -175,10 +175,10 @@ def test_a_target_is_met_by_the_least_noise_and_a_sweep_keeps_its_pooled_row() -
     server = {"weights": "uniform", "noise": {"target_epsilon": 4.0, "delta": 1e-5}}
     after = tiny.Finished("fedavg", tiny.corpus(clients=4), **(CENTRAL | {"server": server}))
     assert after.deviation == noise_multiplier(after.experiment) * 2.0 / (0.5 * 4)
-    spent = [row["metrics"]["epsilon"] for row in after.rows]
+    spent = [record.metrics["epsilon"] for record in after.rows]
     assert 0 < spent[0] < spent[1] <= 4.0
     assert spent[1] > 3.99
-    assert [row["metrics"]["delta"] for row in after.rows] == [1e-5, 1e-5]
+    assert [record.metrics["delta"] for record in after.rows] == [1e-5, 1e-5]
     content = after.experiment.model_dump(mode="json") | {"baselines": [{"name": "pooled"}], "tune": {"metric": "Ap"}}
     pooled, one = cases(content, validate(content), "test")
     assert pooled.experiment.server.noise is None

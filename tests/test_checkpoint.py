@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from fedtext.errors import UserError
+from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints, history, recorded
 
 
-def rows(rounds: int) -> list[dict]:
-    return [{"round": round_} for round_ in range(1, rounds + 1)]
+def records(rounds: int) -> list[RoundRecord]:
+    return [RoundRecord(round_, 0.0, {}) for round_ in range(1, rounds + 1)]
 
 
 def saved(folder: Path, rounds: int = 2, size: int = 3) -> Checkpoints:
@@ -23,7 +24,7 @@ def saved(folder: Path, rounds: int = 2, size: int = 3) -> Checkpoints:
     checkpoints = Checkpoints(folder, "one")
     for round_ in range(1, rounds + 1):
         flat = np.full(size, round_, np.float32)
-        checkpoints.save(flat, {0: b"private", 1: b""}, rows(round_), {"m": flat}, flat, {"key": b"secret"})
+        checkpoints.save(flat, {0: b"private", 1: b""}, records(round_), {"m": flat}, flat, {"key": b"secret"})
     return checkpoints
 
 
@@ -31,7 +32,7 @@ def test_the_latest_state_comes_back_and_the_one_before_it_is_kept(tmp_path: Pat
     checkpoints = Checkpoints(tmp_path, "one")
     assert checkpoints.load() is None
     for round_ in (1, 2, 3):
-        checkpoints.save(np.full(3, round_, np.float32), {0: b"private", 1: b""}, rows(round_))
+        checkpoints.save(np.full(3, round_, np.float32), {0: b"private", 1: b""}, records(round_))
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert (snapshot.round, snapshot.flat.tolist(), snapshot.clients) == (3, [3, 3, 3], {0: b"private", 1: b""})
@@ -42,8 +43,8 @@ def test_copies_that_lie_beside_checkpoints_are_none(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, rounds=1)
     for stray in ("round-000001.bak", "round-", "round-000009 (copy)"):
         shutil.copytree(tmp_path / "round-000001", tmp_path / stray)
-    checkpoints.save(np.zeros(3, np.float32), {}, rows(2))
-    checkpoints.save(np.zeros(3, np.float32), {}, rows(3))
+    checkpoints.save(np.zeros(3, np.float32), {}, records(2))
+    checkpoints.save(np.zeros(3, np.float32), {}, records(3))
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert snapshot.round == len(history(tmp_path)) == 3
@@ -58,7 +59,7 @@ def test_copies_that_lie_beside_checkpoints_are_none(tmp_path: Path) -> None:
 
 def test_what_a_writer_left_that_died_is_removed_when_it_is_read(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
-    checkpoints.save(np.zeros(1, np.float32), {}, rows(1))
+    checkpoints.save(np.zeros(1, np.float32), {}, records(1))
     (tmp_path / ".draft-123").mkdir()
     snapshot = checkpoints.load()
     assert snapshot is not None
@@ -69,7 +70,7 @@ def test_what_a_writer_left_that_died_is_removed_when_it_is_read(tmp_path: Path)
 def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
     for round_ in (1, 2):
-        checkpoints.save(np.zeros(1, np.float32), {}, rows(round_))
+        checkpoints.save(np.zeros(1, np.float32), {}, records(round_))
 
     def dies(folder: Path, ignore_errors: bool = False) -> None:
         if folder.exists():
@@ -79,7 +80,7 @@ def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
-            checkpoints.save(np.ones(1, np.float32), {}, rows(3))
+            checkpoints.save(np.ones(1, np.float32), {}, records(3))
     whole = ["round-000002", "round-000003"]
     assert sorted(path.name for path in tmp_path.glob("round-*")) == whole
     snapshot = checkpoints.load()
@@ -89,7 +90,7 @@ def test_a_writer_that_dies_while_it_removes_leaves_one_state(tmp_path: Path, mo
 
 
 def test_the_state_of_another_experiment_is_refused_and_left_alone(tmp_path: Path) -> None:
-    Checkpoints(tmp_path, "one").save(np.zeros(1, np.float32), {}, rows(1))
+    Checkpoints(tmp_path, "one").save(np.zeros(1, np.float32), {}, records(1))
     with pytest.raises(UserError, match="was made by another experiment or from other data"):
         Checkpoints(tmp_path, "other").load()
     assert Checkpoints(tmp_path, "one").load() is not None
@@ -165,7 +166,7 @@ def test_a_state_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> N
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(UserError) as caught:
-            checkpoints.save(np.zeros(100_000, np.float32), {}, rows(3))
+            checkpoints.save(np.zeros(100_000, np.float32), {}, records(3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     message = str(caught.value)

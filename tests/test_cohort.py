@@ -85,4 +85,4 @@ def test_a_federation_asks_the_cohort_of_its_round() -> None:
     rows = list(Federation(experiment, shared, fleet, None).run())
     assert fleet.cohorts == [sampled(experiment, range(6), round_, fleet.noise) for round_ in range(1, 7)]
     assert len({tuple(cohort) for cohort in fleet.cohorts}) > 1
-    assert [row["metrics"]["clients_trained"] for row in rows] == [3] * 6
+    assert [record.metrics["clients_trained"] for record in rows] == [3] * 6

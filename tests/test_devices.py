@@ -26,7 +26,7 @@ def run(experiment: Any, corpus: Any, device: str) -> tuple[np.ndarray, list[dic
     shared, private = initial(experiment, corpus)
     federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private, device), None)
     rows = list(federation.run())
-    return federation.flat, [{k: v for k, v in row["metrics"].items() if "seconds" not in k} for row in rows]
+    return federation.flat, [{k: v for k, v in record.metrics.items() if "seconds" not in k} for record in rows]
 
 
 def check(experiment: Any, corpus: Any, exactly: bool = True) -> None:

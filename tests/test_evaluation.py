@@ -36,8 +36,8 @@ def test_ap_is_the_mean_over_the_steps_and_not_the_last_one() -> None:
 
     def ap(steps: int, every: int) -> list[float]:
         personalize = {"steps": steps, "every": every, "lr_multiplier": 20.0}
-        (row,) = tiny.Finished("fedavg", corpus, training=training, evaluation={"personalize": personalize}).rows
-        return [figures["Ap"] for figures in row["clients"].values()]
+        (record,) = tiny.Finished("fedavg", corpus, training=training, evaluation={"personalize": personalize}).rows
+        return [figures["Ap"] for figures in record.clients.values()]
 
     alone = np.array([ap(k, k) for k in range(1, 7)])
     assert any(len(set(accuracies)) > 1 for accuracies in alone.T), "or a mean could not be told from one of them"
@@ -109,5 +109,5 @@ def test_membership_takes_texts_for_members_whose_loss_is_at_most_the_mean_of_kn
         known, judged = losses["train"][::2], losses["train"][1::2]
         limit, of_all = known.mean(), np.concatenate(list(losses.values())).mean()
         advantage, other = (float((judged <= at).mean() - (losses["test"] <= at).mean()) for at in (limit, of_all))
-        assert made.rows[-1]["clients"][client.name]["member_advantage"] == pytest.approx(advantage)
+        assert made.rows[-1].clients[client.name]["member_advantage"] == pytest.approx(advantage)
         assert advantage != other, "or the two limits could not be told apart"

@@ -214,8 +214,8 @@ def test_a_run_has_each_layers_clients_in_its_rows(norm: str, changes: dict[str,
     made = tiny.Finished({"name": "fedatt", "norm": norm}, tiny.corpus(clients=4), **changes)
     assert np.isfinite(made.flat).all()
     most = 4 * changes.get("participation", {}).get("fraction", 1)
-    for row in made.rows:
-        figures = {n: v for n, v in row["metrics"].items() if n.startswith("attention_clients/")}
+    for record in made.rows:
+        figures = {n: v for n, v in record.metrics.items() if n.startswith("attention_clients/")}
         assert set(figures) == {f"attention_clients/{name}" for name in made.layout.shapes}
         assert all(1 <= value <= most + 1e-9 for value in figures.values())
         assert {type(value) for value in figures.values()} == {float}

@@ -278,7 +278,7 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     assert "read once, by the model of the round with the best perplexity_val." in text
     cells = {(cell.row, cell.column): cell for cell in result.cells}
     for name, cases in made.items():
-        last = [outcomes[case.id].rows[-1]["metrics"] for case in cases]
+        last = [outcomes[case.id].rows[-1].metrics for case in cases]
         assert cells[name, "perplexity"].seeds == [metrics["perplexity"] for metrics in last]
         assert cells[name, "top 3"].seeds == [100 * metrics["top3"] for metrics in last]
         assert cells[name, "to 1000"].seeds == [1.0, 1.0]

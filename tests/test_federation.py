@@ -38,11 +38,11 @@ def test_state_is_saved_every_so_often_and_after_the_last_round(
     checkpoints = Checkpoints(tmp_path, "one")
     federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), checkpoints)
     found = set()
-    for row in federation.run():
+    for record in federation.run():
         snapshot = checkpoints.load()
         if snapshot is not None:
             found.add(snapshot.round)
-        if row["round"] in saved:
+        if record.round in saved:
             assert snapshot is not None
             assert snapshot.flat.tobytes() == federation.flat.tobytes()
     assert sorted(found) == saved
@@ -76,8 +76,8 @@ def test_a_client_that_failed_has_not_trained() -> None:
     )
     shared, private = initial(experiment, corpus)
     fleet = Unlucky(experiment, corpus, private)
-    (row,) = Federation(experiment, shared, fleet, None).run()
-    metrics = row["metrics"]
+    (record,) = Federation(experiment, shared, fleet, None).run()
+    metrics = record.metrics
     assert metrics["clients_trained"] == 3
     assert metrics["clients_failed"] == 1
     assert metrics["bytes_up"] == fleet.bytes_up
@@ -142,10 +142,10 @@ def test_a_payload_that_cannot_be_used_is_a_failure_of_its_client(how: str, meth
     with pytest.raises(ClientError, match=f"client client1 failed in round 2: {(SENT | TOO_LARGE)[how]}"):
         list(faulty(how, method, "fail").run())
     skipped, away = faulty(how, method, "skip"), faulty("fails", method, "skip")
-    row, expected = list(skipped.run())[-1], list(away.run())[-1]
+    record, expected = list(skipped.run())[-1], list(away.run())[-1]
     assert skipped.flat.tobytes() == away.flat.tobytes()
     for metric in ("loss", "bytes_up", "clients_failed"):
-        assert row["metrics"][metric] == expected["metrics"][metric]
+        assert record.metrics[metric] == expected.metrics[metric]
 
 
 @pytest.mark.parametrize("how", SENT | TOO_LARGE)
@@ -216,16 +216,16 @@ def test_a_run_made_longer_equals_one_begun_with_as_many_rounds(changes: dict[st
     assert longer.flat.tobytes() == whole.flat.tobytes()
     assert longer.fleet.private_states() == whole.fleet.private_states()
     timed = {"time", "seconds"}
-    for row, expected in zip(longer.history, whole.history, strict=True):
+    for record, expected in zip(longer.history, whole.history, strict=True):
         kept, wanted = (
-            {k: v for k, v in each["metrics"].items() if not timed & set(k.split("_"))} for each in (row, expected)
+            {k: v for k, v in each.metrics.items() if not timed & set(k.split("_"))} for each in (record, expected)
         )
         late = set(kept) - set(wanted)
         assert {k: v for k, v in kept.items() if k not in late} == wanted
-        assert late == ({"Ap"} if row["round"] == 2 else set())
-    ledgers = [row["files"][FILE] for row in longer.history if FILE in row.get("files", {})]
-    assert ledgers[0] == short.history[0]["files"][FILE]
-    assert ledgers[-1] == whole.history[0]["files"][FILE]
+        assert late == ({"Ap"} if record.round == 2 else set())
+    ledgers = [record.files[FILE] for record in longer.history if FILE in record.files]
+    assert ledgers[0] == short.history[0].files[FILE]
+    assert ledgers[-1] == whole.history[0].files[FILE]
     assert len(ledgers) == (2 if changes else 1), "without a guarantee there is nothing new to say"
     with pytest.raises(UserError, match="5 rounds are completed, more than 3"):
         run(3, "run")

@@ -140,9 +140,9 @@ def test_rows_that_fedrecon_keeps_are_neither_sent_nor_asked_for() -> None:
             rows = int((~digits_of(CORPUS, client)[1:held]).sum())  # without <pad>
             size = encoding.encoded_size(made.layout.with_rows(rows).shapes)
             down, up = down + size * (count == "down"), up + size * (count == "up")
-    metrics = made.rows[0]["metrics"]
+    metrics = made.rows[0].metrics
     assert metrics["bytes_down"] == down
-    assert up <= metrics["bytes_up"] < plain_one.rows[0]["metrics"]["bytes_up"]
+    assert up <= metrics["bytes_up"] < plain_one.rows[0].metrics["bytes_up"]
 
 
 @pytest.mark.parametrize(

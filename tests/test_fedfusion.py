@@ -106,5 +106,5 @@ def test_fedmmd_without_its_weight_is_fedavg(model: dict[str, Any]) -> None:
     expected = tiny.Finished("fedavg", model=model)
     made = tiny.Finished({"name": "fedmmd", "lambda_": 0}, model=model)
     assert np.array_equal(made.flat, expected.flat)
-    assert made.rows[-1]["clients"] == expected.rows[-1]["clients"]
+    assert made.rows[-1].clients == expected.rows[-1].clients
     assert not np.array_equal(tiny.Finished("fedmmd", model=model).flat, expected.flat)

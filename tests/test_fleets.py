@@ -18,10 +18,11 @@ from fedtext.config.experiment import Experiment, Privacy, Resources
 from fedtext.corpora.types import Corpus
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
+from fedtext.records import RoundRecord
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import Fleet
-from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
@@ -40,11 +41,11 @@ def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tupl
     return federation.flat.tobytes(), accuracies, fleet.private_states()
 
 
-def seen(row: Row) -> Any:
+def seen(record: RoundRecord) -> Any:
     kinds = ("AUC", "perplexity", "selected_", "attention_")
-    figures = {name: value for name, value in row["metrics"].items() if name.startswith(kinds)}
+    figures = {name: value for name, value in record.metrics.items() if name.startswith(kinds)}
     assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
-    return row["clients"], figures, row.get("files")
+    return record.clients, figures, record.files
 
 
 def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
@@ -102,9 +103,9 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         accuracies = []
-        for row in federation.run():
-            accuracies.append(seen(row))
-            assert fleet.folding == (list(range(actors)) if row["round"] > 1 else [])
+        for record in federation.run():
+            accuracies.append(seen(record))
+            assert fleet.folding == (list(range(actors)) if record.round > 1 else [])
             fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
             hosted = dict(fleet.home)
             fleet.balance()
@@ -216,11 +217,11 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer
     interrupted = Federation(experiment, shared, local(experiment, FEW), checkpoints).run()
     next(interrupted), next(interrupted)
     continued = Federation(experiment, shared, local(experiment, FEW), checkpoints)
-    assert [row["round"] for row in continued.history] == [1, 2]
+    assert [record.round for record in continued.history] == [1, 2]
     last = list(continued.run())
-    assert [row["round"] for row in last] == [3]
+    assert [record.round for record in last] == [3]
     assert continued.flat.tobytes() == whole.flat.tobytes()
-    assert [row["clients"] for row in continued.history] == [row["clients"] for row in rows]
+    assert [record.clients for record in continued.history] == [record.clients for record in rows]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -138,7 +138,7 @@ def test_the_true_vectors_explain_what_was_received(
 def test_the_true_table_names_the_words_and_an_unrelated_one_does_not(span: bool) -> None:
     texts, attack = corpus([4], seed=3), {"steps": 80, "restarts": 3, "span": span}
     made = finished(texts, [{"gradient_inversion": attack}])
-    found = made.rows[-1]["metrics"]
+    found = made.rows[-1].metrics
     for table in ("true", "public"):
         assert found[f"inversion_{table}_f1"] > 0.9
         assert found[f"inversion_{table}_exact"] > 0.9
@@ -147,7 +147,7 @@ def test_the_true_table_names_the_words_and_an_unrelated_one_does_not(span: bool
     assert found["inversion_distance"] < 1e-4
     data = texts.clients[0]
     names = [VOCABULARY[row] for row in data.rows_R[data.train.tokens_T]]
-    text = made.rows[-1]["files"][FILE]
+    text = made.rows[-1].files[FILE]
     assert f"| original | {' '.join(names)} |" in text
     assert f"| public | {' '.join(f'**{name}**' for name in names)} |" in text
     again = figures(texts, [{"gradient_inversion": attack}])
@@ -214,8 +214,8 @@ CANDIDATES = {
 def test_a_report_says_among_which_words_vectors_are_read(method: str) -> None:
     made = finished(corpus([4], seed=3), [{"gradient_inversion": {"steps": 1}}], method=method)
     entries = len(VOCABULARY) - 1  # all but <pad>
-    assert made.rows[-1]["metrics"]["inversion_candidates"] == entries
-    assert f"Candidates for each vector: {entries} words, {CANDIDATES[method]}." in made.rows[-1]["files"][FILE]
+    assert made.rows[-1].metrics["inversion_candidates"] == entries
+    assert f"Candidates for each vector: {entries} words, {CANDIDATES[method]}." in made.rows[-1].files[FILE]
 
 
 def test_words_that_no_public_vectors_have_are_found_only_among_all_clients_words() -> None:
@@ -231,11 +231,11 @@ def test_words_that_no_public_vectors_have_are_found_only_among_all_clients_word
         finished(texts, [{"gradient_inversion": attack | {"candidates": which}}], **changes).rows[-1]
         for which in ("vocabulary", "public")
     )
-    assert union["metrics"]["inversion_public_recall"] == 1
-    assert public["metrics"]["inversion_public_recall"] == np.isin(text_T, text_T[0], invert=True).mean()
-    assert public["metrics"]["inversion_candidates"] == public_V.sum()
-    assert public["metrics"]["inversion_true_recall"] == 1
-    assert "those of all clients' words that public vectors have" in public["files"][FILE]
+    assert union.metrics["inversion_public_recall"] == 1
+    assert public.metrics["inversion_public_recall"] == np.isin(text_T, text_T[0], invert=True).mean()
+    assert public.metrics["inversion_candidates"] == public_V.sum()
+    assert public.metrics["inversion_true_recall"] == 1
+    assert "those of all clients' words that public vectors have" in public.files[FILE]
     asked = [{"gradient_inversion": {"candidates": "public"}}]
     for method, init in (("fedavg", {"file": {"path": "vectors.txt"}}), ("fedevocab", {"random": {}})):
         embedding = {"dim": 8, "init": init}
@@ -247,7 +247,7 @@ def test_an_attack_is_on_the_texts_that_made_the_update() -> None:
     """Of FedRecon these are one half, on which two texts of four are found; the other half sends nothing."""
     texts = corpus([4, 5, 3, 4])
     made = finished(texts, [{"gradient_inversion": {"steps": 5, "texts": 4}}], method="fedrecon")
-    data, report = texts.clients[0], made.rows[-1]["files"][FILE]
+    data, report = texts.clients[0], made.rows[-1].files[FILE]
     last = made.experiment.method.phases(1)[-1]
     names = [VOCABULARY[row] for row in data.rows_R[data.train.tokens_T]]
     sent = [names[data.train.offsets[n] : data.train.offsets[n + 1]] for n in part(4, last.texts, 0, 0)]
@@ -319,7 +319,7 @@ def test_an_attack_is_bounded_and_takes_the_rounds_and_clients_that_it_names() -
     attack = {"steps": 2, "texts": 2, "clients": 2, "rounds": [2]}
     changes: dict[str, Any] = {"training": ONE_STEP | {"rounds": 3}, "participation": {"fraction": 0.6}}
     made = finished(corpus([3, 3, 3, 3], clients=5), [{"gradient_inversion": attack}], **changes)
-    assert ["inversion_distance" in row["metrics"] for row in made.rows] == [False, True, False]
-    attacked = [name for name, read in made.rows[1]["clients"].items() if "inversion_distance" in read]
+    assert ["inversion_distance" in record.metrics for record in made.rows] == [False, True, False]
+    attacked = [name for name, read in made.rows[1].clients.items() if "inversion_distance" in read]
     assert attacked == [f"client{client}" for client in made._sample(2)[:2]]
-    assert made.rows[1]["metrics"]["inversion_public_recall"] <= 0.75  # two of four texts, and words that they share
+    assert made.rows[1].metrics["inversion_public_recall"] <= 0.75  # two of four texts, and words that they share

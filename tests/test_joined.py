@@ -133,7 +133,7 @@ def test_every_method_trains_them_and_counts_its_numbers(latest: Path, model: di
     federation = federated(experiment, corpus)
     before = federation.flat.copy()
     rows = list(federation.run())
-    assert np.isfinite(rows[-1]["metrics"]["loss"])
+    assert np.isfinite(rows[-1].metrics["loss"])
     assert np.array_equal(before, federation.flat) == (method == "local_only")
 
 
@@ -148,7 +148,7 @@ def test_the_table_has_rows_for_words_alone(latest: Path, method: str) -> None:
     assert sum(tensor.size for tensor in shared.values()) == 4 * (words - 1) + 5 * (4 + K) + 5 + 5 + 1
     federation = federated(experiment, corpus)
     before = federation.state[TABLE].copy()
-    (row, *_) = federation.run()
+    (record, *_) = federation.run()
     trainee = federation.trainees[0].id
     data = federation.fleet.worker.clients[trainee]  # type: ignore[attr-defined]
     assert data.rows_R.max() < words - 1
@@ -159,7 +159,7 @@ def test_the_table_has_rows_for_words_alone(latest: Path, method: str) -> None:
         sizes = [int((client.rows_R < words).sum()) - 1 for client in corpus.clients]
         shapes = {name: tensor.shape for name, tensor in shared.items()}
         expected = sum(encoding.encoded_size(shapes | {TABLE: (size, 4)}) for size in sizes)
-        assert row["metrics"]["bytes_down"] == expected
+        assert record.metrics["bytes_down"] == expected
 
 
 def test_own_rows_and_all_give_the_same(latest: Path) -> None:
@@ -167,7 +167,7 @@ def test_own_rows_and_all_give_the_same(latest: Path) -> None:
     for rows in ("own", "all"):
         experiment = made(VECTORS, wire={"rows": rows})
         federation = federated(experiment, encoded(experiment, latest))
-        scores = [row["clients"] for row in federation.run()]
+        scores = [record.clients for record in federation.run()]
         ends.append((federation.flat.tobytes(), scores))
     assert ends[0] == ends[1]
 
@@ -219,8 +219,8 @@ def test_a_turn_equals_a_step_of_a_plain_network_on_the_raw_corpus(latest: Path,
     logits_BC = hidden @ start["head.1.weight"].T + start["head.1.bias"]
     loss = cross_entropy(logits_BC, torch.from_numpy(raw.labels))
     loss.backward()
-    (row,) = federation.run()
-    assert row["metrics"]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    (record,) = federation.run()
+    assert record.metrics["loss"] == pytest.approx(loss.item(), rel=1e-5)
     for name, tensor in start.items():
         assert tensor.grad is not None
         assert tensor.grad.any(), name
@@ -243,8 +243,8 @@ def test_what_only_features_tell_is_learnt(tmp_path: Path, method: str) -> None:
             evaluation={"every": 30, "personalize": None},
         )
         rows = list(federated(experiment, encoded(experiment, tmp_path)).run())
-        losses[len(features)] = rows[-1]["metrics"]["loss"]
-        assert not features or rows[-1]["metrics"]["Ag"] == 1
+        losses[len(features)] = rows[-1].metrics["loss"]
+        assert not features or rows[-1].metrics["Ag"] == 1
     assert losses[1] < 0.05 < 0.3 < losses[0]
 
 
@@ -257,7 +257,7 @@ def test_texts_are_read_with_and_without_words(latest: Path) -> None:
     assert texts.features_NK is not None
     assert texts.features_NK.shape == (len(texts), K)
     assert ((texts.lengths_N == 0) == texts.features_NK.any(1)).all()
-    assert np.isfinite(list(federation.run())[-1]["metrics"]["loss"])
+    assert np.isfinite(list(federation.run())[-1].metrics["loss"])
 
 
 def test_other_numbers_and_other_models_are_refused(latest: Path) -> None:

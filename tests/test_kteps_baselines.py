@@ -251,7 +251,7 @@ def test_fedper_whose_private_set_is_empty_is_fedavg() -> None:
 @pytest.mark.parametrize("method", ["fedper", "lg_fedavg"])
 def test_a_cut_model_is_read_with_the_clients_own_part_and_has_no_ag(method: str) -> None:
     made = tiny.Finished(method)
-    assert [set(row["clients"]["client0"]) for row in made.rows] == [{"Ap_0"}, {"Ap_0", "Ap"}]
+    assert [set(record.clients["client0"]) for record in made.rows] == [{"Ap_0"}, {"Ap_0", "Ap"}]
     sure = {"head.2.bias": np.array([0, 99], np.float32)}  # by this head all texts are of the second class
     if method == "fedper":
         made.worker.private[0] |= sure

@@ -65,8 +65,8 @@ def sentences(tokens: TokenSet) -> list[NDArray[np.int32]]:
 def test_a_model_that_knows_nothing_finds_every_word_as_likely(embedding: dict[str, int]) -> None:
     still = tiny.TRAINING | {"rounds": 1, "optimizer": {"lr": 1e-9}}
     model = {"name": "gru_lm", "embedding": embedding}
-    row = next(federation(tiny.language_model(model=model, training=still)).run())
-    assert row["metrics"]["perplexity"] == pytest.approx(WORDS, rel=0.1)
+    record = next(federation(tiny.language_model(model=model, training=still)).run())
+    assert record.metrics["perplexity"] == pytest.approx(WORDS, rel=0.1)
 
 
 @pytest.mark.parametrize(("tied", "engine"), list(product([True, False], ["reference", "cells"])))
@@ -88,7 +88,7 @@ def test_a_round_is_what_one_would_write_down(tied: bool, engine: str) -> None:
         for name, now in plain.named().items():
             if name in changes:
                 changes[name] = changes[name] + share * (now.detach().numpy() - before[name])
-    (row,) = made.run()
+    (record,) = made.run()
     assert max(np.abs(change).max() for change in changes.values()) > 0.1
     for name, tensor in made.state.items():
         np.testing.assert_allclose(tensor, before[name] + changes[name], rtol=1e-4, atol=2e-6, err_msg=name)
@@ -97,15 +97,15 @@ def test_a_round_is_what_one_would_write_down(tied: bool, engine: str) -> None:
     for suffix, side in (("", "test"), ("_val", "validation")):
         with torch.no_grad():
             each = [torch.cat([plain.nats(s) for s in sentences(getattr(client, side))]) for client in CORPUS.clients]
-        told = [row["clients"][client.name][f"perplexity{suffix}"] for client in CORPUS.clients]
+        told = [record.clients[client.name][f"perplexity{suffix}"] for client in CORPUS.clients]
         assert told == pytest.approx([math.exp(nats.mean()) for nats in each], rel=1e-5)
-        assert row["metrics"][f"perplexity{suffix}"] == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
-        assert row["metrics"][f"perplexity_p90{suffix}"] == max(told)  # of three clients
+        assert record.metrics[f"perplexity{suffix}"] == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
+        assert record.metrics[f"perplexity_p90{suffix}"] == max(told)  # of three clients
     words = [plain_rank(plain, sentence) for client in CORPUS.clients for sentence in sentences(client.test)]
     ranks = np.concatenate(words)
-    assert row["metrics"]["top1"] == pytest.approx((ranks < 1).mean())
-    assert row["metrics"]["top3"] == pytest.approx((ranks < 3).mean())
-    assert 0 < row["metrics"]["top1"] < row["metrics"]["top3"] < 1
+    assert record.metrics["top1"] == pytest.approx((ranks < 1).mean())
+    assert record.metrics["top3"] == pytest.approx((ranks < 3).mean())
+    assert 0 < record.metrics["top1"] < record.metrics["top3"] < 1
 
 
 def plain_rank(plain: Plain, sentence: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -124,7 +124,7 @@ def test_methods_that_take_any_network_train_one(method: Any) -> None:
     training = tiny.TRAINING | {"rounds": 3, "local_epochs": epochs}
     rows = list(federation(tiny.language_model(method, tied=tied, training=training)).run())
     name = "perplexity_Ap_0" if method in ("fedper", "lg_fedavg") else "perplexity"
-    assert rows[-1]["metrics"][name] < rows[0]["metrics"][name] < 1.2 * WORDS
+    assert rows[-1].metrics[name] < rows[0].metrics[name] < 1.2 * WORDS
 
 
 def test_a_personalised_perplexity_is_of_all_tokens_at_all_its_readings() -> None:
@@ -133,7 +133,7 @@ def test_a_personalised_perplexity_is_of_all_tokens_at_all_its_readings() -> Non
     personalize = {"steps": 4, "every": 2, "lr_multiplier": 2.0}
     experiment = tiny.language_model(training=training, evaluation={"personalize": personalize})
     made = federation(experiment)
-    *_, row = made.run()
+    *_, record = made.run()
     each, ranks = [], []
     for client in CORPUS.clients:
         plain, texts, nats = Plain(made.state), sentences(client.train), []
@@ -147,9 +147,9 @@ def test_a_personalised_perplexity_is_of_all_tokens_at_all_its_readings() -> Non
                 nats += [plain.nats(sentence).detach() for sentence in sentences(client.test)]
                 ranks += [plain_rank(plain, sentence) for sentence in sentences(client.test)]
         each.append(torch.cat(nats))
-    told = [row["clients"][client.name]["perplexity_Ap"] for client in CORPUS.clients]
+    told = [record.clients[client.name]["perplexity_Ap"] for client in CORPUS.clients]
     assert told == pytest.approx([math.exp(nats.mean()) for nats in each], rel=1e-5)
-    last = row["metrics"]
+    last = record.metrics
     assert last["perplexity_Ap"] == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
     assert last["perplexity_p90_Ap"] == max(told)
     assert last["top1_Ap"] == pytest.approx((np.concatenate(ranks) < 1).mean())
@@ -158,12 +158,12 @@ def test_a_personalised_perplexity_is_of_all_tokens_at_all_its_readings() -> Non
 
 
 def test_a_local_model_is_personal_as_it_is() -> None:
-    *_, row = federation(tiny.language_model("local_only", evaluation={"personalize": {"steps": 2}})).run()
-    for figures in (row["metrics"], *row["clients"].values()):
+    *_, record = federation(tiny.language_model("local_only", evaluation={"personalize": {"steps": 2}})).run()
+    for figures in (record.metrics, *record.clients.values()):
         for name in ("perplexity", "top1", "top3"):
             for suffix in ("", "_val"):
                 assert figures[f"{name}_Ap{suffix}"] == figures[f"{name}{suffix}"]
-    assert row["metrics"]["perplexity_p90_Ap"] == row["metrics"]["perplexity_p90"]
+    assert record.metrics["perplexity_p90_Ap"] == record.metrics["perplexity_p90"]
 
 
 def test_noise_clipping_and_bits_travel_with_every_row_and_have_a_ledger() -> None:
@@ -174,10 +174,10 @@ def test_noise_clipping_and_bits_travel_with_every_row_and_have_a_ledger() -> No
         made = federation(tiny.language_model(uplink=uplink))
         rows = list(made.run())
         numbers = sum(np.size(tensor) for tensor in made.state.values())
-        assert rows[0]["metrics"]["epsilon"] > 0
-        assert "ledger.json" in rows[0]["files"]
+        assert rows[0].metrics["epsilon"] > 0
+        assert "ledger.json" in rows[0].files
         if "quantize" in uplink[0]:
-            assert numbers / 8 < rows[0]["metrics"]["bytes_up"] / 3 < numbers / 8 + 1000
+            assert numbers / 8 < rows[0].metrics["bytes_up"] / 3 < numbers / 8 + 1000
 
 
 # Whose model counts

@@ -144,8 +144,8 @@ def test_membership_of_a_method_with_private_vectors_is_that_under_the_public_on
             each.append(float(torch.nn.functional.cross_entropy(logits, torch.tensor(tokens.labels_N[[place]]))))
         losses.append(np.array(each, np.float32))
     expected = measures(*losses)
-    assert {name: made.rows[-1]["metrics"][name] for name in expected} == pytest.approx(expected, abs=1e-3)
-    report = made.rows[-1]["files"]["membership.md"]
+    assert {name: made.rows[-1].metrics[name] for name in expected} == pytest.approx(expected, abs=1e-3)
+    report = made.rows[-1].files["membership.md"]
     assert "20 train texts" in report
     assert "against 30 test texts" in report
     assert "the word vectors that every client began with" in report
@@ -171,12 +171,12 @@ def test_nothing_that_is_trained_sent_or_drawn_is_changed(method: str) -> None:
     with_, without = (finished(texts, chosen, method=method, **changes) for chosen in (audits, []))
     assert torch.equal(state, torch.get_rng_state())
     assert with_.flat.tobytes() == without.flat.tobytes()
-    for row, other in zip(with_.rows, without.rows, strict=True):
-        assert set(other["metrics"]) <= set(row["metrics"])
-        same = [name for name in other["metrics"] if not name.endswith("seconds")]
-        assert [row["metrics"][name] for name in same] == [other["metrics"][name] for name in same]
+    for record, other in zip(with_.rows, without.rows, strict=True):
+        assert set(other.metrics) <= set(record.metrics)
+        same = [name for name in other.metrics if not name.endswith("seconds")]
+        assert [record.metrics[name] for name in same] == [other.metrics[name] for name in same]
     declared = {name for audit in with_.experiment.audits for name in audit.metrics}
-    assert set(with_.rows[-1]["metrics"]) - set(without.rows[-1]["metrics"]) <= declared
+    assert set(with_.rows[-1].metrics) - set(without.rows[-1].metrics) <= declared
 
 
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
@@ -249,5 +249,5 @@ def test_the_rows_of_a_language_model() -> None:
     """Without tied weights only rows of the words that were read move."""
     texts, experiment = tiny.language_corpus(), tiny.language_model(tied=False, audits=["embedding_rows"])
     shared, private = initial(experiment, texts)
-    *_, row = Federation(experiment, shared, LocalFleet(experiment, texts, private), None).run()
-    assert (row["metrics"]["rows_precision"], row["metrics"]["rows_recall"]) == (1, 1)
+    *_, record = Federation(experiment, shared, LocalFleet(experiment, texts, private), None).run()
+    assert (record.metrics["rows_precision"], record.metrics["rows_recall"]) == (1, 1)

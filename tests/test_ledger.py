@@ -283,19 +283,19 @@ def test_shared_numbers_are_counted_without_their_tables(method: str, model: Any
 
 def test_a_run_says_what_it_has_spent_so_far_and_leaves_its_ledger() -> None:
     after = tiny.Finished("fedavg", uplink=pair(1.0))
-    first, second = (row["metrics"] for row in after.rows)
+    first, second = (record.metrics for record in after.rows)
     numbers = sum(tensor.size for tensor in after.state.values())
     assert first["epsilon"] == pytest.approx(composition.optimal(1.0, numbers, 1e-5))
     assert second["epsilon"] == pytest.approx(composition.optimal(1.0, 2 * numbers, 1e-5))
     assert first["delta"] == 1e-5
-    assert ["files" in row for row in after.rows] == [True, False], "a trial that is stopped has one as well"
-    kept = json.loads(after.rows[0]["files"][FILE])
+    assert [bool(record.files) for record in after.rows] == [True, False], "a trial that is stopped has one as well"
+    kept = json.loads(after.rows[0].files[FILE])
     assert kept[0]["epsilon"] == 1.0
     assert kept[2]["epsilon"] == 2 * numbers
     plain = tiny.Finished("fedavg", uplink=["gaussian"])
-    assert "epsilon" not in plain.rows[-1]["metrics"]
-    assert "no guarantee" in plain.rows[0]["files"][FILE]
-    (none,) = json.loads(tiny.Finished("fedavg").rows[0]["files"][FILE])
+    assert "epsilon" not in plain.rows[-1].metrics
+    assert "no guarantee" in plain.rows[0].files[FILE]
+    (none,) = json.loads(tiny.Finished("fedavg").rows[0].files[FILE])
     assert none["epsilon"] is None
 
 

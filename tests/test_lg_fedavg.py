@@ -79,10 +79,10 @@ def test_it_is_fedavg_until_layers_become_private_and_the_server_keeps_these_as_
     made = tiny.Finished(PRETRAINED, CORPUS, **of(4, server=server))
     for name, tensor in fedavg.state.items():
         assert np.array_equal(made.state[name], tensor) == (not name.startswith("head.")), name
-    assert [row["metrics"]["loss"] for row in made.rows[:2]] == [row["metrics"]["loss"] for row in fedavg.rows]
+    assert [record.metrics["loss"] for record in made.rows[:2]] == [record.metrics["loss"] for record in fedavg.rows]
     alone = tiny.Finished("lg_fedavg", CORPUS, **of(4, server=server))
     assert not np.array_equal(made.state["head.0.weight"], alone.state["head.0.weight"])
-    assert [set(row["clients"]["client0"]) for row in made.rows] == [*[{"Ap_0"}] * 3, {"Ap_0", "Ap"}]
+    assert [set(record.clients["client0"]) for record in made.rows] == [*[{"Ap_0"}] * 3, {"Ap_0", "Ap"}]
 
 
 class Weighed(Federation):
@@ -100,17 +100,17 @@ def test_bytes_are_of_what_travels_in_a_round() -> None:
     federation = Weighed(**of(8, participation={"fraction": 0.5}))
     whole, seen, downs = federation.layout.shapes, set(), []
     head = {name: shape for name, shape in whole.items() if name.startswith("head.")}
-    for row in federation.run():
-        received, private = federation.recording.received, row["round"] > 2
+    for record in federation.run():
+        received, private = federation.recording.received, record.round > 2
         names = [set(load(reply.payload.tobytes())) - {"#samples", "#rows"} for reply in received]
         assert names == [set(head if private else whole)] * len(received)
-        assert row["metrics"]["bytes_up"] == sum(reply.payload.nbytes for reply in received)
+        assert record.metrics["bytes_up"] == sum(reply.payload.nbytes for reply in received)
         down = 0
         for reply in received:
             everything = federation.layout.with_rows(len(CORPUS.clients[reply.client].rows_R)).shapes
             down += encoding.encoded_size(head if reply.client in seen else everything)
             seen |= {reply.client} if private else set()
-        assert row["metrics"]["bytes_down"] == down
+        assert record.metrics["bytes_down"] == down
         downs.append(down)
     assert seen == {0, 1, 2}
     assert len(set(downs[2:])) > 1, "clients came at different times"
@@ -131,9 +131,9 @@ def test_an_interrupted_run_continues_to_the_same_weights_wherever_it_stopped(tm
         continued = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints)
         last = list(continued.run())
         assert continued.flat.tobytes() == whole.flat.tobytes()
-        assert [row["clients"] for row in last] == [row["clients"] for row in rows[stop:]]
+        assert [record.clients for record in last] == [record.clients for record in rows[stop:]]
         for name in ("bytes_up", "bytes_down", "bytes_total"):
-            assert [row["metrics"][name] for row in last] == [row["metrics"][name] for row in rows[stop:]]
+            assert [record.metrics[name] for record in last] == [record.metrics[name] for record in rows[stop:]]
 
 
 def test_noise_lies_on_what_is_sent_alone() -> None:

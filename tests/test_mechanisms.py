@@ -183,10 +183,10 @@ def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> No
     rows = list(federation.run())
     numbers = sum(tensor.size for tensor in shared.values())
     if not shared:
-        assert rows[-1]["metrics"]["bytes_up"] == 0
+        assert rows[-1].metrics["bytes_up"] == 0
         return
     header = 100 * (len(shared) + 2)
-    assert rows[-1]["metrics"]["bytes_up"] <= 3 * (numbers / 8 + header)
+    assert rows[-1].metrics["bytes_up"] <= 3 * (numbers / 8 + header)
     change = federation.flat - before
     if TABLE in shared:
         moved_V = np.any(federation.layout.views(change)[TABLE] != 0, axis=1)
@@ -202,8 +202,8 @@ def test_an_update_of_bits_takes_a_thirty_second_of_its_size() -> None:
     for name, uplink in (("floats", ["gaussian"]), ("bits", PAIR)):
         experiment = tiny.experiment(model={"name": "bag"}, uplink=uplink, training=tiny.TRAINING | {"rounds": 1})
         shared, private = initial(experiment, corpus)
-        (row,) = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run()
-        sizes[name] = row["metrics"]["bytes_up"]
+        (record,) = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run()
+        sizes[name] = record.metrics["bytes_up"]
     assert sizes["floats"] / sizes["bits"] == pytest.approx(32, rel=0.05)
 
 
@@ -214,7 +214,7 @@ def test_what_is_not_finite_never_leaves_a_client(method: str) -> None:
         tiny.Finished(method, uplink=noise)
     made = tiny.Finished(method, uplink=noise, participation={"on_client_error": "skip"})
     assert made.flat.tobytes() == made.before.tobytes()
-    assert made.rows[-1]["metrics"]["clients_failed"] == 2
+    assert made.rows[-1].metrics["clients_failed"] == 2
 
 
 @pytest.mark.parametrize("number", [0.1, 0.3, 3 - 1e-9, 7.5, 128 - 1e-7])

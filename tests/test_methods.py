@@ -283,11 +283,11 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
     deltas = [
         federation.layout.pack(dict(federation.decoder.update(r.payload, r.client, before, 1).tensors)) for r in replies
     ]
-    (row,) = federation.run()
+    (record,) = federation.run()
     assert np.allclose(federation.flat - before, np.median(deltas[:looked_at], 0), atol=1e-6)
-    assert row["metrics"]["looked_at"] == looked_at
-    assert row["metrics"]["clients_trained"] == 3
-    assert row["metrics"]["bytes_up"] == sum(reply.bytes_up for reply in replies)
+    assert record.metrics["looked_at"] == looked_at
+    assert record.metrics["clients_trained"] == 3
+    assert record.metrics["bytes_up"] == sum(reply.bytes_up for reply in replies)
 
 
 def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() -> None:

@@ -31,13 +31,13 @@ def test_bytes_are_added_up_over_rounds_also_of_a_run_that_was_resumed(stop: int
     up = down = 0.0
     made, fleet = federation()
     for _ in range(2):
-        for row in made.run():
-            metrics = row["metrics"]
+        for record in made.run():
+            metrics = record.metrics
             up += sum(len(reply.payload) for reply in fleet.received)
             down += metrics["bytes_down"]
             totals = {name: metrics[name] for name in ("bytes_up_total", "bytes_down_total", "bytes_total")}
             assert totals == {"bytes_up_total": up, "bytes_down_total": down, "bytes_total": up + down}
-            if row["round"] == stop:
+            if record.round == stop:
                 break
         made, fleet = federation()
     assert len(made.history) == 4
@@ -46,7 +46,7 @@ def test_bytes_are_added_up_over_rounds_also_of_a_run_that_was_resumed(stop: int
 
 
 def logged(rows: list[dict[str, Any]]) -> set[str]:
-    return {name for row in rows for found in (row["metrics"], *row["clients"].values()) for name in found}
+    return {name for record in rows for found in (record.metrics, *record.clients.values()) for name in found}
 
 
 EVALUATION = {
@@ -85,8 +85,8 @@ def test_every_metric_of_mechanisms_server_noise_and_language_models_is_in_the_t
         "bytes_to_perplexity_val_1000000",
     } <= found
     assert {metric for metric in found if find(metric) is None} == set()
-    for row in rows:
-        assert ("epsilon" in row["metrics"]) == ("delta" in row["metrics"])
+    for record in rows:
+        assert ("epsilon" in record.metrics) == ("delta" in record.metrics)
 
 
 def test_every_metric_of_an_audit_is_in_the_table() -> None:

@@ -78,7 +78,7 @@ def test_padding_is_neither_kept_nor_sent(rows: str) -> None:
     assert len(update.tensors[TABLE]) == (len(corpus.vocabulary) - 1 if rows == "all" else data.train_rows - 1)
     held = [client.rows_R if rows == "own" else corpus.vocabulary for client in corpus.clients]
     shapes = [{TABLE: (len(each) - 1, 1), "encoder.bias": (1,)} for each in held]
-    assert made.rows[0]["metrics"]["bytes_down"] == sum(encoding.encoded_size(each) for each in shapes)
+    assert made.rows[0].metrics["bytes_down"] == sum(encoding.encoded_size(each) for each in shapes)
 
 
 def test_one_unit_gives_binary_cross_entropy() -> None:
@@ -203,7 +203,7 @@ def test_a_head_of_unequal_widths() -> None:
 @pytest.mark.parametrize("model", MODELS, ids=named)
 def test_every_method_trains_every_model(model: dict[str, Any], method: str) -> None:
     made = tiny.Finished(method, model=model, evaluation={"personalize": {"steps": 2}})
-    assert np.isfinite(made.rows[-1]["metrics"]["loss"])
+    assert np.isfinite(made.rows[-1].metrics["loss"])
     nothing = method == "local_only" or (method == "lg_fedavg" and model["name"] == "logistic")  # its head is empty
     assert np.array_equal(made.before, made.flat) == nothing
 

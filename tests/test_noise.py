@@ -200,7 +200,7 @@ def test_the_same_experiment_can_be_repeated_on_purpose() -> None:
     longer = tiny.Finished(central(1.0).method, CORPUS, **(BASE | {"training": tiny.TRAINING | {"rounds": 3}}))
     shorter = tiny.Finished(central(1.0).method, CORPUS, **BASE)
     both = zip(shorter.rows, longer.rows, strict=False)
-    assert [a["metrics"]["loss"] == b["metrics"]["loss"] for a, b in both] == [True, True]
+    assert [a.metrics["loss"] == b.metrics["loss"] for a, b in both] == [True, True]
 
 
 SECRET = {"privacy": {"noise": "secret"}}
@@ -237,8 +237,8 @@ def test_a_secret_run_resumes_and_replays_to_the_same_bits(tmp_path: Path) -> No
 
     folder = tmp_path / "run"
     begun = federation(folder)
-    for row, _ in zip(begun.run(), range(2), strict=False):
-        assert row["metrics"]["epsilon"] > 0
+    for record, _ in zip(begun.run(), range(2), strict=False):
+        assert record.metrics["epsilon"] > 0
     assert stat.S_IMODE(os.stat(folder / FILE).st_mode) == 0o600
     resumed = federation(folder)
     list(resumed.run())
@@ -247,8 +247,8 @@ def test_a_secret_run_resumes_and_replays_to_the_same_bits(tmp_path: Path) -> No
     whole = federation(tmp_path / "again")
     list(whole.run())
     assert resumed.flat.tobytes() == whole.flat.tobytes()
-    assert [row["metrics"]["clients_trained"] for row in resumed.history] == [
-        row["metrics"]["clients_trained"] for row in whole.history
+    assert [record.metrics["clients_trained"] for record in resumed.history] == [
+        record.metrics["clients_trained"] for record in whole.history
     ], "who takes part is drawn from the key too"
 
 

@@ -90,7 +90,7 @@ def test_a_term_does_not_depend_on_its_weight_and_is_left_out_at_0(method: Metho
 def test_a_logged_term_does_not_carry_its_weight(term: str, configured: dict[str, Any], other: dict[str, Any]) -> None:
     """One step: nothing has moved when the terms are computed, so no weight can have changed them."""
     training = {"rounds": 1, "local_epochs": 1, "batch_size": 999, "optimizer": {"lr": 0.1}}
-    first, second = (tiny.Finished(method, training=training).rows[0]["metrics"] for method in (configured, other))
+    first, second = (tiny.Finished(method, training=training).rows[0].metrics for method in (configured, other))
     assert first[f"loss_{term}"] == second[f"loss_{term}"]
     assert first[f"loss_{term}"] != 0
     assert first["loss"] != second["loss"]

@@ -194,8 +194,8 @@ def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
             check_metric(tiny.experiment("fedevocab", corpus=corpus, tune={"metric": metric}))
         check_metric(tiny.experiment("fedevocab", corpus=corpus, evaluation=both, tune={"metric": metric}))
     rows = list(federated(e := demo(corpus=corpus, evaluation=both, training=SHORT), encoded(e)).run())
-    assert figures(e) <= set(rows[-1]["metrics"]) | {"AUC_0", "AUC_0_val"}
-    assert rows[-1]["metrics"]["Local_val"] == rows[-1]["metrics"]["Ap_0_val"]
+    assert figures(e) <= set(rows[-1].metrics) | {"AUC_0", "AUC_0_val"}
+    assert rows[-1].metrics["Local_val"] == rows[-1].metrics["Ap_0_val"]
 
 
 def accuracy(network: torch.nn.Module, state: Mapping[str, Tensor], texts: list[list[int]], labels: list[int]) -> float:
@@ -216,7 +216,7 @@ def test_local_and_global_by_hand(method: str) -> None:
     corpus = with_digits(encoded(experiment))
     federation = federated(experiment, corpus)
     rows = list(federation.run())
-    assert "Global" not in rows[0]["metrics"], "read once, in the end"
+    assert "Global" not in rows[0].metrics, "read once, in the end"
     worker, raw = federation.fleet.worker, experiment.corpus.read(None, 0)  # type: ignore[attr-defined]
     row_of = {word: row for row, word in enumerate(corpus.vocabulary)}
     found = []
@@ -245,10 +245,10 @@ def test_local_and_global_by_hand(method: str) -> None:
             for text, label in zip(c.test.texts, c.test.labels, strict=True)
         ]
         found.append(accuracy(worker.network, state, *map(list, zip(*texts, strict=True))))
-        figures = rows[-1]["clients"][client.name]
+        figures = rows[-1].clients[client.name]
         assert figures["Global"] == pytest.approx(found[-1])
         assert figures["Local"] == figures["Ag" if "Ag" in figures else "Ap_0"]
-    metrics = rows[-1]["metrics"]
+    metrics = rows[-1].metrics
     assert metrics["Global"] == pytest.approx(np.mean(found))
     assert metrics["Global_geometric"] == pytest.approx(math.exp(np.mean(np.log(found))))
     assert (len(set(found)) == 1) == (method == "fedavg")
@@ -258,7 +258,7 @@ def test_only_some_of_everybodys_texts_and_those_of_unequal_clients() -> None:
     def one(texts: Any) -> float:
         evaluation = {"personalize": None, "union": {"texts": texts}}
         experiment = demo("lg_fedavg", model=BAG, training=SHORT, evaluation=evaluation)
-        return list(federated(experiment, encoded(experiment)).run())[-1]["metrics"]["Global"]
+        return list(federated(experiment, encoded(experiment)).run())[-1].metrics["Global"]
 
     assert one(7) != one("all")
     assert one(10**6) == one("all")

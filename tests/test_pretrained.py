@@ -72,7 +72,7 @@ def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path
     for name, tensor in layers.items():
         assert np.array_equal(shared[f"encoder.layers.{name}"], tensor.detach().numpy())
     rest = {key: made.model_dump()[key] for key in ("model", "training")} | {"evaluation": LATE}
-    assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1]["metrics"]["loss"])
+    assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1].metrics["loss"])
 
 
 def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
@@ -183,7 +183,7 @@ def test_where_clients_live_a_checkpoint_needs_no_weights(checkpoint: Path, tmp_
     shared, private = initial(experiment, corpus)
     (tmp_path / "copy" / "model.safetensors").unlink()
     rows = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
-    assert np.isfinite(rows[-1]["metrics"]["loss"])
+    assert np.isfinite(rows[-1].metrics["loss"])
     with pytest.raises(UserError, match="nothing that can be read in that folder"):
         initial(experiment, corpus)
 

@@ -132,10 +132,10 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
         assert {name: tensor.shape for name, tensor in update.tensors.items()} == (
             federation.layout.with_rows(count).shapes
         )
-    assert made[-1]["metrics"]["bytes_up"] == sum(len(reply.payload) for reply in fleet.received)
+    assert made[-1].metrics["bytes_up"] == sum(len(reply.payload) for reply in fleet.received)
     weights = [reply.metrics["samples"] for reply in fleet.received]
     shares = [reply.metrics["energy_kept"] for reply in fleet.received]
-    assert made[-1]["metrics"]["energy_kept"] == pytest.approx(np.average(shares, weights=weights))
+    assert made[-1].metrics["energy_kept"] == pytest.approx(np.average(shares, weights=weights))
     assert 0 < min(shares) < max(shares) < 1
 
 

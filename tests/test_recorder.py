@@ -18,6 +18,7 @@ from dashboards.callback import TrialCallback
 from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from fedtext.errors import UserError
+from fedtext.records import RoundRecord
 from tests import tiny
 from tune_spaces.cases import Case
 
@@ -30,8 +31,8 @@ class Told:
     def __init__(self) -> None:
         self.words: list[str] = []
 
-    def deliver(self, case: str, rows: list[Any]) -> None:
-        self.words.append(f"{case} {rows[0]['round']}")
+    def deliver(self, case: str, records: list[RoundRecord]) -> None:
+        self.words.append(f"{case} {records[0].round}")
 
 
 def never(error: Exception) -> None:
@@ -49,10 +50,10 @@ def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
     trial: Any = SimpleNamespace(config={"case": case.id})
     with Recorder(make, hold=600) as recorder:
         callback = TrialCallback([case], recorder, PlainProgress([case], io.StringIO()), lambda case_id: [])
-        recorder.call(lambda tracker: tracker.deliver("before", [{"round": 0}]), never)
+        recorder.call(lambda tracker: tracker.deliver("before", [RoundRecord(0, 0.0, {})]), never)
         callback.on_trial_result(0, [], trial, {"training_iteration": 1})
         assert not began.wait(0.2), "a result without a round is none"
-        callback.on_trial_result(0, [], trial, {"row": {"round": 1, "time": 0.0, "metrics": {}, "clients": {}}})
+        callback.on_trial_result(0, [], trial, {"record": RoundRecord(1, 0.0, {})})
         assert began.wait(60)
     assert made.words == ["before 0", "case 1"]
 
@@ -66,7 +67,7 @@ def test_it_does_not_wait_for_a_long_round() -> None:
 def test_what_ends_early_is_recorded_to_the_end() -> None:
     made: Any = Told()
     with Recorder(lambda: made, hold=600) as recorder:
-        recorder.call(lambda tracker: tracker.deliver("all", [{"round": 0}]), never)
+        recorder.call(lambda tracker: tracker.deliver("all", [RoundRecord(0, 0.0, {})]), never)
     assert made.words == ["all 0"]
 
 

@@ -378,12 +378,12 @@ def test_tables_or_files_are_named(words: list[str], capsys: pytest.CaptureFixtu
 
 def test_costs_are_means_over_rounds() -> None:
     made = rows(3)
-    for row in made:
-        row["metrics"] |= {"train_seconds": 2.0 * row["round"]}
+    for record in made:
+        record.metrics |= {"train_seconds": 2.0 * record.round}
     outcome = Outcome("finished", tuple(made))
     assert cost([outcome]) == Cost(4.0, None, 0.0)
-    for row in made:
-        row["metrics"] |= {"train_cpu_seconds": 1.0 * row["round"], "bytes_per_client": 6.0}
+    for record in made:
+        record.metrics |= {"train_cpu_seconds": 1.0 * record.round, "bytes_per_client": 6.0}
     assert cost([outcome, outcome]) == Cost(4.0, 2.0, 6.0)
     assert cost([]) is None
 

@@ -16,6 +16,7 @@ import pytest
 from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.config import files
+from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tune_spaces.cases import Case
@@ -56,7 +57,7 @@ def test_a_run_goes_on_as_it_was_begun_or_says_why_not(tmp_path: Path) -> None:
     for name, changes in OTHERWISE.items():
         begin(runs / name, command="sweep", data=None, content=EXPERIMENT | changes)
     mixed = runs / "mixed" / "02-kteps"
-    Checkpoints(mixed / "checkpoint", "of other texts").save(np.zeros(1, np.float32), {}, [{"round": 1}])
+    Checkpoints(mixed / "checkpoint", "of other texts").save(np.zeros(1, np.float32), {}, [RoundRecord(1, 0.0, {})])
     begun = "swept was begun otherwise (training.rounds 3 -> 2): continue it"
     cases = [
         (["run", "--resume", "swept"], "began swept: continue it by python -m platform.sweep --resume swept"),
@@ -146,8 +147,8 @@ def test_a_trial_is_finished_only_with_all_rounds_that_it_has_to_run(tmp_path: P
         folder.record(case, Outcome("stopped" if case == "stopped-2" else "finished"))
     cases = [Case(case, case, "", False, {}, experiment) for case in [*reached, "new"]]
     job = Job(True, experiment, cases, {}, {}, {}, [], Store("sqlite://"), folder)
-    rows = {case: [{"round": round_ + 1} for round_ in range(count)] for case, count in reached.items()}
-    assert _ended(job, rows) == {"finished-3": "finished", "stopped-2": "stopped"}
+    records = {case: [RoundRecord(n + 1, 0.0, {}) for n in range(count)] for case, count in reached.items()}
+    assert _ended(job, records) == {"finished-3": "finished", "stopped-2": "stopped"}
 
 
 def test_an_interrupted_command_says_what_continues_it() -> None:

@@ -54,8 +54,8 @@ def test_fine_tuning_has_as_many_steps_as_with_the_number() -> None:
         Finished("kteps", alone, training=stepwise(size), evaluation={"personalize": {"steps": 9}})
         for size in ({"steps": 3}, 4)
     )
-    assert by_steps.rows[-1]["clients"] == by_number.rows[-1]["clients"]
-    assert "Ap" in by_steps.rows[-1]["clients"]["client0"]
+    assert by_steps.rows[-1].clients == by_number.rows[-1].clients
+    assert "Ap" in by_steps.rows[-1].clients["client0"]
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_method_runs_under_rr_ldp_by_its_name_alone(method: str) -> None:
     numbers = sum(tensor.size for tensor in shared.values())
     for reply in fleet.received:
         assert numbers / 8 <= len(reply.payload) < numbers / 8 + 2_000, "one bit for each number, and names"
-    assert rows[-1]["metrics"]["epsilon"] == composition.optimal(1.0, 2 * numbers, 1e-5)
-    assert {"AUC", "AUC_val"} <= rows[-1]["metrics"].keys()
+    assert rows[-1].metrics["epsilon"] == composition.optimal(1.0, 2 * numbers, 1e-5)
+    assert {"AUC", "AUC_val"} <= rows[-1].metrics.keys()
     kept = [fleet.worker.private.get(client, {}) for client in range(3)]
     assert [bool(own) for own in kept] == [method == "kteps"] * 3
     assert not {name for own in kept for name in own} & set(shared)

@@ -16,6 +16,7 @@ from fedtext.messages import Update
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Individual, State
 from fedtext.parameters import initial
+from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
 from fedtext.server.optimizers import Moments, step
 from fedtext.state.checkpoint import MOMENTS, Checkpoints
@@ -125,7 +126,7 @@ def test_a_method_that_aggregates_by_itself_gives_its_step_to_the_optimizer(serv
 def test_a_round_without_participants_is_no_step(method: Any) -> None:
     away = {"dropout": 0.999}
     after = tiny.Finished(method, server={"optimizer": {"momentum": 0.9}}, participation=away)
-    assert [row["metrics"]["clients_trained"] for row in after.rows] == [0, 0]
+    assert [record.metrics["clients_trained"] for record in after.rows] == [0, 0]
     assert np.array_equal(after.flat, after.before)
     assert after.moments == {}
 
@@ -152,7 +153,7 @@ def test_a_killed_run_goes_on_with_what_the_optimizer_remembers(server: dict[str
 
 def test_a_state_without_moments_is_written_and_read_as_before(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "one")
-    checkpoints.save(np.ones(2, np.float32), {}, [{"round": 1}], {})
+    checkpoints.save(np.ones(2, np.float32), {}, [RoundRecord(1, 0.0, {})], {})
     files = sorted(path.name for path in (tmp_path / "round-000001").iterdir())
     assert files == ["SHA256SUMS", "server.f32", "state.json"]
     snapshot = checkpoints.load()

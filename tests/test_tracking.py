@@ -197,7 +197,7 @@ def test_large_histories_and_many_parameters_are_sent_in_batches(tmp_path: Path,
     found = client.get_run(str(mirror.run_id))
     assert len(found.data.params) == 230
     assert steps(client, found.info.run_id, "loss") == list(range(1, 401))
-    wide = row(1) | {"metrics": {f"m{n}": float(n) for n in range(2500)}}
+    wide = replace(row(1), metrics={f"m{n}": float(n) for n in range(2500)})
     sizes = [len(points) for _, points in metric_batches([wide, row(2)])]
     assert max(sizes) <= 1000
     assert sum(sizes) == 2500 + 6
@@ -224,7 +224,7 @@ def test_a_resumed_sweep_continues_its_runs_and_rows_offered_again_stand_once(tm
     second.open_trial(case)
     client = store.client()
     assert [client.get_run(each).info.status for each in ids] == ["RUNNING", "RUNNING"]
-    replayed = row(2) | {"time": START + 99}  # computed again after the process died, at another time
+    replayed = replace(row(2), time=START + 99)  # computed again after the process died, at another time
     for offered in (rows(1), [replayed], rows(3), rows(3)):
         second.deliver(case.id, offered)
     second.close_trial(case.id, "FINISHED")

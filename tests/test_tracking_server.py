@@ -27,8 +27,9 @@ from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from dashboards.store import Store
 from dashboards.tracking import Tracker
-from dashboards.trial import About, Dataset, Outcome, Row
+from dashboards.trial import About, Dataset, Outcome
 from fedtext.errors import ClientError
+from fedtext.records import RoundRecord
 from tests.planned import CLIENTS, experiment, kteps, rows, run_id, steps, table_of, won
 
 
@@ -121,7 +122,8 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     away.close_trial(case.id, "FAILED", "a cause")
     away.close(best=won(case, rows(3)))
     assert time.monotonic() - began < 15
-    assert [json.loads(line) for line in (folder / case.id / "spool.jsonl").open()] == rows(3)
+    spooled = [RoundRecord.from_json(json.loads(line)) for line in (folder / case.id / "spool.jsonl").open()]
+    assert spooled == rows(3)
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 2
     assert "lacks 3 rounds of 2 runs" in said[1]
@@ -150,7 +152,7 @@ def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
     cases = [kteps(number, 0.01 * number) for number in (0, 1, 2, 3, 4)]
     before, ended, out = {"01-kteps": rows(1)}, [], io.StringIO()
 
-    def history(case_id: str) -> list[Row]:
+    def history(case_id: str) -> list[RoundRecord]:
         if case_id == "04-kteps":
             raise KeyError("a fault in recording")
         return before.get(case_id, [])
@@ -161,13 +163,13 @@ def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
         """Reports rounds as trials do; some cases end early in their own ways. It stands here, and so goes to the
         workers itself, lest they import this file and MLflow."""
         case = config["case"]
-        for row in reported:
-            if case == "02-kteps" and row["round"] == 2:
+        for record in reported:
+            if case == "02-kteps" and record.round == 2:
                 tune.report({"error": "client dvd failed in round 2: its loss is not finite"})
                 return
-            if case == "03-kteps" and row["round"] == 2:
+            if case == "03-kteps" and record.round == 2:
                 raise ClientError("books", 2, "out of memory")
-            tune.report({"round": row["round"], "row": row})
+            tune.report({"round": record.round, "record": record})
 
     tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress(cases, out, every=0)
     tracker.open()

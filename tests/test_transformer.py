@@ -95,9 +95,9 @@ def test_it_learns_the_demo_corpus() -> None:
     training = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "optimizer": {"name": "adamw", "lr": 0.01}}
     rest = {"model": SCRATCH, "training": training, "evaluation": {"personalize": None, "every": 3}}
     finished = tiny.Finished("fedavg", corpus, **rest)
-    losses = [row["metrics"]["loss"] for row in finished.rows]
+    losses = [record.metrics["loss"] for record in finished.rows]
     assert losses[2] < 0.8 * losses[0]
-    assert finished.rows[-1]["metrics"]["Ag"] > 0.55
+    assert finished.rows[-1].metrics["Ag"] > 0.55
 
 
 def test_dropout_follows_the_seed() -> None:
@@ -141,7 +141,7 @@ def test_rounds_in_bfloat16_stay_near_exact_ones() -> None:
     )
     assert rounded.flat.dtype == np.float32
     assert not np.array_equal(exact.flat, rounded.flat)
-    assert rounded.rows[-1]["metrics"]["loss"] == pytest.approx(exact.rows[-1]["metrics"]["loss"], rel=0.02)
+    assert rounded.rows[-1].metrics["loss"] == pytest.approx(exact.rows[-1].metrics["loss"], rel=0.02)
 
 
 def test_its_engine_and_stack_say_why() -> None:

@@ -16,6 +16,7 @@ from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.evaluation.unigram import ALPHAS, unigram
 from fedtext.models.config import Embedding
+from fedtext.records import RoundRecord
 from tests import tiny
 from tests.data import real_data
 from tests.planned import Planned
@@ -81,11 +82,11 @@ def test_a_twentieth_of_penn_treebank(seed: int, add_one: int, tenth: int) -> No
 def test_every_run_of_a_language_model_reports_it_where_the_split_is_read() -> None:
     expected = unigram(CORPUS.clients)
     both = list(federation(tiny.language_model()).run())
-    assert all(row["metrics"].items() >= expected.items() for row in both)
+    assert all(record.metrics.items() >= expected.items() for record in both)
     first, last = federation(tiny.language_model(evaluation=SELECTING)).run()
-    assert {name for name in first["metrics"] if "unigram" in name} == {name for name in expected if "_val" in name}
-    assert last["metrics"].items() >= expected.items()
-    words = tiny.Finished("fedavg").rows[-1]["metrics"]
+    assert {name for name in first.metrics if "unigram" in name} == {name for name in expected if "_val" in name}
+    assert last.metrics.items() >= expected.items()
+    words = tiny.Finished("fedavg").rows[-1].metrics
     assert not any("unigram" in name for name in words), "classifiers predict no words"
 
 
@@ -106,7 +107,7 @@ def test_the_tokens_are_those_that_models_are_evaluated_on() -> None:
 def outcome(perplexity: float, counted: float) -> Outcome:
     metrics: dict[str, Any] = {"perplexity": perplexity, "top3": 0.2, "clients_trained": 2.0}
     metrics |= {"perplexity_unigram": counted, "top3_unigram": 0.1, "top1_unigram": 0.05, "alpha_unigram": 0.1}
-    return Outcome("finished", ({"round": 2, "time": 0.0, "metrics": metrics, "clients": {}},))
+    return Outcome("finished", (RoundRecord(2, 0.0, metrics),))
 
 
 def test_the_table_of_a_sweep_has_a_row_of_it() -> None:
@@ -133,6 +134,6 @@ def test_the_table_of_a_sweep_has_a_row_of_it() -> None:
 def test_classifiers_have_no_such_row() -> None:
     out = io.StringIO()
     cases = [Planned("00", "case", False, tiny.experiment())]
-    rows = ({"round": 2, "time": 0.0, "metrics": {"Ag": 0.5}, "clients": {}},)
-    print_table(cases, {"00": Outcome("finished", rows)}, "Ag", "max", out)
+    ended = Outcome("finished", (RoundRecord(2, 0.0, {"Ag": 0.5}),))
+    print_table(cases, {"00": ended}, "Ag", "max", out)
     assert "unigram" not in out.getvalue()

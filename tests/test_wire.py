@@ -94,7 +94,7 @@ def test_the_server_receives_shared_tensors_and_counts_and_nothing_else(method: 
     experiment, corpus = tiny.experiment(method, uplink=uplink), tiny.corpus()
     shared, private = initial(experiment, corpus)
     fleet = Recording(experiment, corpus, private)
-    row = list(Federation(experiment, shared, fleet, None).run())[-1]
+    record = list(Federation(experiment, shared, fleet, None).run())[-1]
     assert fleet.received
     hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
     for reply in fleet.received:
@@ -110,7 +110,7 @@ def test_the_server_receives_shared_tensors_and_counts_and_nothing_else(method: 
         elif TABLE in shared:
             assert content[TABLE].shape == shared[TABLE].shape
         assert set(reply.metrics) >= {"loss", "samples"}
-    assert row["metrics"]["bytes_up"] == sum(len(reply.payload) for reply in fleet.received)
+    assert record.metrics["bytes_up"] == sum(len(reply.payload) for reply in fleet.received)
 
 
 def test_noise_covers_every_row_unless_own_rows_are_asked_for() -> None:

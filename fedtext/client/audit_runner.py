@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError, writing
 from fedtext.layout import Layout
 from fedtext.parameters import build_network
+from fedtext.records import RoundRecord
 from fedtext.server.sampling import sampled
 from fedtext.state.noise_key import NoiseKey
 from fedtext.wire.decoder import Decoder
@@ -90,9 +91,9 @@ def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
     return vocabulary if experiment.audits else []
 
 
-def write_files(row: Mapping[str, Any], folder: Path) -> None:
-    """Write the texts that come with a row as files. Raises UserError where they cannot be written."""
-    for name, text in row.get("files", {}).items():
+def write_files(record: RoundRecord, folder: Path) -> None:
+    """Write the texts that come with a record as files. Raises UserError where they cannot be written."""
+    for name, text in record.files.items():
         with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")

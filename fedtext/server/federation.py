@@ -18,13 +18,14 @@ from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.methods.base import Individual
 from fedtext.parameters import table_rows
+from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
 from fedtext.server.fleet import ClientInfo, Fleet
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.sampling import sampled
 from fedtext.server.selection import best_round, reached
-from fedtext.state.checkpoint import Checkpoints, Row
+from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 
@@ -55,7 +56,7 @@ class Federation:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
-        self.history: list[Row] = []
+        self.history: list[RoundRecord] = []
         self.decoder = Decoder(experiment, self.layout)
         self.summation = Summation(experiment, self.layout, [client.samples for client in fleet.clients])
         self.names = {client.id: client.name for client in fleet.clients}
@@ -84,15 +85,14 @@ class Federation:
         """The shared parameters as named tensors."""
         return self.layout.views(self.flat)
 
-    def run(self) -> Iterator[Row]:
-        """Runs the rounds that are left and yields one row for each: ``round``, ``time`` (unix seconds), ``metrics``
-        and the ``clients``' figures; some also ``files``, text by name: the first the ledger of all rounds, if it
-        has entries, so that a trial has one however early it is stopped, and the last what audits show. A row is
-        yielded after its checkpoint is safe. A run that is made longer keeps the rows it has, with what its last round
-        had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
+    def run(self) -> Iterator[RoundRecord]:
+        """Runs the rounds that are left and yields a record of each. Some have ``files``: the first the ledger of all
+        rounds, if it has entries, so that a trial has one however early it is stopped, and the last what audits show. A
+        record is yielded after its checkpoint is safe. A run that is made longer keeps the records it has, with what
+        its last round had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
         handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
         budget = text(entries) if (entries := self._ledger(rounds)) else ""
-        told = next((row["files"][FILE] for row in reversed(self.history) if FILE in row.get("files", {})), "")
+        told = next((record.files[FILE] for record in reversed(self.history) if FILE in record.files), "")
         for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
             cohort = self._sample(round_)
@@ -118,19 +118,19 @@ class Federation:
             seconds = time.perf_counter() - start
             metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
             metrics["train_seconds"] = seconds
-            row: Row = {"round": round_, "time": time.time(), "metrics": metrics, "clients": {}}
-            self.history.append(row)
+            record = RoundRecord(round_, time.time(), metrics)
+            self.history.append(record)
             if self.experiment.evaluates(round_):
-                self._evaluate(handle, row)
-            metrics["round_seconds"], row["time"] = time.perf_counter() - start, time.time()
-            files = {FILE: budget} if budget != told else {}
-            told = budget
-            if files := files | (self._files(handle, row["clients"]) if last else {}):
-                row["files"] = files
+                self._evaluate(handle, record)
+            metrics["round_seconds"], record.time = time.perf_counter() - start, time.time()
+            if budget != told:
+                record.files[FILE] = told = budget
+            if last:
+                record.files |= self._files(handle, record.clients)
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
                 selected = None if self.selected is self.flat else self.selected
                 self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments, selected)
-            yield row
+            yield record
 
     def _sample(self, round_: int) -> list[int]:
         """Who trains this round."""
@@ -196,37 +196,37 @@ class Federation:
     def _ledger(self, rounds: int) -> list[Entry]:
         return ledger(self.experiment, self.layout.numbers, len(self.trainees), rounds)
 
-    def _evaluate(self, handle: Any, row: Row) -> None:
+    def _evaluate(self, handle: Any, record: RoundRecord) -> None:
         """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
         left alone until that model reads them, in the end."""
-        config, last = self.experiment.evaluation, row["round"] == self.experiment.training.rounds
-        self._read(handle, row, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
-        row["metrics"] |= reached(self.history, config.thresholds)
+        config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
+        self._read(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
+        record.metrics |= reached(self.history, config.thresholds)
         if not self.choosing:
             return
         best = best_round(self.history, config.select)
-        if best == row["round"]:
+        if best == record.round:
             self.selected = self.flat
         if last:
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            self._read(theirs, row, SPLITS, final=True)
-            row["metrics"]["selected_round"] = float(best)
+            self._read(theirs, record, SPLITS, final=True)
+            record.metrics["selected_round"] = float(best)
 
-    def _read(self, handle: Any, row: Row, splits: Sequence[str], final: bool) -> None:
-        """Puts every client's figures into the row, their unweighted means (KTEPS paper, equation 15), what is read of
-        all clients' texts together, and the same of baselines that need no training."""
-        readings = dict(sorted(self.fleet.evaluate(handle, row["round"], final, splits).items()))
+    def _read(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
+        """Puts every client's figures into the record, their unweighted means (KTEPS paper, equation 15), what is read
+        of all clients' texts together, and the same of baselines that need no training."""
+        readings = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
         for client, reading in readings.items():
-            row["clients"].setdefault(self.names[client], {}).update(reading.figures)
+            record.clients.setdefault(self.names[client], {}).update(reading.figures)
         for name in sorted({name for reading in readings.values() for name in reading.figures}):
             values = [reading.figures[name] for reading in readings.values() if name in reading.figures]
-            row["metrics"][name] = float(sum(values) / len(values))
-        row["metrics"] |= pooled(list(readings.values()))
+            record.metrics[name] = float(sum(values) / len(values))
+        record.metrics |= pooled(list(readings.values()))
         for name, value in self.fleet.baselines.items():
             if ("validation" if name.endswith("_val") else "test") in splits:
-                row["metrics"][name] = value
+                record.metrics[name] = value
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
         """What audits show of one client, the first of which they have found anything."""
@@ -243,7 +243,7 @@ class Federation:
         if self.experiment.method.pooled:  # the one trainee stands beside the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
-        rounds = [*(row["metrics"] for row in self.history), metrics]  # a resumed run has its whole history
+        rounds = [*(record.metrics for record in self.history), metrics]  # a resumed run has its whole history
         up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
         metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
         metrics["train_cpu_seconds"] = traffic.cpu_seconds

@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 
 from fedtext.config.selection import Validated, threshold
 from fedtext.metrics import smaller_is_better
-from fedtext.state.checkpoint import Row
+from fedtext.records import RoundRecord
 
 
-def best_round(history: Sequence[Row], metric: str) -> int:
+def best_round(history: Sequence[RoundRecord], metric: str) -> int:
     """The first round with the best value; 0 if none has any."""
-    values = {row["round"]: row["metrics"][metric] for row in history if metric in row["metrics"]}
+    values = {record.round: record.metrics[metric] for record in history if metric in record.metrics}
     values = {round_: value for round_, value in values.items() if not math.isnan(value)}
     return (min if smaller_is_better(metric) else max)(values, key=values.__getitem__, default=0)
 
 
-def reached(history: Sequence[Row], thresholds: Mapping[Validated, Sequence[float]]) -> dict[str, float]:
-    """Of the thresholds that the last row is the first to pass: after how many rounds, ``rounds_to_<metric>_<value>``,
-    and bytes of all clients, ``bytes_to_...``."""
+def reached(history: Sequence[RoundRecord], thresholds: Mapping[Validated, Sequence[float]]) -> dict[str, float]:
+    """Of the thresholds that the last record is the first to pass: after how many rounds,
+    ``rounds_to_<metric>_<value>``, and bytes of all clients, ``bytes_to_...``."""
     found: dict[str, float] = {}
-    *before, last = [row["metrics"] for row in history]
+    *before, last = [record.metrics for record in history]
     for metric, values in thresholds.items():
         for value in values:
 

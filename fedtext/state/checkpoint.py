@@ -1,4 +1,4 @@
-"""The state of a run at a round boundary, on disk: server, every client, and the rows of all rounds so far, together.
+"""The state of a run at a round boundary, on disk: server, every client, and the records of all rounds, together.
 
 A checkpoint becomes visible by one rename, so a reader finds a whole one or the one before it, whenever a writer dies.
 Its ``SHA256SUMS`` (the format of sha256sum) has the digest of every other file, which is checked when it is loaded. The
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from fedtext.errors import UserError, writing
+from fedtext.records import RoundRecord
 
-Row = dict[str, Any]
 KEPT = 2  # checkpoints of a run
 SUMS = "SHA256SUMS"
 STATE, SERVER = "state.json", "server.f32"
@@ -37,14 +37,15 @@ SELECTED = "selected.f32"  # only where the best round's model counts, and it is
 class Snapshot:
     """The state of a run after a round.
 
-    ``history`` has one row per completed round, the last of them ``round``; ``moments`` is what the server's optimizer
-    remembers, ``selected`` an earlier round's model that was the best, ``extra`` the caller's own files by name.
+    ``history`` has one record per completed round, the last of them ``round``; ``moments`` is what the server's
+    optimizer remembers, ``selected`` an earlier round's model that was the best, ``extra`` the caller's own files by
+    name.
     """
 
     round: int
     flat: NDArray[np.float32]
     clients: dict[int, bytes]
-    history: list[Row]
+    history: list[RoundRecord]
     moments: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     selected: NDArray[np.float32] | None = None
     extra: dict[str, bytes] = field(default_factory=dict)
@@ -60,19 +61,20 @@ class Checkpoints:
         self,
         flat: NDArray[np.float32],
         clients: Mapping[int, bytes],
-        history: list[Row],
+        history: list[RoundRecord],
         moments: Mapping[str, NDArray[np.float32]] | None = None,
         selected: NDArray[np.float32] | None = None,
         extra: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write the state after the last row's round, and remove all but the one before it.
+        """Write the state after the last record's round, and remove all but the one before it.
 
         Files in ``extra`` can be read by their owner alone (mode 0600).
 
         Raises:
             UserError: it cannot be written; the checkpoints that were there are left as they are.
         """
-        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": history}
+        records = [record.to_json() for record in history]
+        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": records}
         files = {STATE: json.dumps(content).encode(), SERVER: flat.tobytes()}
         if moments:
             files[MOMENTS] = save(dict(moments))
@@ -80,7 +82,7 @@ class Checkpoints:
             files[SELECTED] = selected.tobytes()
         files |= {_client_file(client): state for client, state in clients.items() if state}
         files |= {EXTRA + name: data for name, data in (extra or {}).items()}
-        round_ = history[-1]["round"]
+        round_ = history[-1].round
         there = _found(self.folder)
         kept = f"the last checkpoint is that of round {_round(there[-1])}" if there else "there is no checkpoint yet"
         with writing(self.folder, f"the checkpoint of round {round_}", kept):
@@ -121,25 +123,26 @@ class Checkpoints:
                 "--name, or remove that folder"
             )
         files = {path.name: path.read_bytes() for path in state.iterdir()}
+        records = _records(content)
         return Snapshot(
-            content["history"][-1]["round"],
+            records[-1].round,
             np.frombuffer(files[SERVER], np.float32),
             {client: files.get(_client_file(client), b"") for client in content["clients"]},
-            content["history"],
+            records,
             load(files[MOMENTS]) if MOMENTS in files else {},
             np.frombuffer(files[SELECTED], np.float32) if SELECTED in files else None,
             {name.removeprefix(EXTRA): data for name, data in files.items() if name.startswith(EXTRA)},
         )
 
 
-def history(folder: Path) -> list[Row]:
-    """Return the rows of the completed rounds of the run whose checkpoints lie in ``folder``; none if there are none.
+def history(folder: Path) -> list[RoundRecord]:
+    """Return the records of the completed rounds of the run whose checkpoints lie in ``folder``, if there are any.
 
     Raises:
         UserError: every checkpoint is damaged.
     """
     found = _latest(folder)
-    return found[1]["history"] if found else []
+    return _records(found[1]) if found else []
 
 
 def recorded(folder: Path) -> str | None:
@@ -152,6 +155,10 @@ def recorded(folder: Path) -> str | None:
     """
     found = _latest(folder, warn=True)
     return found[1]["fingerprint"] if found else None
+
+
+def _records(content: Mapping[str, Any]) -> list[RoundRecord]:
+    return [RoundRecord.from_json(record) for record in content["history"]]
 
 
 def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:

@@ -1,0 +1,49 @@
+"""What is kept of each round: metrics, clients' figures, and files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass
+class RoundRecord:
+    """What is known of a round after it: its metrics, those of each client, and texts by file name.
+
+    The server fills it while the round goes on.
+
+    Attributes:
+        round: The number of the round, from 1.
+        time: When the round was over, in unix seconds.
+        metrics: Values by name, as ``fedtext.metrics`` describes them. Fractions lie in [0, 1]. ``bytes_up`` and
+            ``bytes_down`` are sums over the clients of the round.
+        clients: The metrics of each client, by the client's name.
+        files: Texts by file name. Few rounds have any.
+    """
+
+    round: int
+    time: float
+    metrics: dict[str, float]
+    clients: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)  # there may be thousands
+    files: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON objects. They are not copied.
+
+        Returns:
+            An object with the keys ``round``, ``time``, ``metrics`` and ``clients``, and ``files`` if there are any.
+        """
+        content = {"round": self.round, "time": self.time, "metrics": self.metrics, "clients": self.clients}
+        return content | {"files": self.files} if self.files else content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Make a record of what ``to_json`` returned. Nothing is copied.
+
+        Args:
+            content: An object with the keys ``round``, ``time``, ``metrics`` and ``clients``. ``files`` may be missing.
+
+        Returns:
+            The record.
+        """
+        files = content.get("files", {})
+        return cls(content["round"], content["time"], content["metrics"], content["clients"], files)
