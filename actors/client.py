@@ -7,6 +7,7 @@ import numpy as np
 import ray
 from numpy.typing import NDArray
 
+from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
@@ -14,6 +15,7 @@ from fedtext.evaluation import Reading
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.aggregation import Summation, WeightedSum
+from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 from fedtext.wire.decoder import Decoder
 
@@ -90,6 +92,9 @@ class ClientActor:
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, flat)
+
+    def parts(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, ClientPart]:
+        return {client: part_of(self.worker, flat, round_, client) for client in members}
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
         return self.worker.private_states(members)

@@ -26,6 +26,7 @@ from fedtext.methods.base import Individual
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import WeightedSum
 from fedtext.server.fleet import ClientInfo
+from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
@@ -167,6 +168,12 @@ class RayFleet:
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
         call = self.actors[self.home[client]].report.remote(handle, client)
         return self._get([call], self.timeout, "report what audits have found")[0]
+
+    def parts(self, handle: ray.ObjectRef, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
+        members = self._by_actor(clients)
+        calls = [a.parts.remote(handle, round_, m) for a, m in zip(self.actors, members, strict=True) if m]
+        found = self._get(calls, self.timeout, "collect the clients' parts of the model")
+        return {client: part for parts in found for client, part in parts.items()}
 
     def private_states(self) -> dict[int, bytes]:
         members = self._by_actor(range(len(self.clients)))

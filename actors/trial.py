@@ -19,6 +19,8 @@ from fedtext.errors import ClientError, UserError
 from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
+from fedtext.server.trained import trained
+from fedtext.state import model_folder
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import noise_key
@@ -77,10 +79,9 @@ def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
     sound = False
     try:
         federation = Federation(experiment, shared, fleet, checkpoints)
-        for record in federation.history[-1:]:  # it was saved, and its files perhaps not
-            write_files(record, assignment.folder)
+        _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         for record in federation.run():
-            write_files(record, assignment.folder)
+            _keep(federation, assignment)
             nodes = {"nodes": float(len(set(fleet.nodes)))}  # not in checkpoints: results do not depend on it
             yield replace(record, metrics=record.metrics | nodes), fleet.unused_gpus
         sound = True
@@ -89,3 +90,12 @@ def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
         raise
     finally:
         fleet.close(keep=sound)
+
+
+def _keep(federation: Federation, assignment: Assignment) -> None:
+    """Write the files of the last completed round, and after the last round of all the model."""
+    experiment, history = assignment.experiment, federation.history
+    for record in history[-1:]:
+        write_files(record, assignment.folder)
+    if len(history) == experiment.training.rounds and experiment.save.model != "none":
+        model_folder.write(trained(federation, assignment.shipment.header), assignment.folder / model_folder.FOLDER)

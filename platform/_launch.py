@@ -17,6 +17,7 @@ from fedtext.client.participants import count
 from fedtext.config import files, keys
 from fedtext.config.engine import check_engine, stack_size, trainees
 from fedtext.config.experiment import Experiment
+from fedtext.config.files import find, load
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
@@ -26,7 +27,6 @@ from fedtext.state.checkpoint import KEPT, recorded
 from fedtext.state.fingerprint import fingerprint
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
-from tune_spaces.loader import find, load
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:

@@ -15,10 +15,10 @@ def main(words: Sequence[str] | None) -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="write clients x classes there, as SVG")
     arguments = parser.parse_intermixed_args(words)
+    from fedtext.config.files import load
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
     from fedtext.errors import UserError
-    from tune_spaces.loader import load
 
     _, experiment = load(arguments.experiment, arguments.overrides)
     if arguments.picture and experiment.corpus.language:

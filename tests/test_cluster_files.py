@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from actors.cluster import FREEING
-from tune_spaces.loader import load
+from fedtext.config.files import load
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROOM = REPOSITORY / "cluster"

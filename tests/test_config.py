@@ -11,11 +11,11 @@ from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
 from fedtext.config import files
+from fedtext.config.files import SPACES, find, load
 from fedtext.errors import UserError
 from fedtext.methods import METHODS
 from tests import tiny
 from tune_spaces.cases import cases, points
-from tune_spaces.loader import SPACES, find, load
 
 GOOD = """\
 name: x

@@ -9,11 +9,11 @@ from platform.reproduce import parser  # type: ignore[import-not-found]
 
 import pytest
 
+from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
 from tune_spaces import papers
-from tune_spaces.loader import SPACES
 
 load = cache(papers.load)
 ROOT = Path(__file__).resolve().parents[1]

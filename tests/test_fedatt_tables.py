@@ -14,6 +14,7 @@ from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import table_csv
 from dashboards.trial import Outcome
 from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.files import load
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
@@ -28,7 +29,6 @@ from fedtext.server.federation import Federation
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of
-from tune_spaces.loader import load
 from tune_spaces.papers import Scale
 
 FEDATT = papers.load("fedatt")

@@ -11,6 +11,7 @@ from fedtext.audits import gradient_inversion
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.gradients import local_steps
 from fedtext.config import files
+from fedtext.config.files import load
 from fedtext.corpora.agnews import AGNewsCorpus, Auxiliary
 from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.partition import Dirichlet
@@ -22,7 +23,6 @@ from fedtext.training.config import SGD, Adam, AdamW
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of
-from tune_spaces.loader import load
 from tune_spaces.papers import Scale
 
 PAPER = papers.load("fedevocab")

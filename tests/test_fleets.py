@@ -33,12 +33,19 @@ THREE = tiny.TRAINING | {"rounds": 3}
 SELECTING = {"personalize": None, "select": "perplexity_val"}
 
 
-def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[bytes, list[Any], dict[int, bytes]]:
+def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[Any, ...]:
     """Everything a run computes: server weights, each client's figures in each round and those pooled over clients,
-    with what audits found and show and the server says of it, the clients' private states."""
+    with what audits found and show and the server says of it, the clients' private states, and their parts of the
+    model."""
     federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
     accuracies = [seen(row) for row in federation.run()]
-    return federation.flat.tobytes(), accuracies, fleet.private_states()
+    clients = range(len(corpus.clients))
+    parts = fleet.parts(fleet.broadcast(federation.flat), experiment.training.rounds, clients)
+    assert sorted(parts) == list(clients)
+    kept = [
+        ({name: t.tobytes() for name, t in part.state.items()}, part.vocabulary) for _, part in sorted(parts.items())
+    ]
+    return federation.flat.tobytes(), accuracies, fleet.private_states(), kept
 
 
 def seen(record: RoundRecord) -> Any:
@@ -110,7 +117,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
             hosted = dict(fleet.home)
             fleet.balance()
             assert (hosted != fleet.home) == (actors == 2)
-        assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
+        assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected[:3]
         fleet.close(keep=True)
     left = fleet.actors
     pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
@@ -138,7 +145,7 @@ def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
     for row in federation.run():
         accuracies.append(seen(row))
         folded.append(fleet.folding)
-    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))
+    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))[:3]
     assert folded == [[], [0, 1], [0, 1], []]
     fleet.close()
 
@@ -184,7 +191,7 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 ) -> None:
     """Also where a language model's best round counts, and after an interruption."""
     shared, private = initial(experiment, corpus)
-    weights, rows, states = expected = final(experiment, local(experiment, corpus), corpus)
+    weights, rows, states, _ = expected = final(experiment, local(experiment, corpus), corpus)
     for _, figures, _ in rows:
         assert len([name for name in figures if name.startswith("attention_clients/")]) > 5
     assert ("selected_round" in rows[-1][1]) == experiment.language

@@ -7,6 +7,7 @@ import yaml
 
 from fedtext.accounting import composition
 from fedtext.config import files
+from fedtext.config.files import load
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger import ledger
@@ -16,7 +17,6 @@ from fedtext.training.config import Training
 from tests import tiny
 from tests.tiny import Finished, Recording
 from tune_spaces.cases import cases
-from tune_spaces.loader import load
 
 DENSE = 506_451  # numbers of the paper's network at 5,000 buckets
 DEMO = "corpus={name: demo, clients: 3, train: 40, test: 20, validation: 0.25, text: {hash: {buckets: 300}}}"

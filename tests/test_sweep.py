@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+import fedtext
 from fedtext.runtime.devices import no_cuda
 from tests.commands import EXPERIMENT, Forked, accuracies, command, runs, states, undisturbed, write
 
@@ -52,6 +53,10 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     assert json.loads(plan.read_text())["command"] == "sweep"
     assert len(runs(tmp_path)) == 4, "nothing was left to run"
 
+    model = fedtext.Model.load(tmp_path / "runs" / "first" / "02-kteps" / "model")
+    assert model.experiment.method.model_dump()["lambda1"] == 0.1
+    assert model.labels == ("negative", "positive")
+    assert len(model.predict(["a superb kettle", "a dreadful plot"])) == 2
     best = states(tmp_path / "runs" / "first")["02-kteps"]
     assert best == undisturbed(EXPERIMENT | {"method": {"name": "kteps", "lambda1": 0.1}}, tmp_path)
 

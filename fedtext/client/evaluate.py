@@ -31,7 +31,7 @@ def evaluated(
     common: dict[str, Reading],
 ) -> Reading:
     """What Worker.evaluate says of a client. ``common`` is what has been read for all clients of this place."""
-    stack, method = _ready(hosted, flat, round_, client), hosted.method
+    stack, method = ready(hosted, flat, round_, client), hosted.method
     name, config = "Ag" if method.complete else "Ap_0", hosted.experiment.evaluation
     reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
@@ -49,7 +49,7 @@ def evaluated(
     return reading
 
 
-def _ready(hosted: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
+def ready(hosted: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
     """The client's parameters as its method would have it use them."""
     stack = hosted.stack(flat, [client])
     with torch_scope(hosted.experiment.seed, "reading", round_, client):
@@ -67,7 +67,7 @@ def _personalized(
     client: int,
     splits: Sequence[str],
 ) -> Reading:
-    stack = _ready(hosted, flat, round_, client)
+    stack = ready(hosted, flat, round_, client)
     training, texts = hosted.experiment.training, hosted.texts_of(client, "train")
     epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
     phase = Phase("personalize", epochs, lr=config.lr_multiplier)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import baselines, describe, participants, stacks
+from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
@@ -16,6 +17,7 @@ from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import WeightedSum
 from fedtext.server.fleet import ClientInfo
+from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
 
 
@@ -57,6 +59,9 @@ class LocalFleet:
 
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)
+
+    def parts(self, handle: NDArray[np.float32], round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
+        return {client: part_of(self.worker, handle, round_, client) for client in clients}
 
     def private_states(self) -> dict[int, bytes]:
         return self.worker.private_states([client.id for client in self.clients])

@@ -18,16 +18,7 @@ from fedtext.layout import TABLE
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
 from fedtext.metrics import smaller_is_better
-from fedtext.models.config import (
-    AnyModel,
-    BagClassifier,
-    GRULanguageModel,
-    LogisticClassifier,
-    Recurrent,
-    RecurrentClassifier,
-    TransformerClassifier,
-    VectorClassifier,
-)
+from fedtext.models.config import MODELS, AnyModel, GRULanguageModel, Recurrent, RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 from fedtext.training.config import Training
 
@@ -40,15 +31,7 @@ if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic choo
     ServerOptimizerField: TypeAlias = ServerOptimizer
 else:
     CorpusField = choice(*CORPORA.values())
-    ModelField = choice(
-        RecurrentClassifier,
-        BagClassifier,
-        LogisticClassifier,
-        VectorClassifier,
-        TransformerClassifier,
-        GRULanguageModel,
-        default="bigru",
-    )
+    ModelField = choice(*dict.fromkeys(MODELS.values()), default="bigru")
     MethodField = choice(*METHODS.values())
     MechanismField = entry(*MECHANISMS.values())
     AuditField = entry(*AUDITS.values())
@@ -186,6 +169,16 @@ class Checkpoint(Strict):
     every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round is always saved")
 
 
+class Save(Strict):
+    """What a run leaves of the model it trained, in a folder that ``fedtext.Model.load`` reads."""
+
+    model: Literal["shared", "clients", "none"] = Field(
+        "shared",
+        description="shared: the shared parameters and the vocabulary; clients: also what each client keeps to itself, "
+        "which no guarantee covers; none: no folder",
+    )
+
+
 class Tracking(Strict):
     """Where MLflow is. Null: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder."""
 
@@ -231,6 +224,7 @@ class Experiment(Strict):
     audits: tuple[AuditField, ...] = Field((), description="attacks on what clients send; they change no result")
     resources: Resources = Resources()
     checkpoint: Checkpoint = Checkpoint()
+    save: Save = Save()
     tracking: Tracking = Tracking()
     storage: str = Field("runs", description="folder for the state of runs")
     seeds: int = Field(1, ge=1, description="of a sweep: every case is run with seed, seed + 1, ... so many")

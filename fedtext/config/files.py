@@ -17,6 +17,44 @@ from fedtext.errors import UserError
 from fedtext.schema import classes_of, names_of
 
 Content = dict[str, Any]
+SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
+
+
+def find(name: str | Path) -> Path:
+    """Return the experiment file ``name``: as a path, else in ``tune_spaces/``.
+
+    Raises:
+        UserError: There is none; the message lists those that there are.
+    """
+    for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml"))) or "none, since these are not installed"
+    raise UserError(
+        f"there is no experiment file {name}, neither here nor in tune_spaces/: give a path, or one of {known}"
+    )
+
+
+def load(
+    name: str | Path, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None
+) -> tuple[Content, Experiment]:
+    """Read an experiment file.
+
+    Args:
+        name: A path, or the name of a file in ``tune_spaces/``.
+        overrides: ``key=value`` words.
+        changes: Further values by dotted key, applied after ``overrides``.
+
+    Returns:
+        The file's content with all changes, and the experiment it describes.
+
+    Raises:
+        UserError: One sentence for each problem.
+    """
+    path = find(name)
+    pairs = dict(parse_override(word) for word in overrides) | dict(changes or {})
+    content = override(read(path), pairs)
+    return content, validate(content, path.name, path, pairs)
 
 
 def read(path: Path) -> Content:

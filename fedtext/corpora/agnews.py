@@ -71,6 +71,7 @@ class AGNewsCorpus(LabelledCorpus):
 
     name: Literal["agnews"] = "agnews"
     labels = 4
+    label_names = ("World", "Sports", "Business", "Sci/Tech")
     text: TextField = Field(
         Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
     )

@@ -42,6 +42,8 @@ class CorpusConfig(Strict, ABC):
     # is known only once it is read leaves it as it is.
     brings_validation: ClassVar[bool] = False
     language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
+    label_names: ClassVar[tuple[str, ...]] = ()  # of the classes, where these are always the same
+    segmented: ClassVar[bool] = False  # its texts come as Treebank tokens in lower case
     text: TextField = Field(
         Words(), description="what stands for a text: its words, buckets they are hashed to, or a checkpoint's pieces"
     )

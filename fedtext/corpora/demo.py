@@ -93,6 +93,8 @@ class DemoCorpus(CorpusConfig):
     """Synthetic reviews of several domains, two classes, made from the seed; no file is read."""
 
     name: Literal["demo"] = "demo"
+    label_names = ("negative", "positive")
+    segmented = True
     clients: int = Field(8, ge=1, description="beyond 8 the domains repeat, with other texts")
     train: int = Field(200, ge=2, description="texts per client")
     test: int = Field(100, ge=1, description="texts per client")

@@ -39,6 +39,8 @@ class FDUCorpus(CorpusConfig):
     given. Clients are the domains in alphabetical order."""
 
     name: Literal["fdu"] = "fdu"
+    label_names = ("negative", "positive")
+    segmented = True
     source: str | None = Field(None, description="folder or URL of the original *.task.train/test/unlabel files")
     clients: tuple[str, ...] | None = Field(None, min_length=1, description="the domains to take; null: all 16")
 

@@ -30,6 +30,7 @@ class IMDBCorpus(LabelledCorpus):
 
     name: Literal["imdb"] = "imdb"
     labels = 2  # 0 negative, 1 positive
+    label_names = ("negative", "positive")
     clients: int = Field(100, ge=1, description="how many share the reviews (RR-LDP paper: 10, 50, 100, 250)")
     text: TextField = Field(
         Words(letters=True), description="what stands for a text: its words, or buckets they are hashed to"

@@ -43,6 +43,8 @@ class IYYCorpus(CorpusConfig):
     """
 
     name: Literal["iyy"] = "iyy"
+    label_names = ("1", "2", "3", "4", "5")
+    segmented = True
     max_length: int | None = Field(400, ge=1, description="words kept of each text, from its beginning; null: all")
     validation: float = Field(0.0, ge=0.0, le=1.0, description="share of each dev file that is read, for selection")
     marks: bool = Field(True, description=f"leave {MARK} between sentences, as a word; false: drop it")

@@ -28,6 +28,7 @@ class LanguageCorpus(CorpusConfig):
     """
 
     language = True
+    segmented = True
     brings_validation = True
     clients: int = Field(100, ge=1, description="how many share the sentences (FedAtt paper: 100)")
     sentences: Literal["lines", "stops"] = Field(

@@ -18,6 +18,16 @@ HUB = "SetFit/20_newsgroups"
 _QUOTED = ("In article", "Quoted from", "|", ">")  # how a line of a quotation begins
 _QUOTING = ("writes in", "writes:", "wrote:", "says:", "said:")  # and what a line before it holds
 
+# fmt: off
+GROUPS = (
+    "alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware",
+    "comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos",
+    "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey", "sci.crypt",
+    "sci.electronics", "sci.med", "sci.space", "soc.religion.christian",
+    "talk.politics.guns", "talk.politics.mideast", "talk.politics.misc", "talk.religion.misc",
+)
+# fmt: on
+
 Part = Literal["headers", "footers", "quotes"]
 
 
@@ -35,6 +45,7 @@ class Newsgroups20Corpus(LabelledCorpus):
 
     name: Literal["newsgroups20"] = "newsgroups20"
     labels = 20
+    label_names = GROUPS
     text: TextField = Field(
         Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
     )

@@ -81,7 +81,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,
-        labels=raw.labels,
+        labels=raw.labels or config.label_names,
     )
 
 

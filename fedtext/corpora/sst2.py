@@ -27,6 +27,8 @@ class SST2Corpus(LabelledCorpus):
 
     name: Literal["sst2"] = "sst2"
     labels = 2  # 0 negative, 1 positive
+    label_names = ("negative", "positive")
+    segmented = True
     max_length: int | None = Field(32, ge=1, description="words kept of each text, from its beginning; null: all")
     validation: float = Field(
         0.0, ge=0.0, le=1.0, description="share of the 872 dev sentences that is read, for selection"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.models.inits import EachInit, InitField, OwnStart, RandomInit, Source
-from fedtext.schema import Strict
+from fedtext.schema import Strict, names_of
 from fedtext.text.pretrained import Checkpoint
 
 KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
@@ -314,3 +314,15 @@ Classifier: TypeAlias = (
     RecurrentClassifier | BagClassifier | LogisticClassifier | VectorClassifier | TransformerClassifier
 )
 AnyModel: TypeAlias = Classifier | GRULanguageModel
+MODELS: dict[str, type[AnyModel]] = {
+    name: cls
+    for cls in (
+        RecurrentClassifier,
+        BagClassifier,
+        LogisticClassifier,
+        VectorClassifier,
+        TransformerClassifier,
+        GRULanguageModel,
+    )
+    for name in names_of(cls)
+}

@@ -52,6 +52,12 @@ class LanguageModel(nn.Module):
             return self._cells(batch, batch.words)
         return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
 
+    def following(self, tokens_BT: Tensor) -> Tensor:
+        """Return the logits_BTV of the token behind each of sentences of one length, given those before it."""
+        hidden_BTH, _ = self.rnn(self.embedding(tokens_BT))
+        weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
+        return functional.linear(hidden_BTH, weight_VH, self.head.bias)
+
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedtext.evaluation import Reading
 from fedtext.messages import Reply
 from fedtext.server.aggregation import WeightedSum
+from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
 
@@ -55,6 +56,9 @@ class Fleet(Protocol):
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
         """What the audits show of a client after it has been evaluated: texts by file name."""
+
+    def parts(self, handle: Any, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
+        """What these clients keep to themselves of their models after a round, for a model folder."""
 
     def private_states(self) -> dict[int, bytes]:
         """Every client's private state, for a checkpoint. It is the simulation's own, never the server's."""

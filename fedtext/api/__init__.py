@@ -1,0 +1,1 @@
+"""The public interface: what ``from fedtext import ...`` gives."""

@@ -1,0 +1,245 @@
+"""A trained model: it classifies new texts, or says which words come next."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedtext.client.texts import texts_of
+from fedtext.corpora.rows import within
+from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.errors import UserError
+from fedtext.evaluation.classes import BATCH
+from fedtext.layout import is_table
+from fedtext.methods import base
+from fedtext.models.language import LanguageModel
+from fedtext.parameters import build_network, table_rows
+from fedtext.runtime.threads import one_torch_thread
+from fedtext.state import model_folder
+from fedtext.state.model_folder import ClientPart, Trained
+from fedtext.text.representation import Words
+from fedtext.text.tokens import BOS, BOS_ID, EOS, UNK_ID, encode, penn_tokens
+from fedtext.text.vocabulary import WordIndex
+from fedtext.training.batches import Assembler, Texts
+
+NEXT = 3  # words that are predicted
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a classifier says of a text.
+
+    Attributes:
+        label: The name of the most probable class.
+        probability: Its probability.
+        probabilities: The probability of every class, by name.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class NextWords:
+    """What a language model says of a text.
+
+    Attributes:
+        words: The words that most probably come next, each with its probability.
+        perplexity: exp of the mean negative log-likelihood of the text's tokens, with the end sign.
+    """
+
+    words: tuple[tuple[str, float], ...]
+    perplexity: float
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A network with one client's parameters, or the shared ones, and the vocabulary that it reads."""
+
+    model: base.Model
+    vocabulary: list[str]
+    task: int
+    inference: base.Inference
+
+
+class Model:
+    """A trained model, from ``fedtext.run(...).model`` or ``Model.load(FOLDER)``."""
+
+    def __init__(self, trained: Trained) -> None:
+        self.trained, self.experiment = trained, trained.experiment
+        self._bound: dict[str | None, _Bound] = {}
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Model":
+        """Read a model folder.
+
+        Args:
+            folder: Where a run, or ``save``, has written it.
+
+        Raises:
+            UserError: If it is no model folder, or is damaged.
+        """
+        return cls(model_folder.read(Path(folder).expanduser()))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder.
+
+        Raises:
+            UserError: If it cannot be written.
+        """
+        model_folder.write(self.trained, Path(folder).expanduser())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes, in their order; of a language model none."""
+        if self.experiment.language:
+            return ()
+        return self.trained.labels or tuple(map(str, range(self.trained.classes)))
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of the clients whose own model can be asked."""
+        method = self.experiment.method
+        whole = method.complete and method.shares
+        return self.trained.names if whole or method.separates else tuple(self.trained.parts)
+
+    def predict(self, texts: Sequence[str], client: str | None = None) -> Sequence[Prediction | NextWords]:
+        """Classify texts, or continue them.
+
+        Args:
+            texts: Texts as the corpus has them; they are cut into tokens as its ``text`` says.
+            client: The client whose own model is asked; None: the shared one.
+
+        Returns:
+            For each text a ``Prediction``, or of a language model ``NextWords``.
+
+        Raises:
+            UserError: If the model needs a client, or the folder does not have this one's part.
+        """
+        if isinstance(texts, str):
+            raise UserError("predict takes a list of texts, and was given one text: write predict([text])")
+        if not texts:
+            return []
+        bound = self._bind(client)
+        with one_torch_thread(), torch.no_grad():
+            if isinstance(bound.model.network, LanguageModel):
+                return [self._continued(bound, text) for text in texts]
+            return self._classified(bound, texts)
+
+    def _classified(self, bound: _Bound, texts: Sequence[str]) -> list[Prediction]:
+        read, method, labels = self._read(bound, texts), self.experiment.method, self.labels
+        found: list[Prediction | None] = [None] * len(texts)
+        assembler = Assembler(None, False, torch.device("cpu"))
+        for chosen_B in read.by_length(BATCH):
+            batch, _ = assembler.single(read, chosen_B)
+            probabilities_BC = method.probabilities(bound.model, batch, bound.inference)
+            for place, row_C in zip(chosen_B.tolist(), probabilities_BC.double().tolist(), strict=True):
+                named = dict(zip(labels, row_C, strict=True))
+                best = max(named, key=named.__getitem__)
+                found[place] = Prediction(best, named[best], named)
+        return [each for each in found if each]
+
+    def _continued(self, bound: _Bound, text: str) -> NextWords:
+        index, network = WordIndex(bound.vocabulary), bound.model.network
+        assert isinstance(network, LanguageModel)
+        ids, _ = encode([self._segmented(text)], index, None)
+        words = [] if not text.split() else ids.tolist()
+        first = table_rows(self.experiment, len(bound.vocabulary), 0).start
+        tokens_T = torch.tensor([BOS_ID, *words]) - first
+        log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)
+        targets_T = torch.tensor([*words, index[EOS]]) - first
+        nats = -log_TV[torch.arange(len(targets_T)), targets_T].mean()
+        last_V = log_TV[-1].exp()
+        last_V[[index[BOS] - first, UNK_ID - first]] = 0  # neither is a word
+        best = last_V.topk(min(NEXT, len(last_V)))
+        named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        words_found = tuple((bound.vocabulary[row + first], probability) for row, probability in named)
+        return NextWords(words_found, math.exp(min(float(nats), 700.0)))
+
+    def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
+        """The texts as the network reads them."""
+        corpus, vocabulary = self.experiment.corpus, bound.vocabulary
+        cleaned = [self._segmented(text) for text in texts]
+        if isinstance(corpus.text, Words):
+            tokens_T, offsets = encode(cleaned, WordIndex(vocabulary), corpus.max_length)
+        else:
+            tokens_T, offsets = corpus.text.encode(cleaned, corpus.max_length)
+        nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
+        given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
+        rows_R = np.arange(len(vocabulary), dtype=np.int32)
+        data = ClientData(bound.task, "texts", rows_R, len(rows_R), nothing, nothing, given)
+        return texts_of(self.experiment, within(data, table_rows(self.experiment, len(rows_R), 0), 0), "test")
+
+    def _segmented(self, text: str) -> str:
+        corpus = self.experiment.corpus
+        if corpus.segmented and corpus.text == Words():
+            return penn_tokens(text)
+        return corpus.text.clean(text)
+
+    def _bind(self, client: str | None) -> _Bound:
+        if client not in self._bound:
+            self._bound[client] = self._made(client)
+        return self._bound[client]
+
+    def _made(self, client: str | None) -> _Bound:
+        trained, experiment, method = self.trained, self.experiment, self.experiment.method
+        if trained.features:
+            raise UserError(
+                f"this model reads {trained.features} numbers beside the words of a text, which predict cannot take: "
+                "train it with corpus.features: []"
+            )
+        part = self._part(client)
+        vocabulary = trained.vocabulary if part.vocabulary is None else part.vocabulary
+        assert vocabulary is not None, "a client with a vocabulary of its own brings it"
+        network = build_network(experiment, trained.classes, trained.clients, trained.features)
+        network.eval()
+        state = {name: torch.from_numpy(np.array(value)) for name, value in {**trained.shared, **part.state}.items()}
+        rows = len(table_rows(experiment, len(vocabulary), 0))
+        for name, tensor in network.named_parameters():
+            if name in state:
+                continue
+            if mirrored := method.mirrors(name):
+                state[name] = state[mirrored]
+            elif is_table(name):  # of a private branch, which the shared model's predictions do not read
+                state[name] = torch.zeros(rows, tensor.shape[1])
+            else:
+                state[name] = tensor.detach()
+        _fill(network, state)
+        task = trained.names.index(client) if client in trained.names and client is not None else 0
+        return _Bound(base.Model(network, state), vocabulary, task, "shared" if client is None else "both")
+
+    def _part(self, client: str | None) -> ClientPart:
+        """What the client keeps to itself; nothing of the shared model, or of a method that shares all."""
+        trained, method = self.trained, self.experiment.method
+        alone = method.complete and method.shares and not method.separates
+        if client is None:
+            if alone:
+                return ClientPart({})
+            known = (
+                f"name a client, such as {_some(self.clients)}" if self.clients else "train it with save.model=clients"
+            )
+            raise UserError(f"method {method.name} has no whole shared model: {known}")
+        if client in trained.parts:
+            return trained.parts[client]
+        if client in trained.names and (method.separates or self.experiment.save.model == "clients"):
+            return ClientPart({})
+        known = f"it has {_some(self.clients)}" if self.clients else "train it with save.model=clients"
+        raise UserError(f"this model has no part of client {client}: {known}")
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _fill(network: nn.Module, state: dict[str, Any]) -> None:
+    """Put a state in the place of the network's own parameters, whatever the tables' sizes."""
+    for name, tensor in state.items():
+        module, _, leaf = name.rpartition(".")
+        network.get_submodule(module)._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)

@@ -1,0 +1,99 @@
+"""What a run gives."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.accounting.entry import Entry
+from fedtext.api.model import Model
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError, writing
+from fedtext.ledger import FILE, text
+from fedtext.records import RoundRecord
+from fedtext.state import model_folder
+from fedtext.state.model_folder import Trained
+
+if TYPE_CHECKING:
+    import pandas
+
+RECORDS = "rows.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gives.
+
+    Attributes:
+        experiment: What was run.
+        history: A record of each round, in order.
+        ledger: Every privacy guarantee of the run; at least one entry, which says so where nothing is guaranteed.
+        trained: The model's parameters with what it takes to use them.
+    """
+
+    experiment: Experiment
+    history: tuple[RoundRecord, ...]
+    ledger: list[Entry]
+    trained: Trained = field(repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric, by name."""
+        found: dict[str, float] = {}
+        for record in self.history:
+            found |= record.metrics
+        return found
+
+    @property
+    def clients(self) -> dict[str, dict[str, float]]:
+        """The last value of each client's metrics, by client and name."""
+        found: dict[str, dict[str, float]] = {}
+        for record in self.history:
+            for client, metrics in record.clients.items():
+                found.setdefault(client, {}).update(metrics)
+        return found
+
+    @property
+    def state(self) -> Mapping[str, NDArray[np.float32]]:
+        """The shared parameters, by name."""
+        return self.trained.shared
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model. ``save.model=clients`` gives it the parts that clients keep to themselves."""
+        return Model(self.trained)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the metrics as a data frame: a row for each round, a column for each metric.
+
+        Raises:
+            UserError: If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError("to_pandas needs the package pandas: pip install pandas") from error
+        rows: list[dict[str, Any]] = [{"round": record.round, **record.metrics} for record in self.history]
+        return pandas.DataFrame(rows).set_index("round")
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model folder with the history (``rows.json``) and the ledger (``ledger.json``) in it.
+
+        Raises:
+            UserError: If it cannot be written.
+        """
+        where = Path(folder).expanduser()
+        model_folder.write(self.trained, where)
+        self.write_records(where)
+        with writing(where / FILE):
+            (where / FILE).write_text(text(self.ledger), encoding="utf-8")
+
+    def write_records(self, folder: Path) -> None:
+        """Write the history as ``rows.json``."""
+        with writing(folder / RECORDS):
+            (folder / RECORDS).write_text(json.dumps([record.to_json() for record in self.history], indent=1))

@@ -1,0 +1,110 @@
+"""Load an experiment, and run it in this process."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedtext.api.result import Result
+from fedtext.client.audit_runner import write_files
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import count
+from fedtext.config import files
+from fedtext.config.engine import engine_reason, stack_size
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.prepare import prepare
+from fedtext.errors import UserError
+from fedtext.ledger import ledger
+from fedtext.parameters import initial
+from fedtext.records import RoundRecord
+from fedtext.runtime.devices import device_of
+from fedtext.server.federation import Federation
+from fedtext.server.trained import trained
+from fedtext.state import model_folder
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import noise_key
+
+
+def load(experiment: str | Path | Mapping[str, Any] | Experiment, *overrides: str) -> Experiment:
+    """Load an experiment.
+
+    Args:
+        experiment: The path of an experiment file, the name of one in ``tune_spaces/``, or its content.
+        overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
+
+    Returns:
+        The experiment with every default filled in. It is immutable.
+
+    Raises:
+        UserError: One sentence for each problem, naming the key.
+    """
+    if isinstance(experiment, Experiment) and not overrides:
+        return experiment
+    if isinstance(experiment, str | Path):
+        return files.load(experiment, overrides)[1]
+    content = experiment.model_dump(mode="json") if isinstance(experiment, Experiment) else dict(experiment)
+    pairs = dict(files.parse_override(word) for word in overrides)
+    return files.validate(files.override(content, pairs), overridden=pairs)
+
+
+def run(
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    *overrides: str,
+    data: str | Path | None = None,
+    on_round: Callable[[RoundRecord], object] | None = None,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Result:
+    """Run an experiment in this process, without Ray and MLflow.
+
+    Its space, baselines and seeds are those of a sweep and are left aside.
+
+    Args:
+        experiment: As ``load`` takes it.
+        overrides: Likewise.
+        data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
+        on_round: Called with each round's record, after its checkpoint is safe.
+        device: The torch device that clients train on.
+        out: A folder for checkpoints, ledger, records and the model; None: nothing is written.
+        resume: Go on with the run in ``out``. It ends with the same bits as one that was never interrupted.
+
+    Returns:
+        The history of the run, its privacy ledger and its model.
+
+    Raises:
+        UserError: If the experiment, the data, the device or ``out`` cannot be used; one sentence.
+        ClientError: If a client's training fails.
+    """
+    single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
+    folder = None if out is None else Path(out).expanduser()
+    if folder is not None and not resume and any(folder.glob("round-*")):
+        raise UserError(f"out: {folder} has a run already: name another folder, or go on with it by resume=True")
+    device_of(device)
+    corpus = prepare(
+        single.corpus,
+        single.model.embedding,
+        single.seed,
+        None if data is None else Path(data).expanduser(),
+        single.own_vocabularies,
+    )
+    shared, private = initial(single, corpus)
+    made_from = single, corpus.content, count(single, corpus)
+    fleet = LocalFleet(single, corpus, private, device, noise_key(*made_from, folder))
+    clients = len(fleet.clients)
+    logging.getLogger(__name__).info("%s; %s", engine_reason(single), stack_size(single, clients)[1])
+    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
+    federation = Federation(single, shared, fleet, checkpoints)
+    for record in federation.run():
+        if folder:
+            write_files(record, folder)
+        if on_round:
+            on_round(record)
+    entries = ledger(single, federation.layout.numbers, len(federation.trainees), len(federation.history))
+    result = Result(single, tuple(federation.history), entries, trained(federation, corpus))
+    if folder:
+        result.write_records(folder)
+        if single.save.model != "none":
+            model_folder.write(result.trained, folder / model_folder.FOLDER)
+    return result

@@ -1,0 +1,34 @@
+"""What a client keeps to itself of its model, for a model folder that is asked to hold it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.client.evaluate import ready
+from fedtext.client.host import Host
+from fedtext.layout import is_table
+from fedtext.state.model_folder import ClientPart
+
+
+def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> ClientPart:
+    """Return the private parameters of a client that has received ``flat`` after this round, as it would use them.
+
+    A table has a row for each word of the client's own vocabulary, or of the common one: there, rows of words that the
+    client has not are what every client starts with.
+    """
+    stack, method, rows_R = ready(host, flat, round_, client), host.method, host.clients[client].rows_R
+    own = host.experiment.own_vocabularies
+    state: dict[str, NDArray[np.float32]] = {}
+    for name, tensor in stack.fetched(0).items():
+        alone = not method.shared_in(name, round_) and not method.mirrors(name)
+        if not alone and not (method.withholds and is_table(name)):
+            continue
+        values = tensor.numpy().copy()
+        if is_table(name) and not own:
+            whole = host.rows_of(flat, client, name, np.arange(len(host.rows), dtype=np.int32)).cpu().numpy()
+            whole[rows_R] = values
+            values = whole
+        state[name] = values
+    if not own:
+        return ClientPart(state)
+    first = host.rows.start  # 1 where the model has no row for <pad>
+    return ClientPart(state, [*host.corpus.vocabulary[:first], *(host.corpus.vocabulary[first + r] for r in rows_R)])

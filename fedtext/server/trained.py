@@ -1,0 +1,36 @@
+"""The model of a run that has ended, ready to be kept."""
+
+from fedtext.corpora.types import Corpus
+from fedtext.server.federation import Federation
+from fedtext.state.model_folder import ClientPart, Trained
+
+
+def trained(federation: Federation, corpus: Corpus) -> Trained:
+    """Return the model that counts: the last round's, or the one that ``evaluation.select`` chose.
+
+    Args:
+        federation: The server after its last round.
+        corpus: Its corpus, with or without clients.
+    """
+    experiment, method = federation.experiment, federation.experiment.method
+    clients = federation.fleet.clients[: -1 if method.pooled else None]
+    flat = federation.selected if federation.choosing and federation.selected is not None else federation.flat
+    kept = experiment.save.model == "clients"
+    names = tuple(client.name for client in clients) if kept or method.separates else ()
+    last = federation.history[-1]
+    parts: dict[str, ClientPart] = {}
+    if kept:
+        found = federation.fleet.parts(federation.fleet.broadcast(flat), last.round, [c.id for c in clients])
+        parts = {clients[client].name: part for client, part in sorted(found.items()) if part.state}
+    return Trained(
+        experiment,
+        int(last.metrics.get("selected_round", last.round)),
+        corpus.classes,
+        corpus.features,
+        corpus.labels,
+        len(clients),
+        names,
+        None if experiment.own_vocabularies else corpus.vocabulary,
+        federation.layout.views(flat),
+        parts,
+    )

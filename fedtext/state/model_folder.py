@@ -1,0 +1,197 @@
+"""A trained model on disk: what it takes to classify new texts, or to go on with next words, without the run.
+
+A folder holds ``experiment.yaml``, ``model.json`` (classes, labels, clients, what it gives away), ``model.safetensors``
+(the shared parameters by name; tables have a row for each vocabulary entry), ``vocabulary.json`` or ``tokenizer/``, and
+only where it was asked for ``clients/``: what each client keeps to itself.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from fedtext.config import files
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError, writing
+from fedtext.models.config import TransformerClassifier
+from fedtext.text import pretrained
+from fedtext.text.representation import Pieces
+
+FORMAT = 1
+FOLDER = "model"  # its name in the folder of a run
+EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
+TOKENIZER, CLIENTS = "tokenizer", "clients"
+State = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientPart:
+    """What a client keeps to itself of its model.
+
+    Attributes:
+        state: Its private parameters by name. Tables have a row for each entry of ``vocabulary``.
+        vocabulary: The words of its own vocabulary, from <pad> on; None: it has the common one.
+    """
+
+    state: State
+    vocabulary: list[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a run has trained.
+
+    Attributes:
+        experiment: What was run.
+        round: The round whose model this is.
+        classes: Number of classes; of a language model the vocabulary's entries but <pad>.
+        features: How many numbers stand beside the words of a text.
+        labels: Names of the classes; empty if they have none.
+        clients: Number of the corpus's clients.
+        names: Their names, in their order, if the model needs them or their parts are kept; else empty.
+        vocabulary: V entries; None where each client has its own.
+        shared: The shared parameters by name, tables with V rows.
+        parts: What clients keep to themselves, by their names, as far as it was asked for.
+    """
+
+    experiment: Experiment
+    round: int
+    classes: int
+    features: int
+    labels: tuple[str, ...]
+    clients: int
+    names: tuple[str, ...]
+    vocabulary: list[str] | None
+    shared: State
+    parts: Mapping[str, ClientPart] = field(default_factory=dict)
+
+    def gives_away(self) -> list[str]:
+        """Return what a reader of the folder learns of clients' texts, one sentence each."""
+        said = ["the shared parameters, for which the run's ledger.json says what is guaranteed"]
+        if self.vocabulary is not None and self.experiment.corpus.counts_words:
+            said.append("the vocabulary: each word stands in some client's train texts, and no guarantee covers it")
+        if self.names:
+            said.append("the names of the clients")
+        if self.parts:
+            said.append(
+                f"the private parts of {len(self.parts)} clients, without any guarantee: they show the words of their "
+                "texts, and more"
+            )
+        return said
+
+
+def write(trained: Trained, folder: Path) -> None:
+    """Write a model folder, in the place of one that is there.
+
+    Raises:
+        UserError: If it cannot be written; a folder that was there is left as it is.
+    """
+    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    with writing(folder, "the model"):
+        try:
+            _write(trained, draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write(trained: Trained, draft: Path) -> None:
+    draft.mkdir(parents=True)
+    (draft / EXPERIMENT).write_text(files.resolved(trained.experiment), encoding="utf-8")
+    about = {
+        "format": FORMAT,
+        "round": trained.round,
+        "classes": trained.classes,
+        "features": trained.features,
+        "labels": trained.labels,
+        "clients": trained.clients,
+        "names": trained.names,
+        "gives_away": trained.gives_away(),
+    }
+    (draft / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save_file(_contiguous(trained.shared), draft / SHARED)
+    _save_checkpoint(trained.experiment, draft / TOKENIZER)
+    if trained.vocabulary is not None:
+        (draft / WORDS).write_text(json.dumps(trained.vocabulary, ensure_ascii=False), encoding="utf-8")
+    for name, part in trained.parts.items():
+        where = draft / CLIENTS / f"{trained.names.index(name):05d}"
+        where.mkdir(parents=True)
+        save_file(_contiguous(part.state), where / SHARED)
+        if part.vocabulary is not None:
+            (where / WORDS).write_text(json.dumps(part.vocabulary, ensure_ascii=False), encoding="utf-8")
+
+
+def read(folder: Path) -> Trained:
+    """Read a model folder.
+
+    Raises:
+        UserError: If it is no model folder, is damaged, or a newer version has written it.
+    """
+    if not (folder / ABOUT).is_file():
+        raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if about["format"] != FORMAT:
+            raise UserError(f"{folder} has format {about['format']}, and this version reads {FORMAT}: use a newer one")
+        content = files.read(folder / EXPERIMENT)
+        if (folder / TOKENIZER).is_dir():
+            content = _relocated(content, str(folder / TOKENIZER))
+        return Trained(
+            files.validate(content, str(folder / EXPERIMENT)),
+            about["round"],
+            about["classes"],
+            about["features"],
+            tuple(about["labels"]),
+            about["clients"],
+            tuple(about["names"]),
+            _words(folder),
+            load_file(folder / SHARED),
+            {
+                about["names"][int(where.name)]: ClientPart(load_file(where / SHARED), _words(where))
+                for where in sorted((folder / CLIENTS).glob("*"))
+            },
+        )
+    except (OSError, ValueError, KeyError, IndexError, SafetensorError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{folder} is damaged ({error}): copy it again, or train the model again") from error
+
+
+def _words(folder: Path) -> list[str] | None:
+    path = folder / WORDS
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:
+    return {name: np.ascontiguousarray(tensor) for name, tensor in state.items()}
+
+
+def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
+    """Save the tokenizer that cuts texts, and the sizes of the encoder, if they come from a checkpoint."""
+    model, text = experiment.model, experiment.corpus.text
+    cuts = text.checkpoint if isinstance(text, Pieces) else None
+    sizes = model.checkpoint if isinstance(model, TransformerClassifier) else None
+    if source := sizes or cuts:
+        pretrained.settings(source).save_pretrained(folder)
+    if cuts:
+        pretrained.tokenizer(cuts).save_pretrained(folder)
+
+
+def _relocated(part: Any, folder: str) -> Any:
+    """An experiment's content that finds its checkpoints in the model's folder."""
+    if isinstance(part, dict):
+        return {
+            key: folder if key in ("checkpoint", "source") and isinstance(value, str) else _relocated(value, folder)
+            for key, value in part.items()
+        }
+    return [_relocated(each, folder) for each in part] if isinstance(part, list) else part

@@ -1,0 +1,213 @@
+"""The public interface: an experiment is loaded and run in Python, and its model classifies new texts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fedtext
+from fedtext.__main__ import main
+from fedtext.methods import METHODS
+from fedtext.state import model_folder
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "corpus": {"name": "demo", "clients": 3, "train": 24, "test": 15},
+    "model": {"embedding": {"dim": 6}, "hidden": 4, "head": {"hidden": 3}},
+    "training": {"rounds": 2, "local_epochs": 1, "batch_size": 6, "optimizer": {"lr": 0.1}},
+    "evaluation": {"union": {}, "personalize": None},
+    "save": {"model": "clients"},
+}
+PLAIN = [name for name in METHODS if name != "fedrecon"]
+
+
+def sst2(folder: Path, texts: int = 40) -> Path:
+    """Sentences with numbers in them, whose label is whether the number is even."""
+    numbers = np.random.default_rng(0).integers(0, 30, 2 * texts)
+    words = [f"room {number} is {'good' if number % 3 else 'bad'}" for number in numbers]
+    sides = ["train"] * texts + ["test"] * texts
+    columns = {"split": sides, "label": (numbers % 2).tolist(), "text": words}
+    pq.write_table(pa.table(columns), folder / "sst2.parquet")
+    return folder
+
+
+def share(model: fedtext.Model, texts: list[str], labels: list[int], client: str | None) -> float:
+    """The accuracy of a model's predictions."""
+    found = model.predict(texts, client)
+    assert len(found) == len(texts) > 0
+    assert all(isinstance(each, fedtext.Prediction) for each in found)
+    named = [model.labels[label] for label in labels]
+    return sum(each.label == name for each, name in zip(found, named, strict=True)) / len(texts)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", [*PLAIN, {"name": "lg_fedavg", "pretrain": 1}])
+def test_predictions_have_the_accuracies_of_the_run(method: Any, tmp_path: Path) -> None:
+    """Evaluation reads encoded texts in clients' own rows; ``predict`` reads raw ones from a folder."""
+    extra = {"local_epochs": 1} if method == "fedsgd" else {}
+    result = fedtext.run(SMALL | {"method": method, "training": SMALL["training"] | extra})
+    result.save(tmp_path / "model")
+    model, config = fedtext.Model.load(tmp_path / "model"), result.experiment.corpus
+    assert model.labels == ("negative", "positive")
+    compared = 0
+    for client in config.read(None, result.experiment.seed).clients:
+        texts, labels = list(client.test.texts), client.test.labels.tolist()
+        known = result.clients[client.name]
+        assert share(model, texts, labels, client.name) == pytest.approx(known["Local"])
+        if result.experiment.method.complete and result.experiment.method.shares and method != "asp_mtl":
+            assert share(model, texts, labels, None) == pytest.approx(known["Ag"])
+            compared += 1
+    assert compared == (
+        0 if result.experiment.method.name in ("fedevocab", "local_only", "asp_mtl", "fedper", "lg_fedavg") else 3
+    )
+
+
+def test_a_client_of_fedrecon_uses_the_rows_it_made_for_itself(tmp_path: Path) -> None:
+    corpus = {"name": "sst2", "clients": 2}
+    result = fedtext.run(SMALL | {"method": "fedrecon", "corpus": corpus}, data=sst2(tmp_path))
+    for client in result.experiment.corpus.read(tmp_path, 0).clients:
+        found = share(result.model, list(client.test.texts), client.test.labels.tolist(), client.name)
+        assert found == pytest.approx(result.clients[client.name]["Local"])
+
+
+def test_a_language_model_continues_and_has_the_perplexity_of_the_run(tmp_path: Path) -> None:
+    lines = ["the cat sat on the mat", "the dog sat on the cat", "a cat saw the dog"] * 6
+    for side, some in (("train", lines), ("valid", lines[:3]), ("test", ["the cat saw the mat"])):
+        (tmp_path / f"ptb.{side}.txt").write_text("\n".join(some) + "\n")
+    experiment = {
+        "name": "words",
+        "corpus": {"name": "ptb", "clients": 1, "validation": 0.0},
+        "model": {"name": "gru_lm", "embedding": {"dim": 8}, "hidden": 8},
+        "method": "fedavg",
+        "training": {"rounds": 3, "local_epochs": 4, "batch_size": 4, "optimizer": {"lr": 0.5}},
+        "evaluation": {"personalize": None},
+    }
+    result = fedtext.run(experiment, data=tmp_path)
+    (found,) = result.model.predict(["the cat saw the mat"])
+    assert isinstance(found, fedtext.NextWords)
+    assert found.perplexity == pytest.approx(result.metrics["perplexity"], rel=1e-5)
+    assert len(found.words) == 3
+    (nothing,) = result.model.predict([""])
+    assert isinstance(nothing, fedtext.NextWords)
+    assert nothing.words[0][0] in ("the", "a"), "a sentence begins with one of these"
+    result.save(tmp_path / "model")
+    assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == result.model.predict(["the cat"])
+
+
+def test_what_a_folder_gives_away_is_chosen_and_said(tmp_path: Path) -> None:
+    shared = fedtext.run(SMALL | {"method": "kteps"}, "save.model=shared")
+    shared.save(tmp_path / "shared")
+    assert not (tmp_path / "shared" / "clients").exists()
+    about = json.loads((tmp_path / "shared" / "model.json").read_text())
+    assert about["names"] == []
+    assert ["vocabulary" in sentence for sentence in about["gives_away"]] == [False, True]
+    assert not any("private" in name for name in shared.state)
+    with pytest.raises(fedtext.UserError, match="no part of client films: train it with save"):
+        shared.model.predict(["a plot"], client="films")
+    own = fedtext.run(SMALL | {"method": "fedevocab"}, "save.model=shared")
+    own.save(tmp_path / "own")
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
+        *("experiment.yaml", "ledger.json", "model.json", "model.safetensors", "rows.json")
+    ], "no vocabulary: each client's is its own"
+    with pytest.raises(fedtext.UserError, match="fedevocab has no whole shared model: train"):
+        own.model.predict(["a plot"])
+    kept = fedtext.run(SMALL | {"method": "fedevocab"})
+    kept.save(tmp_path / "kept")
+    words = json.loads((tmp_path / "kept" / "clients" / "00000" / "vocabulary.json").read_text())
+    train = {word for text in kept.experiment.corpus.read(None, 0).clients[0].train.texts for word in text.split()}
+    assert set(words) - {"<pad>", "<unk>"} == train
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda folder: (folder / "model.json").unlink(), "has no model.json: give the folder of a model"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "is damaged"),
+        (lambda folder: (folder / "experiment.yaml").unlink(), "cannot be read"),
+        (lambda folder: (folder / "model.json").write_text('{"format": 2}'), "has format 2, and this version reads 1"),
+        (lambda folder: (folder / "model.json").write_text("{"), "is damaged"),
+    ],
+)
+def test_what_is_no_model_folder_is_refused(damage: Any, sentence: str, tmp_path: Path) -> None:
+    fedtext.run(SMALL | {"method": "fedavg"}, "training.rounds=1").save(tmp_path / "model")
+    damage(tmp_path / "model")
+    with pytest.raises(fedtext.UserError, match=sentence):
+        fedtext.Model.load(tmp_path / "model")
+
+
+def test_a_folder_is_replaced_whole_or_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = fedtext.run(SMALL | {"method": "fedavg"}, "training.rounds=1")
+    result.model.save(tmp_path / "model")
+    before = (tmp_path / "model" / "model.json").read_bytes()
+
+    def full(*words: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model_folder, "save_file", full)
+    with pytest.raises(fedtext.UserError, match="No space left on device"):
+        result.model.save(tmp_path / "model")
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_run_tells_each_round_and_goes_on_only_if_it_is_told_to(tmp_path: Path) -> None:
+    told: list[fedtext.RoundRecord] = []
+    experiment = fedtext.load(SMALL | {"method": "kteps"})
+    whole = fedtext.run(experiment, on_round=told.append, out=tmp_path / "whole")
+    assert [record.round for record in told] == [1, 2] == [record.round for record in whole.history]
+    assert (tmp_path / "whole" / "model" / "model.json").is_file()
+    fedtext.run(experiment, "training.rounds=1", out=tmp_path / "cut")
+    with pytest.raises(fedtext.UserError, match="has a run already: name another folder"):
+        fedtext.run(experiment, out=tmp_path / "cut")
+    cut = fedtext.run(experiment, out=tmp_path / "cut", resume=True)
+    assert all((cut.state[name] == tensor).all() for name, tensor in whole.state.items())
+    assert len(whole.state) > 3
+    frame = whole.to_pandas()
+    assert frame.loc[2, "Ag"] == whole.metrics["Ag"]
+    assert whole.ledger[0].epsilon is None
+
+
+def test_overrides_files_and_contents_say_the_same() -> None:
+    by_name = fedtext.load("demo.yaml", "training.rounds=3")
+    assert by_name.training.rounds == 3
+    assert fedtext.load(by_name) is by_name
+    assert fedtext.load(by_name, "training.rounds=4") == fedtext.load("demo", "training.rounds=4")
+    with pytest.raises(fedtext.UserError, match="there is no experiment file demos"):
+        fedtext.load("demos")
+    with pytest.raises(fedtext.UserError, match="did you mean"):
+        fedtext.load(SMALL | {"method": "fedavg"}, "training.round=3")
+
+
+def test_what_there_is_can_be_listed() -> None:
+    lists = (
+        fedtext.list_methods,
+        fedtext.list_mechanisms,
+        fedtext.list_corpora,
+        fedtext.list_models,
+        fedtext.list_audits,
+    )
+    for listed in lists:
+        found = listed()
+        assert found
+        assert all((cls.__doc__ or "").strip() for cls in found.values())
+    assert {"kteps", "fedavg"} <= set(fedtext.list_methods())
+    assert {"bigru", "lstm", "transformer"} <= set(fedtext.list_models())
+    assert set(fedtext.__all__) <= set(dir(fedtext))
+    assert all(getattr(fedtext, name) for name in fedtext.__all__)
+
+
+def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["demo.yaml", "method=kteps", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
+    assert main([*words, "save.model=clients", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "model"), "a superb kettle", "--client", "films"]) == 0
+    label, probability, *text = capsys.readouterr().out.split()
+    assert label in ("negative", "positive")
+    assert 0.5 <= float(probability) <= 1
+    assert text == ["a", "superb", "kettle"]
+    assert main(["predict", str(tmp_path / "model"), "a", "--client", "nobody"]) == 2
+    assert "no part of client nobody: it has appliances, films" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path), "a"]) == 2
