@@ -41,7 +41,8 @@ class Assignment:
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
-    """The trainable. Reports every round's metrics, with the record they come from, or the ``error`` that ended it.
+    """The trainable. Reports every round's metrics, with the record they come from, or the ``error`` that ended it,
+    and whether that is a ``user_error``.
 
     Client actors that die, or that Ray kills where memory runs out, are started anew and the round is replayed from the
     last checkpoint; so is the whole trial, by Tune, if this process dies.
@@ -58,7 +59,7 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
-            tune.report({"error": str(error)})
+            tune.report({"error": str(error), "user_error": isinstance(error, UserError)})
             return
         except LOST as error:
             lost = str(error).partition("\n")[0]

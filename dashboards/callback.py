@@ -48,7 +48,8 @@ class TrialCallback(Callback):
     """Drives a Recorder and a Progress, and collects how each trial ended in ``outcomes``.
 
     A trial's config carries its case id under ``case``; a result carries the record of a completed round under
-    ``record``, or under ``error`` the cause of a failure in words for the user.
+    ``record``, or under ``error`` the cause of a failure in words for the user, and under ``user_error`` whether it was
+    a UserError.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class TrialCallback(Callback):
         self.lost: set[str] | None = set()
         self.faults: set[tuple[str, str]] = set()
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
-        self._errors: dict[str, str] = {}
+        self._errors: dict[str, tuple[str, bool]] = {}
         self.waiting = waiting or (lambda case: "")
         self._speak_at: float | None = None  # when to say next that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs for nothing
@@ -129,7 +130,7 @@ class TrialCallback(Callback):
     ) -> None:
         case_id = trial.config["case"]
         if result.get("error"):
-            self._errors[case_id] = str(result["error"])
+            self._errors[case_id] = str(result["error"]), bool(result.get("user_error"))
         record: RoundRecord | None = result.get("record")
         if record is None:
             return
@@ -146,8 +147,8 @@ class TrialCallback(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         records = self._records.get(case_id, ())
-        if error := self._errors.get(case_id):
-            self._end(case_id, Outcome("failed", records, error))
+        if case_id in self._errors:
+            self._end(case_id, Outcome("failed", records, *self._errors[case_id]))
             return
         complete = bool(records) and records[-1].round >= self.cases[case_id].experiment.training.rounds
         self._end(case_id, Outcome("finished" if complete else "stopped", records))
@@ -166,8 +167,8 @@ class TrialCallback(Callback):
             return
         if case_id not in self._records:  # it never started, and is to stand in MLflow all the same
             self._open(self.cases[case_id])
-        error = self._errors.get(case_id) or failure_of(trial)
-        self._end(case_id, Outcome("failed", self._records.get(case_id, ()), error))
+        error = self._errors.get(case_id) or (failure_of(trial), False)
+        self._end(case_id, Outcome("failed", self._records.get(case_id, ()), *error))
 
     def _warn_of_gpus(self, case_id: str, unused: str) -> None:
         """Print, once for a trial, that GPUs are reserved and not used."""
@@ -188,13 +189,15 @@ class TrialCallback(Callback):
 
     def _end(self, case_id: str, outcome: Outcome) -> None:
         self.outcomes[case_id] = outcome
-        if self.on_end:
-            self.on_end(case_id, outcome)
-        stopped = self._stopped(case_id, outcome)
-        self.progress.finish(case_id, outcome.status, outcome.error)
-        status, error, now = STATUS[outcome.status], outcome.error, time.time()
-        tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
-        self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
+        try:
+            if self.on_end:
+                self.on_end(case_id, outcome)
+        finally:  # a disk that is full keeps no outcome; the display and MLflow have it all the same
+            stopped = self._stopped(case_id, outcome)
+            self.progress.finish(case_id, outcome.status, outcome.error)
+            status, error, now = STATUS[outcome.status], outcome.error, time.time()
+            tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
+            self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

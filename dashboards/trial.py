@@ -42,11 +42,13 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: all its rounds, ``stopped`` ones having been ended early, ``failed`` ones with the cause."""
+    """How a trial ended: all its rounds, ``stopped`` ones having been ended early, ``failed`` ones with the cause, and
+    whether that is a UserError: something around the run that a person can mend, such as a full disk."""
 
     status: Ended
     rows: tuple[RoundRecord, ...] = ()
     error: str = ""
+    user_error: bool = False
 
 
 @dataclass(frozen=True)

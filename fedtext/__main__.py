@@ -14,7 +14,7 @@ from fedtext.api.model import Model, NextWords, Prediction
 from fedtext.api.run import load, run
 from fedtext.commands import Parser, add_keys
 from fedtext.config import keys
-from fedtext.errors import ClientError, UserError
+from fedtext.errors import ClientError, UserError, unwritable
 from fedtext.records import RoundRecord
 
 
@@ -24,6 +24,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return _predict(words[1:]) if words[:1] == ["predict"] else _run(words)
     except (UserError, ClientError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    except OSError as error:
+        if not (sentence := unwritable(error)):
+            raise
+        print(f"error: {sentence}", file=sys.stderr)
         return 2
 
 

@@ -1,4 +1,7 @@
-"""Errors a person can act on. Commands print them as one sentence and leave with exit status 2."""
+"""Errors a person can act on, which commands print as one sentence.
+
+Exit status 2 stands for a UserError, 1 for training that failed by itself.
+"""
 
 import errno
 from collections.abc import Iterator
@@ -30,6 +33,13 @@ class ClientError(RuntimeError):
 
     def __str__(self) -> str:
         return f"client {self.client} failed in round {self.round}: {self.cause}"
+
+
+def unwritable(error: OSError) -> str:
+    """The sentence for what could not be written because a disk is full or read-only; empty for any other error."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return ""
+    return f"{error.filename or 'a file'} cannot be written: {error.strerror}"
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from tune_spaces.cases import cases as make_cases
 
 
 def launch(words: argparse.Namespace, sweep: bool) -> int:
-    """Runs what the command line asks for. Exit status 0 if every trial ended well, 1 if one did not."""
+    """Runs what the command line asks for. Returns the exit status: 0 if every trial ended well."""
     if words.keys is not None:
         print(keys.about(words.keys))
         return 0

@@ -51,7 +51,7 @@ def reproduce(words: argparse.Namespace) -> int:
     done = [case for case in folder.ended() if case in cases]
     print(f"  {len(done)} of {len(cases)} trials are there already")
     announce(job)
-    from platform._trials import recorder, train, unrecorded  # as in _launch
+    from platform._trials import exit_status, recorder, train, unrecorded  # as in _launch
 
     with recorder(job) as recording:
         outcomes = train(job, recording)
@@ -60,7 +60,7 @@ def reproduce(words: argparse.Namespace) -> int:
         if failed or len(ended) < len(cases):
             left = len(cases) - len(ended)
             print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
-            return 1
+            return exit_status(ended, left) or 1
         for number, table in tables.items():
             about = [
                 _extent(scale, changes),

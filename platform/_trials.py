@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(job: Job) -> int:
-    """Exit status 0 if every trial ended well, 1 if one did not."""
+    """Returns the exit status."""
     with recorder(job) as recording:
         outcomes = train(job, recording)
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
@@ -43,7 +43,16 @@ def run(job: Job) -> int:
     print(mlflow_store.ui_hint(job.store, ROOT, page.result()))
     if left:
         print(f"{left} trials have not ended: {job.folder.again} continues them")
-    return 1 if left or any(outcome.status == "failed" for outcome in outcomes.values()) else 0
+    return exit_status(outcomes, left)
+
+
+def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:
+    """0 if every trial ended well. 2 if some failed and the cause of each is a UserError. 1 otherwise, also if some are
+    left that have not ended."""
+    failed = [outcome for outcome in outcomes.values() if outcome.status == "failed"]
+    if failed and not left and all(outcome.user_error for outcome in failed):
+        return 2
+    return 1 if failed or left else 0
 
 
 def recorder(job: Job) -> Recorder:

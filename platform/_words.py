@@ -1,14 +1,13 @@
 """The command line: what the commands have in common."""
 
 import argparse
-import errno
 import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedtext.commands import Parser, add_keys
-from fedtext.errors import UserError
+from fedtext.errors import UserError, unwritable
 
 RESUME = "--resume RUN continues what was begun"
 EPILOG = """\
@@ -93,9 +92,9 @@ def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Cal
             print(f"error: {error}", file=sys.stderr)
             return 2
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            if not (sentence := unwritable(error)):
                 raise
-            print(f"error: {error.filename or 'a file'} cannot be written: {error.strerror}", file=sys.stderr)
+            print(f"error: {sentence}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)

@@ -153,7 +153,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(disk: Path, home: Path)
         time.sleep(0.02)
     fill(disk)
     done = driver.wait()
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     assert "cannot be written (No space left on device): free space on that disk" in done.stdout
     assert not list(checkpoint.glob(".draft-*"))
