@@ -1,11 +1,13 @@
 """States of a run on disk, whatever became of the one who wrote them."""
 
+import errno
 import logging
 import os
 import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +178,41 @@ def test_a_state_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> N
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert snapshot.round == 2
+
+
+def test_files_are_whole_and_durable_before_they_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[str, int] = {}
+
+    def fsync(descriptor: int) -> None:
+        synced[Path(os.readlink(f"/proc/self/fd/{descriptor}")).name] = os.fstat(descriptor).st_size
+        assert not (tmp_path / "round-000001").exists()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    saved(tmp_path, 1)
+    written = {path.name: path.stat().st_size for path in (tmp_path / "round-000001").iterdir()}
+    assert synced == written
+
+
+def test_what_a_dead_writer_left_is_removed_and_stands_in_nobodys_way(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    for name in (".draft-1", f".draft-{os.getpid()}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.f32").write_bytes(b"half")
+    (tmp_path / ".draft-file").touch()
+    assert checkpoints.load() is not None
+    assert [path.name for path in tmp_path.glob(".draft-*")] == [".draft-file"]
+    (tmp_path / f".draft-{os.getpid()}").mkdir()
+    checkpoints.save(np.ones(4, np.float32), {}, records(2))
+    assert sorted(path.name for path in tmp_path.glob("round-*")) == ["round-000001", "round-000002"]
+
+
+def test_where_not_even_a_draft_can_be_made_the_cause_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*asked: Any, **how: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(UserError, match=r"\(No space left on device\): free space on that disk.*no checkpoint yet"):
+        saved(tmp_path, 1)
 
 
 def test_a_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.errors import UserError
 
 
 def by_hand(epsilon: float, count: int, delta: float) -> float:
@@ -25,7 +27,8 @@ def by_hand(epsilon: float, count: int, delta: float) -> float:
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01, 0.3])
 def test_optimal_composition_is_that_of_the_theorem(epsilon: float, count: int, delta: float) -> None:
     """The theorem names a grid of 2 epsilon; between two of its points delta is known as well."""
-    best = composition.optimal(epsilon, count, delta)
+    with np.errstate(divide="raise"):  # every number of true ones is there once, and no other
+        best = composition.optimal.__wrapped__(epsilon, count, delta)
     grid = by_hand(epsilon, count, delta)
     assert grid - 2 * epsilon - 1e-9 < best <= grid + 1e-9
     found = delta_of(best, epsilon, count)
@@ -95,3 +98,43 @@ def test_sampled_noise_is_composed_by_privacy_loss_distributions() -> None:
     assert composition.sampled_gaussian(1.0, 0.1, 25, 1e-5) == pytest.approx(3.89689, abs=1e-4)
     z = composition.multiplier_for(7.29958, 0.2, 25, 1e-5)
     assert z == pytest.approx(1.0, abs=2e-3), "a target is spent in full"
+
+
+def test_a_multiplier_is_solved_for_up_to_a_million() -> None:
+    pytest.importorskip("dp_accounting")
+    large, too_large = (composition.gaussian(multiplier, 1, 1e-8) for multiplier in (9e5, 5e6))
+    with np.errstate(divide="ignore"):  # of the library's, at an epsilon of 0
+        assert composition.multiplier_for(large, 1.0, 1, 1e-8) == pytest.approx(9e5, rel=1e-3)
+    with pytest.raises(UserError, match="no noise spends as little as"):
+        composition.multiplier_for(too_large, 1.0, 1, 1e-8)
+    assert composition.multiplier_for(composition.gaussian(0.02, 1, 1e-5), 1.0, 1, 1e-5) == pytest.approx(
+        0.02, rel=1e-3
+    )
+
+
+def test_figures_above_a_hundred_are_left_to_renyi_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would rely on them, and privacy loss distributions take long over them."""
+    dp = pytest.importorskip("dp_accounting")
+    asked = []
+
+    class Losses:
+        def self_compose(self, count: int) -> "Losses":
+            return self
+
+        def get_epsilon_for_delta(self, delta: float) -> float:
+            asked.append(delta)
+            return 42.0
+
+    monkeypatch.setattr(composition, "_losses", lambda multiplier, fraction: Losses())
+    found = {}
+    for count in (20, 40):
+        event = dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(0.5))
+        accountant = dp.rdp.RdpAccountant(composition._ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        renyi = accountant.compose(event, count).get_epsilon(1e-5)
+        asked.clear()
+        found[count] = composition.sampled_gaussian.__wrapped__(0.5, 0.5, count, 1e-5)
+        assert 50 < renyi < 200
+        assert found[count] == (renyi if renyi > 100 else 42.0)
+        assert asked == ([] if renyi > 100 else [1e-5])
+    assert min(found.values()) == 42.0
+    assert max(found.values()) > 100

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedtext.mechanisms import Quantize, RandomizedResponse
+from fedtext.mechanisms.draws import bernoulli
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 2.0, math.log(255), 5.0, 8.0, 10.0, 12.0, 14.0, 15.7, 16.0])
@@ -47,3 +48,52 @@ class _Fixed:
 def _bit(step: Any, value: float, byte: int, rest: int) -> bool:
     (bit,) = step({"w": np.array([value], np.float32)}, {}, _Fixed(byte, rest))["w"]
     return bool(bit)
+
+
+def drawn(numbers: list[float], slope: float, least: float, byte: int, rest: int) -> list[bool]:
+    found = bernoulli(np.array(numbers), slope, least, _Fixed(byte, rest))  # type: ignore[arg-type]
+    assert found.dtype == np.bool_
+    return [bool(bit) for bit in found]
+
+
+@pytest.mark.parametrize("slope", [1.0, -1.0])
+def test_a_bit_takes_the_unlikely_value_exactly_below_its_probability(slope: float) -> None:
+    """P(1) = 1/2 + slope x. At |x| = 63.5 / 256 the unlikely value has r = 64.5 / 256: the byte 64 and 63 of 64 further
+    bits. At |x| = 64 / 256 it has r = 64 / 256, with no bit behind the byte. The bit of x > 0 is likely 1."""
+    for x in (63.5 / 256, -63.5 / 256):
+        likely = slope * x > 0
+        for byte, rest, unlikely in (
+            (0, 2**64 - 1, True),
+            (63, 2**64 - 1, True),
+            (64, 0, True),
+            (64, 2**63 - 1, True),
+            (64, 2**63, False),
+            (64, 2**64 - 1, False),
+            (65, 0, False),
+            (255, 0, False),
+        ):
+            assert drawn([x], slope, 0.0, byte, rest) == [likely != unlikely], (x, byte, rest)
+    for byte, rest, unlikely in ((63, 2**64 - 1, True), (64, 0, False), (64, 1, False)):
+        assert drawn([0.25], slope, 0.0, byte, rest) == [(slope > 0) != unlikely]
+
+
+def test_no_chance_is_below_the_least_and_zero_is_as_likely_as_one() -> None:
+    """Of numbers far out: with least = 1/256 the byte 0 alone gives the unlikely value, with least = 0 none does; and
+    of an x of 0 bytes below 128 do."""
+    assert drawn([1e9, -1e9], 1.0, 1 / 256, 0, 2**64 - 1) == [False, True]
+    assert drawn([1e9, -1e9], 1.0, 1 / 256, 1, 0) == [True, False]
+    assert drawn([1e9, -1e9], 1.0, 0.0, 0, 0) == [True, False]
+    for slope in (1.0, -1.0):
+        assert drawn([0.0], slope, 0.0, 127, 2**64 - 1) != drawn([0.0], slope, 0.0, 128, 0)
+
+
+def test_each_of_many_numbers_has_its_own_bit_whatever_their_shape() -> None:
+    """More than are drawn at a time. Each count is within five deviations of its probability."""
+    rng, count = np.random.default_rng(0), 70_000
+    levels = np.array([-0.6, -0.3, 0.0, 0.1, 0.45], np.float32)
+    bits = bernoulli(np.tile(levels, (count, 1)), 1.0, 0.05, rng)
+    assert bits.shape == (count, 5)
+    for found, chance in zip(bits.mean(0), [0.05, 0.2, 0.5, 0.6, 0.95], strict=True):
+        assert abs(found - chance) < 5 * math.sqrt(chance * (1 - chance) / count)
+    assert abs(np.corrcoef(bits[:, 2], bits[:, 3])[0, 1]) < 5 / math.sqrt(count)
+    assert bernoulli(np.zeros((0, 3)), 1.0, 0.05, rng).shape == (0, 3)

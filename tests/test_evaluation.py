@@ -1,6 +1,7 @@
 """How models are evaluated: Ap as the mean while a client fine-tunes, at which rates it does, and from which scores the
 area under the ROC curve and the membership audit's advantage are taken."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedtext.evaluation import Reading, averaged
-from fedtext.evaluation.classes import accuracy, area
+from fedtext.evaluation import Reading, averaged, pooled, read, unchanged
+from fedtext.evaluation.classes import Scored, accuracy, area
+from fedtext.evaluation.words import Predicted
 from fedtext.layout import TABLE
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Inference, Model, Phase
@@ -26,6 +28,44 @@ def test_the_mean_of_a_clients_accuracies() -> None:
         [Reading({"Ap": 0.25, "Ap_val": 1.0}), Reading({"Ap": 0.5, "Ap_val": 0}), Reading({"Ap": 0.75, "Ap_val": 0.5})]
     )
     assert found.figures == {"Ap": 0.5, "Ap_val": 0.5}
+
+
+def test_what_is_not_fine_tuned_has_its_ag_as_its_ap() -> None:
+    found = unchanged(Reading({"Ag": 0.25, "Ag_val": 1.0, "Local": 0.5, "Ap_0": 0.75}))
+    assert found.figures == {"Ap": 0.25, "Ap_val": 1.0}
+    assert found.pooled == {}
+    told = unchanged(Reading({}, {"Ag": Predicted(4, 4 * math.log(8), (1, 3)), "Local": Predicted(1, 0.0, (1, 1))}))
+    assert told.figures == pytest.approx({"perplexity_Ap": 8.0, "top1_Ap": 0.25, "top3_Ap": 0.75})
+    assert set(told.pooled) == {"Ap"}
+
+
+def test_a_model_is_read_without_dropout() -> None:
+    made = tiny.Finished("fedavg", model={"embedding": {"dim": 8}, "hidden": 16, "dropout": 0.9})
+    made.worker.network.train()
+    texts, parameters = made.worker.texts_of(0, "test"), made.worker.stack(made.flat, [0]).tensors(0)
+    model = Model(made.worker.network, parameters)
+    reading = read(made.experiment.method, model, texts, made.worker.reading, "both", "Ag", True)
+    assert not made.worker.network.training
+    assert reading.figures["Ag"] == made.rows[-1].clients["client0"]["Ag"]
+    assert isinstance(reading.pooled["Ag"], Scored)
+    assert not read(made.experiment.method, model, texts, made.worker.reading, "both", "Ag", False).pooled
+
+
+def test_areas_and_perplexities_are_of_all_clients_together() -> None:
+    """Of class 1 the scores 3 and 1, of class 0 the scores 2 and 1: in two of four pairs the first is larger, in one
+    both are equal. Of one class alone there is no area."""
+    one = Scored(np.array([3, 2], np.float32), np.array([True, False]))
+    other = Scored(np.array([1, 1], np.float32), np.array([True, False]))
+    alone = Scored(np.array([1, 2], np.float32), np.array([True, True]))
+    words = Predicted(2, 2 * math.log(2), (1, 1)), Predicted(6, 6 * math.log(4), (0, 6))
+    found = pooled(
+        [Reading({}, {"Ag": one, "Ap": words[0]}), Reading({}, {"Ag": other, "Ap": words[1], "Ap_0": alone})]
+    )
+    assert found == pytest.approx(
+        {"AUC": 2.5 / 4, "perplexity_Ap": 2 ** (14 / 8), "top1_Ap": 1 / 8, "top3_Ap": 7 / 8, "perplexity_p90_Ap": 4.0}
+    )
+    assert area([replace(one, scores_N=np.array([np.nan, 1], np.float32))]) is None
+    assert area([replace(one, labels_N=np.array([False, False]))]) is None
 
 
 def test_ap_is_the_mean_over_the_steps_and_not_the_last_one() -> None:

@@ -31,6 +31,13 @@ def test_fused_features_by_hand() -> None:
     assert conv(local, received).tolist() == [[1 + 20 + 100, 2 + 15 + 200]]
 
 
+def test_multi_has_a_gamma_for_each_feature_and_single_one_for_all() -> None:
+    for operator, shapes in (("multi", {(6,)}), ("single", {(1,)}), ("conv", {(6, 12), (6,)})):
+        model, _ = tiny.model_and_batch(FedFusion(operator=operator))  # type: ignore[arg-type]
+        found = {tuple(t.shape) for name, t in model.parameters.items() if name.startswith("fusion.")}
+        assert found == shapes, "both directions have 3 hidden units"
+
+
 @pytest.mark.parametrize("operator", ["multi", "single", "conv"])
 def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator: Any) -> None:
     method = FedFusion(operator=operator)

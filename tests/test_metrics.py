@@ -1,5 +1,6 @@
 """What a round's row says: bytes of all rounds, and the table in which every metric is described."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -9,7 +10,7 @@ import pytest
 from fedtext.audits import AUDITS
 from fedtext.config.selection import Sorting, Validated, figures
 from fedtext.methods import METHODS
-from fedtext.metrics import METRICS, column_order, find, legend, of_test, smaller_is_better
+from fedtext.metrics import METRICS, column_order, find, legend, of_test, of_validation, smaller_is_better
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.state.checkpoint import Checkpoints
@@ -119,6 +120,44 @@ def test_directions_and_splits_are_those_of_the_metrics_that_trials_are_sorted_b
     ]
 
 
+def test_every_metric_has_a_name_a_legend_and_the_columns_that_tables_are_read_by() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"[\w<>./]+", metric.name), metric
+        assert " " in metric.summary, metric
+    columns = {kind: {m.name for m in METRICS if m.columns == kind} for kind in ("all", "test")}
+    assert columns["all"] == {
+        *("Ag", "Ap", "Ap_0", "Ap_<variation>", "Local", "Global", "Local_p10", "AUC", "AUC_0"),
+        *("perplexity", "perplexity_<model>", "inversion_public_recall", "inversion_public_ptlr"),
+        *("rows_recall", "label_top", "member_auc"),
+    }
+    assert columns["test"] == {"perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"}
+    of_models = {"perplexity", "perplexity_p90", "top1", "top3"}
+    validated = {"Ag", "Ap", "Ap_0", "Ap_<variation>", "Local", "AUC", "AUC_0"}
+    validated |= of_models | {f"{name}_<model>" for name in of_models}
+    assert {m.name for m in METRICS if m.validation} == validated
+    assert [m.split for m in map(find, ("Ag", "loss", "member_auc", "bytes_up")) if m] == [
+        "test",
+        "train",
+        "train",
+        "none",
+    ]
+
+
+def test_names_that_are_unknown_have_no_direction_and_the_last_columns() -> None:
+    assert not smaller_is_better("my_own")
+    assert not of_test("my_own")
+    assert not of_validation("my_own_val")
+    assert not of_validation("loss_val")
+    assert [of_validation(name) for name in ("Ag", "Ag_val")] == [False, True]
+    assert column_order("my_own") == (True, False, len(METRICS))
+    assert column_order("Ag") == (False, False, 0)
+    assert column_order("Ag_val") == (False, True, 0)
+    assert column_order("<metric>.std") == (True, False, len(METRICS) - 1)
+
+
 def test_a_legend_explains_a_name_once() -> None:
     lines = legend(["Ap_val", "Ag", "Ag_val", "trial", "epsilon"])
     assert [line.partition(":")[0] for line in lines] == ["Ap", "Ag", "epsilon", "..._val"]
+    assert legend(["Ag", "my_own"]) == [
+        "Ag: accuracy of the shared model on each client's own texts, mean over clients"
+    ]

@@ -67,6 +67,9 @@ def test_each_edit_is_one_line_and_says_where_it_is() -> None:
         ("x: int = 0", {"x: int = 1"}),
         ("raise UserError(f'{a + 1}')", set()),
         ("x = zip(a, b, strict=True)", set()),
+        ("x = np.add(a, b)", set()),
+        ("x = max(a, b)", {"x = min(a, b)"}),
+        ("x.add(a, b)", {"pass", "x.add(b, a)"}),
     ],
 )
 def test_the_operators(statement: str, after: set[str]) -> None:
@@ -100,8 +103,15 @@ def test_every_equivalent_is_a_mutant_of_its_module() -> None:
 PROJECT = {
     "fedtext/__init__.py": "",
     "fedtext/small.py": """
+LIMIT = 3
+
+
 def larger(a, b):
     return a if a > b else b
+
+
+def unused(a):
+    return -a
 
 
 def emptied(items):
@@ -109,7 +119,11 @@ def emptied(items):
         items.pop()
 """,
     "test_small.py": """
-from fedtext.small import emptied, larger
+from fedtext.small import LIMIT, emptied, larger
+
+
+def test_the_limit():
+    assert LIMIT <= 3
 
 
 def test_larger():
@@ -150,13 +164,17 @@ def test_a_mutant_is_caught_and_an_equivalent_one_survives(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     first, again, calls, written = map(json.loads, done.stdout.splitlines())
     assert first == {
+        "LIMIT = 4": "caught",  # by a test that calls nothing
+        "LIMIT = 2": "survived",
         "return (b if a > b else a)": "caught",
         "return a if (a >= b) else b": "survived",  # of two that are equal either is the larger one
+        "return (a)": "no test calls it",
         "while (not items):": "survived",  # nothing looks at the result
         "pass": "timed out",
     }
     assert again == first
     assert calls == {
+        "test_small.py::test_the_limit": [],
         "test_small.py::test_larger": ["fedtext/small.py larger"],
         "test_small.py::test_emptied": ["fedtext/small.py emptied"],
         "test_small.py::test_nothing": [],

@@ -3,6 +3,7 @@
 Each attack stands beside the figure it would have if the draws were shared.
 """
 
+import errno
 import math
 import os
 import stat
@@ -283,6 +284,36 @@ def test_a_key_that_is_gone_or_damaged_is_told_and_not_replaced(tmp_path: Path) 
     (tmp_path / "round-000001").mkdir()
     with pytest.raises(UserError, match="is missing"):
         noise_key(experiment, "content", 4, tmp_path)
+
+
+def test_a_key_is_whole_and_durable_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("randomgen")
+    synced: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_size)
+        assert not (tmp_path / FILE).exists()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
+    assert synced == [(tmp_path / FILE).stat().st_size]
+
+
+def test_a_draft_of_a_key_is_written_over_and_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("randomgen")
+    draft = tmp_path / f".{FILE}-{os.getpid()}"
+    draft.write_text("of a process that died")
+    noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / FILE]
+    (tmp_path / FILE).unlink()
+
+    def full(*asked: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(UserError, match=r"cannot be written to .*noise.key \(No space left on device\)"):
+        noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_everything_else_stays_a_function_of_the_seed() -> None:

@@ -1,5 +1,7 @@
 """Embedding rows that batches touch now and then."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -97,6 +99,29 @@ def test_steps_are_torchs_own(config: SGD | Adam, cut: bool) -> None:
     for client, leaves in enumerate(expected):
         for name, tensor in stack.tensors(client).items():
             assert torch.allclose(tensor, leaves[name], rtol=0, atol=1e-12), (client, name)
+
+
+def test_what_is_remembered_of_a_client_is_named_by_its_parameters() -> None:
+    """Adam counts steps once, unless some parameters stand still in some steps."""
+
+    def kept(config: SGD | Adam, **how: Any) -> set[str]:
+        layout = Layout({TABLE: (ROWS, 2), "a": (3,), "b": (1,)})
+        stack = Stack(layout, [ROWS, ROWS], Workspace(torch.device("cpu"), torch.float64))
+        optimizer = LocalOptimizer(config, stack, config.lr, **how)
+        assert optimizer.state(0).keys() == optimizer.state(1).keys()
+        return set(optimizer.state(0))
+
+    momentum = {f"{name}/momentum_buffer" for name in ("a", "b", "tables")}
+    assert kept(SGD()) == momentum
+    assert kept(SGD(), task_of={"a": 0}.get) == momentum
+    both = {f"{name}/{kind}" for name in ("a", "b", "tables") for kind in ("exp_avg", "exp_avg_sq")} | {"tables/step"}
+    assert kept(Adam()) == both | {"step"}
+    assert kept(Adam(), moving={TABLE, "a", "b"}) == both | {"step"}
+    assert kept(Adam(), task_of={"a": 0}.get) == both | {"a/step", "b/step"}
+    assert kept(Adam(), moving={TABLE, "a"}) == both | {"a/step"}
+    frozen = {name for name in both if not name.startswith("tables/")}
+    assert kept(Adam(embedding_lr=0)) == frozen | {"step"}
+    assert kept(Adam(), moving={"a", "b"}) == frozen | {"step"}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

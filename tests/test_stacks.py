@@ -1,6 +1,8 @@
 """How many clients are trained side by side, and what is kept from round to round."""
 
+import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,21 @@ def test_a_loss_that_only_fails_in_a_stack_is_an_error_not_a_slower_run(monkeypa
     for reply in worker.train(flat, 1, [0, 1]):
         assert "only in a stack: set training.stack to 1" in reply.error
     assert worker.private_states([0, 1]) == {0: b"", 1: b""}
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_client_has_its_share_of_its_stacks_time_and_its_own(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock goes on by 6 s, and the processor's by 3 s, whenever they are looked at: once while a stack is trained,
+    and once while a client's update is sent."""
+    _, flat, host = kteps(clients=clients, stack=clients)
+    worker, looks = host(), itertools.count()
+    monkeypatch.setattr(
+        "fedtext.client.worker.time", SimpleNamespace(perf_counter=lambda: 6.0 * next(looks), thread_time=lambda: 0.5)
+    )
+    for reply in worker.train(flat, 1, range(clients)):
+        assert reply.metrics["seconds"] == 6 / clients + 6
+        assert reply.metrics["cpu_seconds"] == 0
+        assert reply.bytes_up == reply.payload.nbytes > 0
 
 
 def test_one_client_that_fails_does_not_take_its_stack_along() -> None:

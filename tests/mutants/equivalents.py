@@ -1,5 +1,7 @@
 """Mutants that compute the same, or what nothing may depend on, each with the reason. They are run like all others."""
 
+_SHAPED = "numpy takes every negative length for the one that is left over"
+_READ = "how many texts are read at a time: each is read by itself"
 _DRAW = "a draw of 53 bits equals the chance once in 2^53 times"
 _PIECES = "how many numbers are treated at a time: each is treated once anyhow, so that speed alone changes"
 _PIECES_DRAWN = "how many bits are drawn at a time: which random word a bit takes changes, its probability does not"
@@ -40,6 +42,74 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for order in (20, 24, 32, 48, 64, 128, 256)
         for change in (1, -1)
     ),
+    *(
+        (module, before, before.replace(f"{what}reshape({leading}-1)", f"{what}reshape({leading}-2)"), _SHAPED)
+        for module, before, what, leading in (
+            ("server/aggregation", "into, flat = sums[name].reshape(-1), delta.reshape(-1)", "sums[name].", ""),
+            ("server/aggregation", "into, flat = sums[name].reshape(-1), delta.reshape(-1)", "delta.", ""),
+            ("mechanisms/draws", "flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)", "bits.", ""),
+            (
+                "methods/fedatt",
+                "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if tensor.ndim > 1 else "
+                "tensor.reshape(1, -1)",
+                "tensor.",
+                "1, ",
+            ),
+        )
+    ),
+    *(("evaluation/classes", "BATCH = 256", f"BATCH = {size}", _READ) for size in (255, 257)),
+    *(("evaluation/words", "BATCH = 64", f"BATCH = {size}", _READ) for size in (63, 65)),
+    (
+        "evaluation/classes",
+        "scores_N = np.zeros(len(texts), np.float32)",
+        "scores_N = np.ones(len(texts), np.float32)",
+        "every text is in one batch, and its score is written over what was there",
+    ),
+    *(
+        ("evaluation/unigram", before, after, "counts + alpha = alpha + counts")
+        for before, after in (
+            ("nats_V = _nats(counts_V, alpha)", "nats_V = _nats(alpha, counts_V)"),
+            ("found = _evaluate(counts_V, alpha, splits)", "found = _evaluate(alpha, counts_V, splits)"),
+            (
+                'return _evaluate(counts_V, alpha, splits)["perplexity"]',
+                'return _evaluate(alpha, counts_V, splits)["perplexity"]',
+            ),
+        )
+    ),
+    *(
+        ("state/fingerprint", "RESULTS = 1", f"RESULTS = {other}", "it tells versions apart, whatever number it is")
+        for other in (0, 2)
+    ),
+    (
+        "server/federation",
+        "for one in range(self.drawn + 1, round_) if unsent else ():",
+        "for one in range((self.drawn - 1), round_) if unsent else ():",
+        "cohorts of two rounds are drawn once more, to the same; those of no round come before every change",
+    ),
+    (
+        "client/host",
+        'if asked.texts != "all" and asked.texts < len(data.test):',
+        'if asked.texts != "all" and (asked.texts <= len(data.test)):',
+        "as many texts as there are, in their order, are all of them",
+    ),
+    (
+        "ledger/__init__",
+        "front = _chain(experiment.uplink[:place], Sent(1, 1, DELTA))",
+        "front = _chain(experiment.uplink[:place], Sent(1, 2, DELTA))",
+        "whether something is guaranteed does not depend on the number of rounds",
+    ),
+    (
+        "accounting/composition",
+        "mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))",
+        "mode, deviation = count * truth, math.sqrt((count / truth) * (1 - truth))",
+        "more numbers of true ones are looked at: what is beyond 12 deviations has no chance in double precision",
+    ),
+    (
+        "accounting/composition",
+        "low, high = (low, middle) if spends(middle) <= epsilon else (middle, high)",
+        "low, high = (low, middle) if (spends(middle) < epsilon) else (middle, high)",
+        "the multiplier that spends epsilon to the last bit is found from the other side",
+    ),
     (
         "accounting/composition",
         "if high > 1e6:",
@@ -65,9 +135,15 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "mechanisms/draws",
-        "np.add(chance, np.float32(_LEVELS / 2), out=chance)",
-        "np.add(np.float32(_LEVELS / 2), chance, out=chance)",
-        "a + b = b + a",
+        "np.greater(part, 0, out=side) if slope > 0 else np.less(part, 0, out=side)",
+        "np.greater(part, 0, out=side) if (slope >= 0) else np.less(part, 0, out=side)",
+        "at a slope of 0 both values are as likely, whatever the sign",
+    ),
+    (
+        "mechanisms/draws",
+        "rest = np.clip((_LEVELS * chance - levels) * _REST, 0, np.nextafter(_REST, 0))",
+        "rest = np.clip(0, (_LEVELS * chance - levels) * _REST, np.nextafter(_REST, 0))",
+        "max(a, 0) = max(0, a)",
     ),
     (
         "mechanisms/draws",
@@ -94,6 +170,19 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "self.sum_RN = np.ones(_as_matrix(tensor).shape)",
         "the first client's score exceeds minus infinity, and what was there before is multiplied by exp(-inf) = 0",
     ),
+    (
+        "methods/fedatt",
+        'return spectral(delta_RN) if self.norm == "spectral" and len(delta_RN) > 1 else frobenius(delta_RN)',
+        'return spectral(delta_RN) if self.norm == "spectral" and (len(delta_RN) >= 1) else frobenius(delta_RN)',
+        "a matrix of one row has one singular value, its Frobenius norm",
+    ),
+    (
+        "methods/fedatt",
+        "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if tensor.ndim > 1 else tensor.reshape(1, -1)",
+        "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if (tensor.ndim >= 1) else "
+        "tensor.reshape(1, -1)",
+        "a vector as one column has the norms that it has as one row, to the last bits",
+    ),
     *(
         (
             "methods/fedatt",
@@ -106,11 +195,26 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
             "tall_RN = delta_RN.T if len(delta_RN) < delta_RN.shape[0] else delta_RN",
         )
     ),
+    *(
+        (
+            "mechanisms/randomized_response",
+            "signs = {name: np.where(bits, np.float32(0.5), np.float32(-0.5)) for name, bits in delta.items()}",
+            f"signs = {{name: np.where(bits, np.float32({one}), np.float32({other})) for name, bits in delta.items()}}",
+            "at 1/2 the chance is the least one already, and stays it beyond",
+        )
+        for one, other in ((0.5, -1.0), (1.0, -0.5))
+    ),
     (
         "methods/kteps",
         "b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)",
         "b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(2e-12)",
         "some positive number, lest 0 / 0 is computed where features coincide: any gives a kernel of exp(0) = 1",
+    ),
+    (
+        "client/evaluate",
+        "epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1",
+        "epochs = -((-config.steps * training.batch(len(texts)) * len(texts))) + 1",
+        "how many epochs could be drawn: as many batches as there are steps are taken of them",
     ),
     (
         "state/noise_key",

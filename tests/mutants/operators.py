@@ -31,6 +31,9 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "floor": "ceil", "ceil": "floor"}
 _NAMES |= {"argmin": "argmax", "argmax": "argmin", "zeros_like": "ones_like", "ones_like": "zeros_like"}
 _NAMES |= {"zeros": "ones", "ones": "zeros"}
+# Calls whose first two arguments are alike: one of the two, or their sum, whichever comes first.
+_COMMUTING = {"max", "min", "np.add", "np.logical_xor", "np.maximum", "np.minimum", "np.multiply", "np.union1d"}
+_COMMUTING |= {"torch.logaddexp"}
 # Calls whose arguments are texts or bounds of configuration keys, and no mathematics.
 _OPAQUE = {"Field", "getLogger", "exception", "warning", "UserError", "ValueError", "ClientError"}
 
@@ -148,12 +151,11 @@ def _replacements(node: ast.expr | ast.stmt, field: str) -> Iterator[str]:
         case ast.Attribute(attr=name) if field == "func" and name in _NAMES:
             yield _changed(node, attr=_NAMES[name])
         case ast.Call(args=[first, second, *rest]) if not isinstance(first, ast.Starred):
-            if ast.unparse(node.func).split(".")[-1] not in {
+            named = ast.unparse(node.func)
+            if named not in _COMMUTING and named.split(".")[-1] not in {
                 *_OPAQUE,
                 "isinstance",
                 "getattr",
-                "max",
-                "min",
                 "zip",
                 "generator",
                 "paired",

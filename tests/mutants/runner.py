@@ -4,6 +4,7 @@ A loader gives the mutated source in the place of the module's own, so that noth
 import is mutated too. Which tests call which function is found out by one run of the tests as they are.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -107,11 +108,11 @@ class Baseline:
 
 
 def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
-    """The tests that call a mutant's function, the quickest first; of code that runs on import all of its module's."""
+    """The tests that call a mutant's function, the quickest first; of code that runs on import, which no test calls,
+    all tests of its module's files."""
     called = [test for test in tests if f"{mutant.module} {mutant.function}" in test.calls]
-    if not called:
-        inside = f"{mutant.module} {mutant.function}".rstrip()
-        called = [test for test in tests if any(call.startswith(inside) for call in test.calls)]
+    if not called and runs_on_import(mutant):
+        called = list(tests)
     kept, spent = [], 0.0
     for test in sorted(called, key=lambda test: test.seconds):
         spent += test.seconds
@@ -119,6 +120,17 @@ def chosen(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
             break
         kept.append(test)
     return kept
+
+
+def runs_on_import(mutant: Mutant) -> bool:
+    """Whether a mutant's code belongs to a module or a class, and to no function."""
+    nodes: list[ast.stmt] = ast.parse(mutant.source).body
+    for name in filter(None, mutant.function.split(".")):
+        found = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name]
+        if not found:
+            return False
+        nodes = found[-1].body
+    return True
 
 
 def digest(*parts: str) -> str:

@@ -1,0 +1,227 @@
+"""The clients of one place: what they start with, what is kept of them, and what is left when they leave."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.worker import Worker
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import Corpus
+from fedtext.layout import TABLE, Layout
+from fedtext.methods.base import Phase
+from fedtext.parameters import initial
+from fedtext.text.tokens import UNK_ID
+from tests import tiny
+
+CORPUS = tiny.corpus(clients=3)
+UNION = {"personalize": None, "union": {}}
+
+
+def hosting(experiment: Experiment, corpus: Corpus = CORPUS) -> tuple[Worker, np.ndarray]:
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    return LocalFleet(experiment, corpus, private).worker, flat
+
+
+def test_who_leaves_takes_its_state_along_and_nothing_of_it_stays() -> None:
+    worker, flat = hosting(tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 1}))
+    for client in (0, 1):
+        assert not worker.train(flat, 1, [client])[0].error
+    worker.evaluate(flat, 1, [0, 1, 2], final=False)
+    assert {client for client, _ in worker.texts} == {0, 1, 2}
+    kept = {name: value.copy() for name, value in worker.private[1].items()}
+    states = worker.release([1, 2])
+    assert set(worker.clients) == set(worker.private) == {0}
+    assert {client for client, _ in worker.texts} == {0}
+    assert states[2] == b"", "it never trained"
+    assert {name: value.tolist() for name, value in load(states[1]).items()} == {n: v.tolist() for n, v in kept.items()}
+    worker.adopt([CORPUS.clients[1]], {1: states[1]})
+    assert set(worker.clients) == {0, 1}
+    assert worker.private_states([1]) == {1: states[1]}
+    worker.adopt([CORPUS.clients[2]], {2: b""})
+    assert worker.private[2] == {}
+
+
+@pytest.mark.parametrize("own", [None, {"words": "all", "std": 2.0}, {"words": "digits", "std": 2.0}])
+def test_any_rows_of_a_table_are_those_that_a_client_starts_with(own: Any) -> None:
+    """Of its own rows they are what its stack has; of others each client draws its own where that is asked for."""
+    model = {"embedding": {"dim": 5, "own": own}, "hidden": 4}
+    method = "fedrecon" if own and own["words"] == "digits" else "local_only"
+    worker, flat = hosting(tiny.experiment(method, model=model))
+    rows_X = np.arange(len(worker.rows), dtype=np.int32)
+    tables = [worker.rows_of(flat, client, TABLE, rows_X) for client in (0, 1)]
+    for client, table_XD in enumerate(tables):
+        stack = worker.stack(flat, [client])
+        assert torch.equal(table_XD[worker.clients[client].rows_R], stack.tensors(0)[TABLE])
+    differ_X = (tables[0] != tables[1]).any(1).numpy()
+    words_X = rows_X + worker.rows.start
+    if own is None:
+        assert not differ_X.any()
+    else:
+        assert differ_X.tolist() == [own["words"] == "all" or (word % 3 == 0 and word > 0) for word in words_X]
+
+
+def test_with_a_vocabulary_of_its_own_a_client_begins_with_unk_as_zeros() -> None:
+    worker, flat = hosting(tiny.experiment("fedevocab"))
+    rows_X = np.arange(len(worker.rows), dtype=np.int32)
+    zeros_X = ~worker.rows_of(flat, 0, TABLE, rows_X).numpy().any(1)
+    assert np.flatnonzero(zeros_X).tolist() == [UNK_ID - worker.rows.start]
+    shared, flat = hosting(tiny.experiment("fedavg"))
+    assert shared.rows_of(flat, 0, TABLE, rows_X).numpy().any(1).all()
+
+
+def test_the_engine_decides_how_batches_are_read() -> None:
+    def training(engine: str, **changes: Any) -> tuple[int | None, bool, bool]:
+        rounds = tiny.TRAINING | {"engine": engine, "stack": 1}
+        worker, _ = hosting(tiny.experiment(training=rounds, **changes))
+        assert worker.reading == replace(worker.training, cut=False)
+        return worker.training.directions, worker.training.cut, worker.training.kernels
+
+    gru, bag = ({"name": name, "embedding": {"dim": 5}} for name in ("gru", "bag"))
+    assert training("reference") == (None, False, False)
+    assert training("cells") == (2, True, False)
+    assert training("cells", model=gru | {"hidden": 4}) == (1, True, False)
+    assert training("auto", model=bag) == (None, False, False), "it has no steps"
+    assert training("cells", method="fedprox") == (2, False, False), "its loss reads the whole table"
+
+
+def test_what_the_server_sent_goes_to_another_device_once() -> None:
+    """The device "meta" has shapes and no numbers."""
+    worker, flat = hosting(tiny.experiment())
+    assert all(view.base is not None for view in worker._received(flat).values())
+    assert worker.sent is None, "the processor reads it where it lies"
+    worker.device = torch.device("meta")
+    first = worker._received(flat)[TABLE]
+    assert first.device.type == "meta"
+    assert first.shape == worker.shared.shapes[TABLE]
+
+    def storage() -> torch.Tensor:
+        assert worker.sent is not None
+        return worker.sent[1]
+
+    sent = storage()
+    worker._received(flat[:])  # another array over the same memory
+    assert storage() is sent
+    other = flat.copy()
+    worker._received(other)
+    assert storage() is not sent
+    sent = storage()
+    worker._received(other)
+    assert storage() is sent
+
+
+@pytest.mark.parametrize(("texts", "count"), [("all", 30), (7, 7), (30, 30), (31, 30)])
+def test_everybodys_texts_are_all_or_as_many_as_are_asked_for(texts: Any, count: int) -> None:
+    worker, _ = hosting(tiny.experiment("lg_fedavg", evaluation={"personalize": None, "union": {"texts": texts}}))
+    read, rows_U = worker.everybody(1)
+    assert worker.everyone is not None
+    assert len(read) == len(worker.everyone.test) == count
+    assert worker.everybody(2)[0] is read, "texts that all read alike are kept once"
+    there_NT = np.arange(read.padded_NT.shape[1]) < read.lengths_N[:, None]
+    words_NT = rows_U[read.padded_NT] + worker.rows.start
+    found = [words_T[there_T].tolist() for words_T, there_T in zip(words_NT, there_NT, strict=True)]
+    whole = iter([text for tests in CORPUS.tests for text in np.split(tests.tokens_T, tests.offsets[1:-1])])
+    assert all(any(text == each.tolist() for each in whole) for text in found), "in their order"
+
+
+@pytest.mark.parametrize("model", [{"embedding": {"dim": 5}, "hidden": 4}, {"name": "bag", "embedding": {"dim": 5}}])
+def test_a_clients_test_texts_in_the_words_of_all(model: dict[str, Any]) -> None:
+    """Also in words that the client does not have: as audits compare what an attacker reads. A bag has no <pad>."""
+    worker, _ = hosting(tiny.experiment("fedevocab", evaluation=UNION, model=model))
+    assert worker.rows.start == (model.get("name") == "bag")
+    data = worker.test_in_all_words(1)
+    assert (data.id, data.name) == (1, "client1")
+    words_T = data.rows_R[data.test.tokens_T] + worker.rows.start
+    assert words_T.tolist() == CORPUS.tests[1].tokens_T.tolist()
+    assert data.test.offsets.tolist() == CORPUS.tests[1].offsets.tolist()
+    assert data.rows_R.min() >= 0
+    assert data.rows_R.max() < len(worker.rows)
+    assert len(data.train) == 0
+
+
+def test_what_audits_find_stands_among_a_clients_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, flat = hosting(tiny.experiment(audits=["membership"]))
+    asked = []
+
+    def figures(client: int, round_: int, flat: np.ndarray) -> dict[str, float]:
+        asked.append((client, round_))
+        return {"found": 0.25 + client}
+
+    monkeypatch.setattr(worker.audits, "figures", figures)
+    readings = worker.evaluate(flat, 2, [0, 2], final=False)
+    assert asked == [(0, 2), (2, 2)]
+    assert {client: reading.figures["found"] for client, reading in readings.items()} == {0: 0.25, 2: 2.25}
+    assert all("Ag" in reading.figures for reading in readings.values())
+
+
+def test_everybodys_texts_are_read_by_each_clients_own_parameters() -> None:
+    """Whoever else is read in the same place."""
+    worker, flat = hosting(tiny.experiment("lg_fedavg", evaluation=UNION, training=tiny.TRAINING | {"stack": 1}))
+    for client in (0, 1):
+        assert not worker.train(flat, 1, [client])[0].error
+    alone = {client: worker.evaluate(flat, 1, [client], final=True)[client].figures["Global"] for client in (0, 1)}
+    both = worker.evaluate(flat, 1, [0, 1], final=True)
+    assert {client: reading.figures["Global"] for client, reading in both.items()} == alone
+
+
+@pytest.mark.parametrize(("rows", "moves"), [("all", None), ("digits", True), ("others", False)])
+def test_which_rows_of_a_stack_move(rows: Any, moves: bool | None) -> None:
+    """Every third word counts as one with a digit. Behind the clients' rows each has one that pads words."""
+    worker, _ = hosting(tiny.experiment("fedrecon"))
+    found_N1 = worker._moving_rows(Phase("any", 1, rows=rows), [0, 2])
+    if moves is None:
+        assert found_N1 is None
+        return
+    words_N = np.concatenate([worker.clients[client].rows_R + worker.rows.start for client in (0, 2)])
+    expected = [float(((word % 3 == 0) and word > 0) == moves) for word in words_N]
+    assert found_N1 is not None
+    assert found_N1.shape == (len(words_N) + 2, 1)
+    assert found_N1[: len(words_N), 0].tolist() == expected
+    assert found_N1[len(words_N) :, 0].tolist() == [0.0, 0.0]
+
+
+def test_a_client_without_train_texts_is_told_so() -> None:
+    worker, flat = hosting(tiny.experiment())
+    worker.clients[0] = replace(worker.clients[0], train=worker.clients[0].validation)
+    worker.texts.clear()
+    assert worker.train(flat, 1, [0])[0].error == "ValueError: it has no training texts"
+
+
+def test_scores_are_pooled_of_the_model_that_is_shared_alone() -> None:
+    worker, flat = hosting(tiny.experiment(evaluation={"personalize": {"steps": 2}, "union": {}}))
+    assert set(worker.evaluate(flat, 1, [0], final=False)[0].figures) == {"Ag"}
+    reading = worker.evaluate(flat, 2, [0], final=True)[0]
+    assert set(reading.figures) == {"Ag", "Ap", "Local", "Global"}
+    assert set(reading.pooled) == {"Ag"}, "as the areas under the ROC curve are"
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "more"),
+    [
+        ("fedavg", {}, set()),
+        ("fedrecon", {}, {"loss_reconstruction"}),
+        ("fedevocab", {}, {"loss_adaptation"}),
+        ("fedavg", {"uplink": [{"project": {"d1": 1, "d2": 3}}]}, {"energy_kept"}),
+    ],
+)
+def test_what_a_client_says_of_its_turn(method: str, changes: dict[str, Any], more: set[str]) -> None:
+    experiment = tiny.experiment(method, training=tiny.TRAINING | {"stack": 3}, **changes)
+    (worker, flat), (again, _) = hosting(experiment), hosting(experiment)
+    replies = worker.train(flat, 1, [2, 0, 1])
+    assert [reply.client for reply in replies] == [0, 1, 2]
+    for reply in replies:
+        assert set(reply.metrics) == {"loss", "loss_ce", "samples", "seconds", "cpu_seconds"} | more
+        assert reply.metrics["samples"] == len(CORPUS.clients[reply.client].train)
+        assert reply.metrics["cpu_seconds"] >= 0
+        *earlier, _ = experiment.method.phases(2)
+        for phase in earlier:
+            stack = again.stack(flat, [reply.client])
+            (outcome,) = again.run(phase, stack, flat, [reply.client], 1)
+            assert reply.metrics[f"loss_{phase.name}"] == pytest.approx(outcome.loss, rel=1e-5)
+    if "energy_kept" in more:
+        assert all(0 < reply.metrics["energy_kept"] <= 1 for reply in replies)

@@ -1,0 +1,78 @@
+"""Where tensors lie in a flat buffer, and what the server reads of a payload: sizes and limits to the number."""
+
+import numpy as np
+import pytest
+
+from fedtext.layout import TABLE, Layout, finite
+from fedtext.messages import Update
+from fedtext.server.aggregation import LARGEST, Summation
+from tests import tiny
+
+SHAPES = {"a": (3,), TABLE: (17, 2), "scalar": (), "b": (16,)}
+
+
+def test_tensors_begin_on_cache_lines() -> None:
+    """Of 16 floats: 3 take one line, 34 take three, 1 and 16 take one each."""
+    layout = Layout(SHAPES)
+    assert layout.places() == [("a", 0, (3,)), (TABLE, 16, (17, 2)), ("scalar", 64, ()), ("b", 80, (16,))]
+    assert layout.size == 96
+    assert layout.numbers == 3 + 34 + 1 + 16
+    assert Layout({}).numbers == Layout({}).size == 0
+
+
+def test_what_is_packed_comes_back_and_gaps_are_zeros() -> None:
+    layout, rng = Layout(SHAPES), np.random.default_rng(0)
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+    flat = layout.pack(tensors)
+    assert flat.dtype == np.float32
+    for name, view in layout.views(flat).items():
+        assert np.array_equal(view, tensors[name]), name
+        assert np.shares_memory(view, flat)
+    assert np.flatnonzero(flat == 0).tolist() == [*range(3, 16), *range(50, 64), *range(65, 80)]
+    assert layout.with_rows(5).shapes == SHAPES | {TABLE: (5, 2)}
+
+
+def test_finite_looks_at_every_number() -> None:
+    huge = np.finfo(np.float32).max
+    assert finite(np.array([huge, huge, -huge], np.float32)), "their sum is not, and they are"
+    for bad in (np.nan, np.inf, -np.inf):
+        assert not finite(np.array([0, bad, 1], np.float32))
+    assert finite(np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("weights", "method", "largest"),
+    [
+        ("samples", "fedavg", 4 * LARGEST),  # 25 of 100 texts
+        ("uniform", "fedavg", 2 * LARGEST),  # one of two clients
+        ("samples", "fedatt", None),  # which adds up nothing exactly
+    ],
+)
+def test_an_update_is_refused_from_the_first_number_that_a_sum_could_not_hold(
+    weights: str, method: str, largest: float | None
+) -> None:
+    server = {"weights": weights} if weights != "samples" else {}
+    intake = Summation(tiny.experiment(method, server=server), Layout({"b": (3,)}), [25, 75])
+
+    def check(number: float) -> None:
+        intake.check_size(Update(0, 25, {"empty": np.zeros(0, np.float32), "b": np.array([0, number, 1], np.float32)}))
+
+    if largest is None:
+        return check(1e30)
+    for sign in (1, -1):
+        check(sign * np.nextafter(np.float32(largest), np.float32(0)))
+        with pytest.raises(ValueError, match=f"it changed b by {largest:g} in one round, too much for an exact sum"):
+            check(sign * largest)
+    return None
+
+
+def test_the_sum_that_is_begun_has_the_weights_of_the_experiment() -> None:
+    layout = Layout({TABLE: (4, 2)})
+    for server, scale, uniform, holders in (
+        ({}, 100.0, False, False),
+        ({"weights": "uniform"}, 2.0, True, False),
+        ({"absent_rows": "holders_only"}, 100.0, False, True),
+    ):
+        total = Summation(tiny.experiment(server=server), layout, [25, 75]).empty()
+        assert (total.scale, total.uniform, total.holders_V is not None) == (scale, uniform, holders)
+        assert total.mean() is None
