@@ -48,15 +48,25 @@ def _run(words: Sequence[str]) -> int:
         parser.error("which experiment? name a file, demo.yaml for example; --keys lists what it can hold")
     logger = logging.getLogger("fedtext.api.run")  # says which engine trains, before the first round
     logger.setLevel(logging.INFO)
-    logger.addHandler(logging.StreamHandler(sys.stdout))
+    logger.addHandler(printed := _Printed())
     experiment = load(arguments.experiment, *arguments.overrides)
 
     def show(record: RoundRecord) -> None:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
         print(f"round {record.round}/{experiment.training.rounds}  {metrics}", flush=True)
 
-    run(experiment, data=arguments.data, on_round=show, device=arguments.device, out=arguments.out, resume=True)
+    try:
+        run(experiment, data=arguments.data, on_round=show, device=arguments.device, out=arguments.out, resume=True)
+    finally:
+        logger.removeHandler(printed)
     return 0
+
+
+class _Printed(logging.Handler):
+    """Print messages. Unlike ``logging.StreamHandler`` it raises what goes wrong, such as a disk that is full."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), flush=True)
 
 
 def _predict(words: Sequence[str]) -> int:
