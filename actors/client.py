@@ -11,7 +11,7 @@ from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.evaluation import Reading
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.aggregation import Summation, WeightedSum
@@ -62,8 +62,8 @@ class ClientActor:
         return Host(context.get_node_id(), unused)
 
     def train(self, flat: NDArray[np.float32], round_: int, turns: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
-        """The turns of some stacks. With ``fold`` their updates are kept here, added up, until ``partial`` asks for
-        them."""
+        """The local updates of some stacks. With ``fold`` their updates are kept here, added up, until ``partial`` asks
+        for them."""
         replies = [reply for members in turns for reply in self.worker.train(flat, round_, members)]
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
 
@@ -87,7 +87,7 @@ class ClientActor:
 
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], final: bool, splits: Sequence[str]
-    ) -> dict[int, Reading]:
+    ) -> dict[int, Evaluated]:
         return self.worker.evaluate(flat, round_, members, final, splits)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fedtext.runtime.environment import ENVIRONMENT
 ROOT = Path(__file__).resolve().parent.parent
 REACH_SECONDS = 10.0
 SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
-# For a Ray started here, and in the cluster files. What nobody holds any more is freed at once, and the next parameters
+# For a Ray started here, and in the cluster files. What no one holds any more is freed at once, and the next parameters
 # find memory that is mapped already, which makes the way to an actor and back twice as fast. Ray would wait a second.
 FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # For a Ray started here. It starts a worker for each CPU ahead of any trial: they import what takes longest while the
@@ -29,7 +29,7 @@ FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # would end them after a second. A Ray that does not know these names ignores them.
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
 # For a Ray started here. The usual port of a node's agent may be another Ray's, and trying goes on for 3 to 5 s while
-# everything waits. Nothing scales one machine, and nobody reads the workers' output here.
+# everything waits. Nothing scales one machine, and no one reads the workers' output here.
 LEAN = {"dashboard_agent_listen_port": 0, "no_monitor": True, "include_log_monitor": False}
 
 

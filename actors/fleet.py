@@ -20,7 +20,7 @@ from fedtext.client.participants import baselines, describe, participants, stack
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.evaluation import Reading
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.methods.base import Individual
 from fedtext.parameters import withheld
@@ -78,7 +78,7 @@ class RayFleet:
         self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))
-        self.seconds: dict[int, float] = {}  # what each client's last turn took
+        self.seconds: dict[int, float] = {}  # what each client's last local update took
         self.bytes_up: dict[int, int] = {}  # and what it sent
         initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
@@ -155,7 +155,7 @@ class RayFleet:
             if part is not None:
                 yield part
 
-    def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Reading]:
+    def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
         members = self._by_actor([client.id for client in self.clients if client.evaluates])
         calls = [
             actor.evaluate.remote(handle, round_, chosen, final, splits)
@@ -163,7 +163,7 @@ class RayFleet:
             if chosen
         ]
         found = self._get(calls, self.timeout, f"evaluate round {round_}")
-        return {client: reading for readings in found for client, reading in readings.items()}
+        return {client: evaluated for evaluations in found for client, evaluated in evaluations.items()}
 
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
         call = self.actors[self.home[client]].report.remote(handle, client)

@@ -98,7 +98,7 @@ def gpus_filled(actors: int, share: float) -> int:
 
 def gpu_fraction(asked: float) -> float:
     """GPUs per actor. Raises UserError unless it is 0, a whole number, or 1/n: other fractions leave a rest of every
-    GPU that nobody can use."""
+    GPU that no one can use."""
     if 0 < asked < 1 and abs(asked - 1 / round(1 / asked)) <= 1e-4:
         return share(round(1 / asked))
     if asked < 0 or asked % 1:

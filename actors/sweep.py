@@ -112,7 +112,7 @@ def run(
     trainable = tune.with_resources(
         tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
-    # Tune's own bookkeeping, which nobody reads: a resumed sweep goes by the cases' folders. It is not kept beside
+    # Tune's own bookkeeping, which no one reads: a resumed sweep goes by the cases' folders. It is not kept beside
     # them, since Tune ends everything where it cannot write.
     with tempfile.TemporaryDirectory(prefix="fedtext-tune-", ignore_cleanup_errors=True) as scratch:
         tuner = Tuner(

@@ -1,4 +1,4 @@
-"""A case under several seeds: its trials together, and what their readings come to."""
+"""A case under several seeds: its trials together, and their metrics over seeds."""
 
 import math
 import statistics
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of ``count`` readings; of a single one there is no deviation."""
+    """Mean and standard deviation of ``count`` values; of a single one there is no deviation."""
 
     mean: float
     deviation: float | None
@@ -38,7 +38,7 @@ class Spread:
         return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
-Found = tuple[Group, Mapping[str, Spread]]  # with its readings
+Found = tuple[Group, Mapping[str, Spread]]  # with its metrics
 
 
 def groups(cases: Sequence[Case]) -> list[Group]:
@@ -49,7 +49,7 @@ def groups(cases: Sequence[Case]) -> list[Group]:
     return [Group(name, tuple(members)) for name, members in found.items()]
 
 
-def readings(group: Group, outcomes: Mapping[str, Outcome]) -> dict[str, Spread]:
+def metrics_of(group: Group, outcomes: Mapping[str, Outcome]) -> dict[str, Spread]:
     """Each metric over the seeds whose trials have not failed: what each had last. Infinite ones and NaN count as
     none."""
     ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]

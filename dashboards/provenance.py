@@ -15,7 +15,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import figures
+from fedtext.config.selection import evaluated_metrics
 from fedtext.metrics import column_order, legend
 
 
@@ -62,7 +62,7 @@ def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]
 
 def metrics_note(experiment: Experiment) -> str:
     """What the metrics of an experiment's runs mean, as Markdown: the description of its runs in MLflow."""
-    evaluated = sorted(figures(experiment), key=column_order)
+    evaluated = sorted(evaluated_metrics(experiment), key=column_order)
     private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
     audited = [name for audit in experiment.audits for name in audit.metrics]
     lines = legend([*evaluated, *audited, *private, "loss", "bytes_total"])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dashboards.groups import Group, Spread, groups, readings
+from dashboards.groups import Group, Spread, groups, metrics_of
 from dashboards.trial import (
     Case,
     Outcome,
@@ -48,7 +48,7 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
     which every trial failed."""
 
     def key(group: Group) -> tuple[int, float]:
-        value = readings(group, outcomes).get(metric)
+        value = metrics_of(group, outcomes).get(metric)
         if value is not None:
             return 0, -value.mean if mode == "max" else value.mean
         return (2 if all(_failed(outcomes.get(case.id)) for case in group.cases) else 1), 0.0
@@ -61,7 +61,7 @@ def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
     a mean of what survived would be too good."""
     for group in rank(cases, outcomes, metric, mode):
         whole = not any(_failed(outcomes.get(case.id)) for case in group.cases)
-        if not group.case.baseline and whole and metric in readings(group, outcomes):
+        if not group.case.baseline and whole and metric in metrics_of(group, outcomes):
             return group
     return None
 
@@ -136,7 +136,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
     for place, group in enumerate(ranked, 1):
         case, method = group.case, cast(Any, group.case.experiment.method)
         ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
-        failed, values = all(map(_failed, ended)), readings(group, outcomes)
+        failed, values = all(map(_failed, ended)), metrics_of(group, outcomes)
         cells = {
             "#": "" if failed else str(place),
             "trial": f"{group.title} (baseline)" if case.baseline else group.id,
@@ -164,7 +164,7 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
     """The row of word counts alone, which needs no training; one for each corpus that the trials differ in."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for group in ranked:
-        values = {n.replace(UNIGRAM, ""): v for n, v in readings(group, outcomes).items() if UNIGRAM in n}
+        values = {n.replace(UNIGRAM, ""): v for n, v in metrics_of(group, outcomes).items() if UNIGRAM in n}
         shown = {n: spread(v, as_text) for n, v in values.items() if _has_column(n) and (as_text := written(n))}
         if shown:
             found.setdefault(tuple(sorted(shown.items())), []).append(group.title)

@@ -23,7 +23,8 @@ class Update:
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes back from a client after its turn: an encoded payload and figures for the log, or the reason why not.
+    """What comes back from a client after its local update: an encoded payload and metrics for the log, or the reason
+    why not.
 
     ``payload`` is bytes as a uint8 array, which crosses processes without a copy; ``bytes_up`` is its size, also where
     it has been added up on the way and is empty by now.

@@ -1,4 +1,4 @@
-"""What is kept of each round: metrics, clients' figures, and files."""
+"""What is kept of each round: its metrics, those of each client, and files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

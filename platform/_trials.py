@@ -14,7 +14,7 @@ from actors.waiting import waiting_for
 from dashboards import partition
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
-from dashboards.groups import groups, readings
+from dashboards.groups import groups, metrics_of
 from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best, print_table
@@ -122,7 +122,7 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
             outcomes = callback.outcomes
             winner = best(job.cases, outcomes, tune.metric, tune.direction)
             whole = len(outcomes) == len(job.cases)
-            found = [(group, readings(group, outcomes)) for group in groups(job.cases)]
+            found = [(group, metrics_of(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
             status: RunStatus = "FINISHED" if whole else "KILLED"
             end = time.time()

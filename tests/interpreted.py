@@ -95,10 +95,10 @@ def test_a_worker_trains_and_reads_by_them() -> None:
         shared, private = initial(experiment, corpus)
         flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
         worker = Worker(experiment, corpus, corpus.clients, private)
-        assert worker.reading.kernels == worker.training.kernels == (engine == "triton")
+        assert worker.evaluating.kernels == worker.training.kernels == (engine == "triton")
         (reply,) = worker.train(flat, 1, [0])
         assert not reply.error
-        turns.append((reply.metrics["loss"], worker.evaluate(flat, 1, [0], False)[0].figures))
+        turns.append((reply.metrics["loss"], worker.evaluate(flat, 1, [0], False)[0].metrics))
     (got, read), (expected, expected_read) = turns
     assert got == pytest.approx(expected, rel=1e-5)
     assert read == expected_read

@@ -8,7 +8,7 @@ from typing import Any
 import mlflow
 from mlflow import MlflowClient
 
-from dashboards.groups import Found, Group, readings
+from dashboards.groups import Found, Group, metrics_of
 from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
@@ -60,7 +60,7 @@ def rows(count: int, total: int = 3, level: float = 0.7) -> list[RoundRecord]:
 def won(case: Planned, history: list[RoundRecord]) -> Found:
     """What the best case of a sweep comes to."""
     group = Group(case.group, (case,))
-    return group, readings(group, {case.id: Outcome("finished", tuple(history))})
+    return group, metrics_of(group, {case.id: Outcome("finished", tuple(history))})
 
 
 def steps(client: MlflowClient, run_id: str, name: str) -> list[int]:

@@ -159,8 +159,8 @@ def test_a_client_is_read_and_fine_tuned_by_its_own_task() -> None:
         made.state[f"heads.{task}.2.bias"][:] = np.eye(2)[label] * 99
     found = made.worker.evaluate(made.flat, 2, [0, 1], final=True)
     shares = [client.test.labels_N.mean() for client in CORPUS.clients]
-    assert found[0].figures == {name: pytest.approx(shares[0]) for name in ("Ag", "Ap")}
-    assert found[1].figures == {name: pytest.approx(1 - shares[1]) for name in ("Ag", "Ap")}
+    assert found[0].metrics == {name: pytest.approx(shares[0]) for name in ("Ag", "Ap")}
+    assert found[1].metrics == {name: pytest.approx(1 - shares[1]) for name in ("Ag", "Ap")}
 
 
 class OfOneTask(ASPMTL):

@@ -13,7 +13,7 @@ from fedtext.corpora import CORPORA
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.evaluation import Reading, pooled
+from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.classes import Scored, area
 from fedtext.models.config import BagEmbedding
 from fedtext.parameters import check_classes, initial
@@ -59,8 +59,8 @@ def test_a_class_without_texts_has_no_area() -> None:
     assert area([scored([1, 2], [])]) is None
     assert area([scored([1], [math.nan])]) is None
     one, other = (
-        Reading({}, {"Ag": scored([1], [])}),
-        Reading({}, {"Ag": scored([], [2]), "Ag_val": scored([], [1])}),
+        Evaluated({}, {"Ag": scored([1], [])}),
+        Evaluated({}, {"Ag": scored([], [2]), "Ag_val": scored([], [1])}),
     )
     assert pooled([one, other]) == {"AUC": 1.0}
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedtext.evaluation import Reading, averaged, pooled, read, unchanged
+from fedtext.evaluation import Evaluated, averaged, pooled, read, unchanged
 from fedtext.evaluation.classes import Scored, accuracy, area
 from fedtext.evaluation.words import Predicted
 from fedtext.layout import TABLE
@@ -25,17 +25,21 @@ PLAIN = Assembler(None, False, torch.device("cpu"))
 
 def test_the_mean_of_a_clients_accuracies() -> None:
     found = averaged(
-        [Reading({"Ap": 0.25, "Ap_val": 1.0}), Reading({"Ap": 0.5, "Ap_val": 0}), Reading({"Ap": 0.75, "Ap_val": 0.5})]
+        [
+            Evaluated({"Ap": 0.25, "Ap_val": 1.0}),
+            Evaluated({"Ap": 0.5, "Ap_val": 0}),
+            Evaluated({"Ap": 0.75, "Ap_val": 0.5}),
+        ]
     )
-    assert found.figures == {"Ap": 0.5, "Ap_val": 0.5}
+    assert found.metrics == {"Ap": 0.5, "Ap_val": 0.5}
 
 
 def test_what_is_not_fine_tuned_has_its_ag_as_its_ap() -> None:
-    found = unchanged(Reading({"Ag": 0.25, "Ag_val": 1.0, "Local": 0.5, "Ap_0": 0.75}))
-    assert found.figures == {"Ap": 0.25, "Ap_val": 1.0}
+    found = unchanged(Evaluated({"Ag": 0.25, "Ag_val": 1.0, "Local": 0.5, "Ap_0": 0.75}))
+    assert found.metrics == {"Ap": 0.25, "Ap_val": 1.0}
     assert found.pooled == {}
-    told = unchanged(Reading({}, {"Ag": Predicted(4, 4 * math.log(8), (1, 3)), "Local": Predicted(1, 0.0, (1, 1))}))
-    assert told.figures == pytest.approx({"perplexity_Ap": 8.0, "top1_Ap": 0.25, "top3_Ap": 0.75})
+    told = unchanged(Evaluated({}, {"Ag": Predicted(4, 4 * math.log(8), (1, 3)), "Local": Predicted(1, 0.0, (1, 1))}))
+    assert told.metrics == pytest.approx({"perplexity_Ap": 8.0, "top1_Ap": 0.25, "top3_Ap": 0.75})
     assert set(told.pooled) == {"Ap"}
 
 
@@ -44,11 +48,11 @@ def test_a_model_is_read_without_dropout() -> None:
     made.worker.network.train()
     texts, parameters = made.worker.texts_of(0, "test"), made.worker.stack(made.flat, [0]).tensors(0)
     model = Model(made.worker.network, parameters)
-    reading = read(made.experiment.method, model, texts, made.worker.reading, "both", "Ag", True)
+    reading = read(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", True)
     assert not made.worker.network.training
-    assert reading.figures["Ag"] == made.rows[-1].clients["client0"]["Ag"]
+    assert reading.metrics["Ag"] == made.rows[-1].clients["client0"]["Ag"]
     assert isinstance(reading.pooled["Ag"], Scored)
-    assert not read(made.experiment.method, model, texts, made.worker.reading, "both", "Ag", False).pooled
+    assert not read(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", False).pooled
 
 
 def test_areas_and_perplexities_are_of_all_clients_together() -> None:
@@ -59,7 +63,7 @@ def test_areas_and_perplexities_are_of_all_clients_together() -> None:
     alone = Scored(np.array([1, 2], np.float32), np.array([True, True]))
     words = Predicted(2, 2 * math.log(2), (1, 1)), Predicted(6, 6 * math.log(4), (0, 6))
     found = pooled(
-        [Reading({}, {"Ag": one, "Ap": words[0]}), Reading({}, {"Ag": other, "Ap": words[1], "Ap_0": alone})]
+        [Evaluated({}, {"Ag": one, "Ap": words[0]}), Evaluated({}, {"Ag": other, "Ap": words[1], "Ap_0": alone})]
     )
     assert found == pytest.approx(
         {"AUC": 2.5 / 4, "perplexity_Ap": 2 ** (14 / 8), "top1_Ap": 1 / 8, "top3_Ap": 7 / 8, "perplexity_p90_Ap": 4.0}

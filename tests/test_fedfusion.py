@@ -55,20 +55,20 @@ def test_fedfusion_begins_as_fedavg_and_leaves_what_was_received_alone(operator:
     assert set(torch.autograd.grad(term, frozen, allow_unused=True)) == {None}
 
 
-def figures(worker: Worker, flat: np.ndarray) -> list[dict[str, float]]:
-    return [reading.figures for reading in worker.evaluate(flat, 2, [0, 1], final=False).values()]
+def metrics(worker: Worker, flat: np.ndarray) -> list[dict[str, float]]:
+    return [reading.metrics for reading in worker.evaluate(flat, 2, [0, 1], final=False).values()]
 
 
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(operator: Any) -> None:
     made = tiny.Finished({"name": "fedfusion", "operator": operator})
-    expected = figures(made.worker, made.flat)
+    expected = metrics(made.worker, made.flat)
     assert np.any(made.state["fusion.gamma"] != 0)
     made.state["fusion.gamma"][:] = 0.7
-    assert figures(made.worker, made.flat) == expected
+    assert metrics(made.worker, made.flat) == expected
     plain = tiny.Finished("fedavg")
     flat = plain.layout.pack({name: made.state[name] for name in plain.state})
-    assert figures(plain.worker, flat) == expected
+    assert metrics(plain.worker, flat) == expected
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -79,7 +79,7 @@ def test_what_was_received_stays_as_it_was_for_a_turn_and_is_renewed_by_the_next
     client, sent = tiny.TWO.clients[0], made.state
     assert np.any(sent[TABLE] != made.layout.views(made.before)[TABLE])
     assert not made.worker.train(made.flat, 2, [0])[0].error
-    own = {name: tensor.numpy() for name, tensor in made.worker.room.stacks[1].tensors(0).items()}
+    own = {name: tensor.numpy() for name, tensor in made.worker.workspaces.stacks[1].tensors(0).items()}
     assert np.array_equal(own["embedding_received.weight"], sent[TABLE][client.rows_R])
     assert not np.array_equal(own[TABLE], own["embedding_received.weight"])
     for name in sent:

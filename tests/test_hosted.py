@@ -79,7 +79,7 @@ def test_the_engine_decides_how_batches_are_read() -> None:
     def training(engine: str, **changes: Any) -> tuple[int | None, bool, bool]:
         rounds = tiny.TRAINING | {"engine": engine, "stack": 1}
         worker, _ = hosting(tiny.experiment(training=rounds, **changes))
-        assert worker.reading == replace(worker.training, cut=False)
+        assert worker.evaluating == replace(worker.training, cut=False)
         return worker.training.directions, worker.training.cut, worker.training.kernels
 
     gru, bag = ({"name": name, "embedding": {"dim": 5}} for name in ("gru", "bag"))
@@ -148,15 +148,15 @@ def test_what_audits_find_stands_among_a_clients_figures(monkeypatch: pytest.Mon
     worker, flat = hosting(tiny.experiment(audits=["membership"]))
     asked = []
 
-    def figures(client: int, round_: int, flat: np.ndarray) -> dict[str, float]:
+    def metrics(client: int, round_: int, flat: np.ndarray) -> dict[str, float]:
         asked.append((client, round_))
         return {"found": 0.25 + client}
 
-    monkeypatch.setattr(worker.audits, "figures", figures)
+    monkeypatch.setattr(worker.audits, "metrics", metrics)
     readings = worker.evaluate(flat, 2, [0, 2], final=False)
     assert asked == [(0, 2), (2, 2)]
-    assert {client: reading.figures["found"] for client, reading in readings.items()} == {0: 0.25, 2: 2.25}
-    assert all("Ag" in reading.figures for reading in readings.values())
+    assert {client: reading.metrics["found"] for client, reading in readings.items()} == {0: 0.25, 2: 2.25}
+    assert all("Ag" in reading.metrics for reading in readings.values())
 
 
 def test_everybodys_texts_are_read_by_each_clients_own_parameters() -> None:
@@ -164,9 +164,9 @@ def test_everybodys_texts_are_read_by_each_clients_own_parameters() -> None:
     worker, flat = hosting(tiny.experiment("lg_fedavg", evaluation=UNION, training=tiny.TRAINING | {"stack": 1}))
     for client in (0, 1):
         assert not worker.train(flat, 1, [client])[0].error
-    alone = {client: worker.evaluate(flat, 1, [client], final=True)[client].figures["Global"] for client in (0, 1)}
+    alone = {client: worker.evaluate(flat, 1, [client], final=True)[client].metrics["Global"] for client in (0, 1)}
     both = worker.evaluate(flat, 1, [0, 1], final=True)
-    assert {client: reading.figures["Global"] for client, reading in both.items()} == alone
+    assert {client: reading.metrics["Global"] for client, reading in both.items()} == alone
 
 
 @pytest.mark.parametrize(("rows", "moves"), [("all", None), ("digits", True), ("others", False)])
@@ -194,9 +194,9 @@ def test_a_client_without_train_texts_is_told_so() -> None:
 
 def test_scores_are_pooled_of_the_model_that_is_shared_alone() -> None:
     worker, flat = hosting(tiny.experiment(evaluation={"personalize": {"steps": 2}, "union": {}}))
-    assert set(worker.evaluate(flat, 1, [0], final=False)[0].figures) == {"Ag"}
+    assert set(worker.evaluate(flat, 1, [0], final=False)[0].metrics) == {"Ag"}
     reading = worker.evaluate(flat, 2, [0], final=True)[0]
-    assert set(reading.figures) == {"Ag", "Ap", "Local", "Global"}
+    assert set(reading.metrics) == {"Ag", "Ap", "Local", "Global"}
     assert set(reading.pooled) == {"Ag"}, "as the areas under the ROC curve are"
 
 

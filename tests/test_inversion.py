@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtext.audits.base import Turn, Words
+from fedtext.audits.base import LocalUpdate, Words
 from fedtext.audits.decoding import decoded
 from fedtext.audits.first_layer import everywhere
 from fedtext.audits.gradient_inversion import FILE
@@ -35,7 +35,7 @@ def test_figures_by_hand() -> None:
     text, other = np.array([2, 3, 4, 5, 6]), np.array([7, 7, 1, 6])
     found = [np.array([2, 3, 5, 4, 0]), np.array([6, 7, 3, 2])]
     pairing = Pairing([text, other], found, np.concatenate(found))
-    values = pairing.figures(Words(names, {}), digits=True)
+    values = pairing.metrics(Words(names, {}), digits=True)
     assert values == {
         "precision": pytest.approx((1 + 2 / 4) / 2),  # four words of the first, all right; <pad> is none
         "recall": pytest.approx((4 / 5 + 3 / 3) / 2),
@@ -44,10 +44,10 @@ def test_figures_by_hand() -> None:
         "ptlr": 1,  # 7th, 5, 5: of the first text's 5 it counts that it is found, though in the other text
         "ptlr_exact": 0,
     }
-    assert "ptlr" not in pairing.figures(Words(names, {}), digits=False)
+    assert "ptlr" not in pairing.metrics(Words(names, {}), digits=False)
 
     def of(text: list[int], found: list[int]) -> Mapping[str, float]:
-        return Pairing([np.array(text)], [np.array(found)], np.array(found)).figures(Words(names, {}), digits=True)
+        return Pairing([np.array(text)], [np.array(found)], np.array(found)).metrics(Words(names, {}), digits=True)
 
     assert "ptlr" not in of([2, 3], [4, 6])
     assert of([1], [2]) == {}
@@ -57,12 +57,12 @@ def test_a_number_leaks_in_whichever_text_it_is_found() -> None:
     names = ["<pad>", "<unk>", "on", "may", "7th", "at", "pm", "5"]
     texts = [np.array([2, 3, 4]), np.array([5, 6, 7])]  # on may 7th; at pm 5
     crossed = paired(texts, [np.array([2, 3, 7]), np.array([5, 6, 4])], np.array([0, 1]), None)
-    values = crossed.figures(Words(names, {}), digits=True)
+    values = crossed.metrics(Words(names, {}), digits=True)
     assert values["ptlr"] == 1
     assert values["ptlr_exact"] == 0
     assert values["recall"] == pytest.approx(2 / 3)
     left = paired(texts, [np.array([5, 4, 4])], np.array([0, 1]), np.array([0]))  # nothing is left for the second
-    assert left.figures(Words(names, {}), digits=True)["ptlr"] == 0.5
+    assert left.metrics(Words(names, {}), digits=True)["ptlr"] == 0.5
 
 
 def test_texts_are_paired_by_what_they_have_in_common_within_a_label() -> None:
@@ -83,10 +83,10 @@ def test_the_weight_of_steps_by_hand() -> None:
     assert step_weight(tiny.experiment(training=training | {"optimizer": {"name": "adam"}}), 8) == 3
 
 
-def turn_of(made: tiny.Finished) -> Turn:
+def turn_of(made: tiny.Finished) -> LocalUpdate:
     """The first client's turn in a last round that an inversion has been kept of."""
     ((_, (observed,)),) = [made.worker.audits.seen[0]]
-    return observed.turn
+    return observed.local
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
@@ -98,29 +98,29 @@ def test_the_true_vectors_explain_what_was_received(
     lengths: list[int], size: int, epochs: int, momentum: float, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one step and of several, played through in the order in which they were made."""
-    monkeypatch.setattr("fedtext.audits.gradient_inversion.Inversion.figures", lambda self, shared: {})
+    monkeypatch.setattr("fedtext.audits.gradient_inversion.Inversion.metrics", lambda self, shared: {})
     # an attacker's dummies do not move either
     optimizer = {"lr": 0.1, "momentum": momentum, "embedding_lr": 0, "schedule": schedule}
     training = ONE_STEP | {"batch_size": size, "local_epochs": epochs, "optimizer": optimizer}
     made = finished(corpus(lengths), ["gradient_inversion"], training=training)
-    turn = turn_of(made)
-    experiment, train = turn.known.experiment, turn.data.train
+    local = turn_of(made)
+    experiment, train = local.known.experiment, local.data.train
     config = experiment.training.optimizer
     assert isinstance(config, SGD)
-    target = [torch.from_numpy(part) for part in mean_gradient(turn).values()]
+    target = [torch.from_numpy(part) for part in mean_gradient(local).values()]
     steps = local_steps(experiment, len(train))
     client = Client(
         experiment.method,
-        turn.known.network,
-        turn.known.parameters(turn.received),
-        list(mean_gradient(turn)),
+        local.known.network,
+        local.known.parameters(local.received),
+        list(mean_gradient(local)),
         size,
         [config.lr * config.slope(step, steps) for step in range(steps)],
         config.momentum,
         False,
     )
-    texts, table = turn.known.read(turn.data, "train"), torch.from_numpy(turn.known.table(turn.received))
-    rows_NT = torch.from_numpy(turn.data.rows_R[texts.padded_NT].astype(np.int64))
+    texts, table = local.known.read(local.data, "train"), torch.from_numpy(local.known.table(local.received))
+    rows_NT = torch.from_numpy(local.data.rows_R[texts.padded_NT].astype(np.int64))
     lengths_N, labels_N = torch.from_numpy(texts.lengths_N), torch.from_numpy(texts.labels_N)
     orders = [list(order) for order in permutations(range(len(lengths)))]
     far = [

@@ -258,7 +258,7 @@ def test_a_cut_model_is_read_with_the_clients_own_part_and_has_no_ag(method: str
     else:
         made.layout.views(made.flat)["head.2.bias"][:] = sure["head.2.bias"]
     scores = made.worker.evaluate(made.flat, 2, [0], final=False)
-    assert scores[0].figures == {"Ap_0": pytest.approx(CORPUS.clients[0].test.labels_N.mean())}
+    assert scores[0].metrics == {"Ap_0": pytest.approx(CORPUS.clients[0].test.labels_N.mean())}
 
 
 def test_pfl_da_by_hand() -> None:

@@ -233,7 +233,7 @@ def test_what_is_found_does_not_depend_on_where_clients_live() -> None:
             worker = Worker(experiment, texts, clients, private, corpus_clients=3)
             for client in hosted:
                 worker.train(flat, 1, [client])
-            read |= {n: r.figures for n, r in worker.evaluate(flat, 1, hosted, final=False).items()}
+            read |= {n: r.metrics for n, r in worker.evaluate(flat, 1, hosted, final=False).items()}
         found.append(read)
     assert found[0] == found[1]
     assert ["inversion_distance" in found[0][client] for client in range(3)] == [True, True, False]

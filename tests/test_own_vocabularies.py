@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import figures
+from fedtext.config.selection import evaluated_metrics
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.errors import UserError
-from fedtext.evaluation import Reading, pooled
+from fedtext.evaluation import Evaluated, pooled
 from fedtext.layout import TABLE
 from fedtext.ledger.report import reveals
 from fedtext.models.initial_table import source_of
@@ -194,7 +194,7 @@ def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
             check_metric(tiny.experiment("fedevocab", corpus=corpus, tune={"metric": metric}))
         check_metric(tiny.experiment("fedevocab", corpus=corpus, evaluation=both, tune={"metric": metric}))
     rows = list(federated(e := demo(corpus=corpus, evaluation=both, training=SHORT), encoded(e)).run())
-    assert figures(e) <= set(rows[-1].metrics) | {"AUC_0", "AUC_0_val"}
+    assert evaluated_metrics(e) <= set(rows[-1].metrics) | {"AUC_0", "AUC_0_val"}
     assert rows[-1].metrics["Local_val"] == rows[-1].metrics["Ap_0_val"]
 
 
@@ -263,11 +263,11 @@ def test_only_some_of_everybodys_texts_and_those_of_unequal_clients() -> None:
     assert one(7) != one("all")
     assert one(10**6) == one("all")
 
-    def readings(name: str, values: Sequence[float]) -> dict[str, float]:
-        return pooled([Reading({name: value}) for value in values])
+    def pooled_metrics(name: str, values: Sequence[float]) -> dict[str, float]:
+        return pooled([Evaluated({name: value}) for value in values])
 
-    assert readings("Local", [0.1 * n for n in range(1, 11)]) == {"Local_p10": pytest.approx(0.2)}
-    assert readings("Local", [0.5, 0.4, 0.9]) == {"Local_p10": 0.4}
-    assert readings("Global", [0.25, 1.0]) == {"Global_geometric": pytest.approx(0.5)}
+    assert pooled_metrics("Local", [0.1 * n for n in range(1, 11)]) == {"Local_p10": pytest.approx(0.2)}
+    assert pooled_metrics("Local", [0.5, 0.4, 0.9]) == {"Local_p10": 0.4}
+    assert pooled_metrics("Global", [0.25, 1.0]) == {"Global_geometric": pytest.approx(0.5)}
     with np.errstate(divide="raise"):
-        assert readings("Global", [0.25, 0.0]) == {"Global_geometric": 0.0}
+        assert pooled_metrics("Global", [0.25, 0.0]) == {"Global_geometric": 0.0}

@@ -60,7 +60,7 @@ def test_two_dimensions_by_hand() -> None:
     assert np.allclose(sent[BASIS], [[SQRT_HALF], [SQRT_HALF]])
     assert np.allclose(sent[TABLE][:, 0], np.array([14, 14, 6, 6]) * SQRT_HALF)  # of the raw rows, mean and all
     assert np.array_equal(sent["bias"], delta["bias"])
-    assert first.figures(delta, received, sent)["energy_kept"] == pytest.approx(0.8)
+    assert first.metrics(delta, received, sent)["energy_kept"] == pytest.approx(0.8)
     restored = first.restore(sent, received)
     assert set(restored) == {TABLE, "bias"}
     assert np.allclose(received[TABLE] + restored[TABLE], [[7, 7], [7, 7], [3, 3], [3, 3]], atol=1e-5)
@@ -68,7 +68,7 @@ def test_two_dimensions_by_hand() -> None:
     sent = second.apply(delta, received, RNG)
     assert np.allclose(np.abs(sent[BASIS]), SQRT_HALF)
     assert sent[BASIS][0, 0] * sent[BASIS][1, 0] < 0
-    assert second.figures(delta, received, sent)["energy_kept"] == pytest.approx(0.2)
+    assert second.metrics(delta, received, sent)["energy_kept"] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(("rows", "dim"), [(50, 8), (3, 8), (1, 4)], ids=["many rows", "few rows", "one row"])
@@ -81,7 +81,7 @@ def test_all_components_are_the_identity_up_to_rounding(rows: int, dim: int) -> 
     assert restored[TABLE].dtype == sent[TABLE].dtype == sent[BASIS].dtype == np.float32
     assert np.array_equal(restored["bias"], delta["bias"])
     if rows > 1:
-        assert everything.figures(delta, received, sent)["energy_kept"] == pytest.approx(1, abs=1e-5)
+        assert everything.metrics(delta, received, sent)["energy_kept"] == pytest.approx(1, abs=1e-5)
 
 
 def test_components_are_eigenvectors_in_order_and_their_signs_are_settled() -> None:
@@ -106,7 +106,7 @@ def test_what_is_restored_is_the_projection_on_the_kept_components() -> None:
     kept_DM = ascending_DD[:, ::-1][:, 2:6]
     assert np.allclose(restored, table_RD @ kept_DM @ kept_DM.T, atol=1e-5)
     share = values_D[::-1][2:6].sum() / values_D.sum()
-    figures = chosen.figures(delta, received, chosen.apply(delta, received, RNG))
+    figures = chosen.metrics(delta, received, chosen.apply(delta, received, RNG))
     assert figures["energy_kept"] == pytest.approx(share, rel=1e-5)
 
 

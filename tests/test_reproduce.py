@@ -38,7 +38,7 @@ def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> No
         assert set(found.rows[name].paper[scene]) <= set(found.read)
         rounds = {"FDU": 50, "IYY": 20}[scene]
         assert all(case.experiment.training.rounds == rounds for case in cases)
-        readings = {*cases[0].experiment.evaluation.personalize.readings(), "Ag"}
+        readings = {*cases[0].experiment.evaluation.personalize.variants(), "Ag"}
         assert set(found.read.values()) <= readings | {"Ap"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
-from fedtext.evaluation import Reading
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation, in_order
@@ -39,7 +39,7 @@ class Scripted(LocalFleet):
     """A fleet whose clients send nothing, and say what the test has given."""
 
     replies: Sequence[Reply] = ()
-    readings: dict[int, Reading]
+    readings: dict[int, Evaluated]
     clock: Clock
     asked: list[tuple[int, bool, tuple[str, ...]]]
 
@@ -51,10 +51,10 @@ class Scripted(LocalFleet):
         self.clock.now += 10
         yield from self.replies
 
-    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Reading]:
+    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
         self.clock.now += 3
         self.asked.append((round_, final, tuple(splits)))
-        return self.readings
+        return self.variants
 
 
 def said(client: int, samples: int, error: str = "", **figures: float) -> Reply:
@@ -72,11 +72,11 @@ def scripted(
     monkeypatch: pytest.MonkeyPatch,
     checkpoints: Checkpoints | None = None,
     replies: Sequence[Reply] = REPLIES,
-    readings: dict[int, Reading] | None = None,
+    readings: dict[int, Evaluated] | None = None,
 ) -> Federation:
     shared, private = initial(experiment, CORPUS)
     fleet = Scripted(experiment, CORPUS, private)
-    fleet.clock, fleet.replies, fleet.readings, fleet.asked = Clock(), replies, readings or {}, []
+    fleet.clock, fleet.replies, fleet.variants, fleet.asked = Clock(), replies, readings or {}, []
     monkeypatch.setattr("fedtext.server.federation.time", fleet.clock)
     return Federation(experiment, shared, fleet, checkpoints)
 
@@ -89,7 +89,7 @@ def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         participation={"on_client_error": "skip"}, training=tiny.TRAINING | {"rounds": 3}, evaluation=evaluation
     )
     away = said(1, 99, "OSError: no", cpu_seconds=7.0, loss=99.0)
-    readings = {1: Reading({"Ag": 0.5, "Ag_val": 0.75}), 0: Reading({"Ag": 0.25})}
+    readings = {1: Evaluated({"Ag": 0.5, "Ag_val": 0.75}), 0: Evaluated({"Ag": 0.25})}
     made = scripted(experiment, monkeypatch, replies=(*REPLIES, away), readings=readings)
     before = made.flat.copy()
     rows = list(made.run())
@@ -108,7 +108,7 @@ def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         assert row.metrics == pytest.approx(expected | totals | both | seconds | figures)
         assert row.round == number
     assert [row.time for row in rows] == [1e9 + 112, 1e9 + 126, 1e9 + 140]
-    assert [row.clients for row in rows[:2]] == [{}, {"client0": {"Ag": 0.25}, "client1": readings[1].figures}]
+    assert [row.clients for row in rows[:2]] == [{}, {"client0": {"Ag": 0.25}, "client1": readings[1].metrics}]
     assert list(rows[1].clients) == ["client0", "client1"], "in client order"
     assert made.fleet.asked == [(2, False, ("test", "validation")), (3, True, ("test", "validation"))]  # type: ignore[attr-defined]
     assert np.array_equal(made.flat, before), "nobody sent anything"
@@ -147,7 +147,7 @@ SELECTING = {"corpus": {"name": "demo", "validation": 0.2}, "evaluation": {"sele
 def test_a_model_that_was_kept_is_not_selected_by_no_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also of a run that was resumed, which has kept a model and none with a figure."""
     experiment = tiny.experiment(**SELECTING)
-    without = {0: Reading({"Ag_val": float("nan")})}
+    without = {0: Evaluated({"Ag_val": float("nan")})}
     checkpoints = Checkpoints(tmp_path, "same")
     next(scripted(experiment, monkeypatch, checkpoints, readings=without).run())
     resumed = scripted(experiment, monkeypatch, checkpoints, readings=without)
@@ -157,7 +157,7 @@ def test_a_model_that_was_kept_is_not_selected_by_no_figure(monkeypatch: pytest.
 
 
 def test_the_selected_rounds_model_reads_test_texts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = scripted(tiny.experiment(**SELECTING), monkeypatch, readings={0: Reading({"Ag_val": 0.5})})
+    made = scripted(tiny.experiment(**SELECTING), monkeypatch, readings={0: Evaluated({"Ag_val": 0.5})})
     first, last = made.run()
     assert made.fleet.asked == [  # type: ignore[attr-defined]
         (1, False, ("validation",)),
@@ -169,7 +169,7 @@ def test_the_selected_rounds_model_reads_test_texts_once(monkeypatch: pytest.Mon
 
 
 def test_baselines_stand_in_the_rows_that_read_their_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = scripted(tiny.experiment(**SELECTING), monkeypatch, readings={0: Reading({"Ag_val": 0.5})})
+    made = scripted(tiny.experiment(**SELECTING), monkeypatch, readings={0: Evaluated({"Ag_val": 0.5})})
     made.fleet.baselines = {"top1_unigram": 0.1, "top1_unigram_val": 0.2}
     first, last = (row.metrics for row in made.run())
     assert (first.get("top1_unigram"), first["top1_unigram_val"]) == (None, 0.2)
@@ -177,13 +177,13 @@ def test_baselines_stand_in_the_rows_that_read_their_split(monkeypatch: pytest.M
 
 
 def test_audits_show_the_first_client_of_which_they_found_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {client: Reading({"member_auc": 0.5} if client else {"Ag": 1.0}) for client in (2, 0, 1)}
+    found = {client: Evaluated({"member_auc": 0.5} if client else {"Ag": 1.0}) for client in (2, 0, 1)}
     made = scripted(tiny.experiment(audits=["membership"]), monkeypatch, readings=found)
     monkeypatch.setattr(made.fleet, "report", lambda handle, client: {f"of-{client}": "text"})
     first, last = made.run()
     assert "of-1" not in first.files
     assert last.files["of-1"] == "text"
-    made = scripted(tiny.experiment(audits=["membership"]), monkeypatch, readings={0: Reading({"Ag": 1.0})})
+    made = scripted(tiny.experiment(audits=["membership"]), monkeypatch, readings={0: Evaluated({"Ag": 1.0})})
     monkeypatch.setattr(made.fleet, "report", lambda handle, client: {f"of-{client}": "text"})
     assert "of-0" not in list(made.run())[-1].files
 

@@ -38,7 +38,7 @@ def test_test_texts_are_read_once_by_the_round_that_validation_likes_best() -> N
     assert not any("perplexity" in record.metrics for record in rows[:-1])
     assert not any("perplexity" in figures for record in rows[:-1] for figures in record.clients.values())
     readings = made.fleet.evaluate(made.fleet.broadcast(states[best - 1]), 6, False, ("test",))
-    told = {made.names[client]: reading.figures["perplexity"] for client, reading in readings.items()}
+    told = {made.names[client]: reading.metrics["perplexity"] for client, reading in readings.items()}
     assert {name: figures["perplexity"] for name, figures in rows[-1].clients.items()} == told
 
 

@@ -75,7 +75,7 @@ def kteps(clients: int, stack: int, **optimizer: Any) -> Setup:
 def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
     _, flat, host = kteps(clients=6, stack=3)
     worker = host()
-    room = worker.room
+    room = worker.workspaces
 
     def round_(number: int) -> list[object]:
         for members in stacks(range(6), 3):

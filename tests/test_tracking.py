@@ -14,7 +14,7 @@ import yaml
 from mlflow import MlflowClient
 
 from dashboards import store as stores
-from dashboards.groups import Group, readings
+from dashboards.groups import Group, metrics_of
 from dashboards.mirror import Description, Mirror
 from dashboards.records import metric_batches
 from dashboards.store import Store
@@ -69,7 +69,7 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
         tracker.deliver(case.id, outcomes[case.id].rows)
         tracker.close_trial(case.id, "FINISHED")
     group = Group("01-kteps", tuple(cases))
-    found = group, readings(group, outcomes)
+    found = group, metrics_of(group, outcomes)
     tracker.close(best=found, found=[found])
     client = store.client()
     together, parent = client.get_run(run_id(folder / "01-kteps")), client.get_run(run_id(folder))
@@ -90,7 +90,7 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     outcomes[third.id] = Outcome("finished", tuple(rows(3, level=0.8)))
     later = Tracker(store, folder, experiment(seeds=3), sweep=True)
     later.open()
-    later.close(found=[(wider, readings(wider, outcomes))])
+    later.close(found=[(wider, metrics_of(wider, outcomes))])
     assert run_id(folder / "01-kteps") == together.info.run_id
     followed = client.get_run(together.info.run_id)
     assert followed.info.run_name == "01-kteps lambda1=0.01: 3 seeds"

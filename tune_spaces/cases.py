@@ -9,7 +9,7 @@ from fedtext.audits import Audit
 from fedtext.config import files
 from fedtext.config.compatibility.audits import fits
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import Sorting, figures
+from fedtext.config.selection import Sorting, evaluated_metrics
 from fedtext.errors import UserError
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
@@ -163,7 +163,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
             f"or sort by {metric.removesuffix('_val')}, which reads the test split"
         )
-    if metric != "loss" and metric not in figures(experiment) and not baseline:
+    if metric != "loss" and metric not in evaluated_metrics(experiment) and not baseline:
         why = ""
         if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.method.complete:
             why = f", and what {experiment.method.name} shares is no whole model"
@@ -172,7 +172,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         elif not experiment.language and metric.startswith(("Local", "Global")):
             why = ", it needs evaluation.union"
         what = f"{experiment.method.name} with {experiment.model.name}"
-        there = " or ".join([*sorted(figures(experiment) & set(get_args(Sorting))), "loss"])
+        there = " or ".join([*sorted(evaluated_metrics(experiment) & set(get_args(Sorting))), "loss"])
         raise UserError(f"tune.metric: {metric} is not read of {what}{why}: sort by {there}")
     if tune.scheduler == "asha" and tune.grace_rounds > experiment.training.rounds:
         raise UserError(
@@ -183,7 +183,11 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
     assert described is not None  # all of Sorting is
     if tune.scheduler == "asha" and described.when == "evaluated rounds" and experiment.evaluation.every > 1:
         raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
-    if tune.scheduler == "asha" and experiment.evaluation.select != "last" and f"{metric}_val" in figures(experiment):
+    if (
+        tune.scheduler == "asha"
+        and experiment.evaluation.select != "last"
+        and f"{metric}_val" in evaluated_metrics(experiment)
+    ):
         raise UserError(
             f"tune.scheduler: asha compares trials every round, and evaluation.select leaves {metric} to the end: set "
             f"tune.metric to {metric}_val"

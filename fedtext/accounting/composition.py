@@ -61,7 +61,7 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
 
 
 def available() -> bool:
-    """Whether figures of gaussian noise can be had."""
+    """Return whether the library that composes Gaussian noise is installed."""
     try:
         _accounting()
     except UserError:
@@ -86,7 +86,7 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
     """Epsilon at ``delta`` of ``count`` gaussian mechanisms, each on a Poisson sample.
 
     The smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and Zhang
-    2019); and, unless these are so large that it takes long and nobody would rely on the figure, by privacy loss
+    2019); and, unless these are so large that it takes long and no one would rely on the figure, by privacy loss
     distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid and usually 8 to 15 % below.
     """
     plain = gaussian(multiplier, count, delta)

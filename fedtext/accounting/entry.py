@@ -32,7 +32,7 @@ class Bound:
 
     Attributes:
         norm: L2 norm, over all tensors together, that no client's update exceeds, but for the noise that lies on it.
-            None: there is no such bound, or nobody has stated one.
+            None: there is no such bound, or no one has stated one.
         variance: Variance of the Gaussian noise on each coordinate that was added since the norm was bounded.
         why: If there is no norm, the reason, as the end of "no guarantee: ...".
     """

@@ -1,4 +1,5 @@
-"""An attack on one client's turn: vectors with which it would have sent the same update, and the words they are of.
+"""An attack on one client's local update: vectors with which it would have sent the same update, and the words they are
+of.
 
 Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
 """
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.audits.base import Turn
+from fedtext.audits.base import LocalUpdate
 from fedtext.audits.decoding import Against, exchangeable
 from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
 from fedtext.audits.gradients import local_steps, mean_gradient, rescaled
@@ -64,9 +65,9 @@ class Attack:
         return [row_T[: len(text_T)] for row_T, text_T in zip(rows_M.view(len(found), -1).numpy(), found, strict=True)]
 
 
-def attack(audit: "GradientInversion", turn: Turn) -> Attack:
+def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
     """The search for what this client would have sent the same update of."""
-    known, data = turn.known, turn.data
+    known, data = local.known, local.data
     experiment, count = known.experiment, len(data.train)
     texts = known.read(data, "train")
     size = min(count, audit.texts)
@@ -74,29 +75,29 @@ def attack(audit: "GradientInversion", turn: Turn) -> Attack:
     if audit.lengths == "longest":
         lengths_N = torch.full((count,), experiment.corpus.max_length or 0)
     lengths_B = lengths_N[:size]
-    target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(turn).items()}
-    steps, optimizer = local_steps(experiment, turn.update.samples), experiment.training.optimizer
+    target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(local).items()}
+    steps, optimizer = local_steps(experiment, local.update.samples), experiment.training.optimizer
     whole = steps <= audit.unroll and size == count
     client = Client(
         experiment.method,
         known.network,
-        known.parameters(turn.received),
+        known.parameters(local.received),
         list(target),
         experiment.training.batch(count) if whole else size,
         [optimizer.lr * optimizer.slope(step, steps) for step in range(steps)] if whole else [optimizer.lr],
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
-        rescaled(turn),
+        rescaled(local),
     )
-    rng = generator(experiment.seed, "audits/gradient_inversion", turn.round, data.id)
-    table_VD = torch.from_numpy(known.table(turn.received))
+    rng = generator(experiment.seed, "audits/gradient_inversion", local.round, data.id)
+    table_VD = torch.from_numpy(known.table(local.received))
     dim = table_VD.shape[1]
     read = int(lengths_N.sum())
     layer = first_layer(target, client.start, read, dim, client.squashed) if audit.span else everywhere(dim)
     inputs_VD = layer.inputs(table_VD, 0)
     spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
     found_MD, labels_B, distance = audit.reconstruct(
-        client, target, lengths_B, _labels(audit, turn, size), spread, rng, layer
+        client, target, lengths_B, _labels(audit, local, size), spread, rng, layer
     )
     found_BTD = found_MD.detach().view(size, -1, dim).numpy()
     # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
@@ -105,12 +106,12 @@ def attack(audit: "GradientInversion", turn: Turn) -> Attack:
     return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
 
 
-def _labels(audit: "GradientInversion", turn: Turn, size: int) -> Tensor | int:
+def _labels(audit: "GradientInversion", local: LocalUpdate, size: int) -> Tensor | int:
     """Of the texts that are looked for; or how many classes there are, if they are to be found."""
     if audit.labels == "known":
-        return torch.from_numpy(np.asarray(turn.data.train.labels_N[:size], np.int64))
+        return torch.from_numpy(np.asarray(local.data.train.labels_N[:size], np.int64))
     if audit.labels == "optimised":
-        return turn.known.classes
-    shares_C = inferred_shares(turn)
+        return local.known.classes
+    shares_C = inferred_shares(local)
     ends_C = np.round(np.cumsum(shares_C) * size).astype(np.int64)
     return torch.from_numpy(np.repeat(np.arange(len(shares_C)), np.diff(ends_C, prepend=0)))

@@ -1,4 +1,4 @@
-"""What an audit is: it looks at what a client's turn gives away, and changes nothing.
+"""What an audit is: it looks at what a client's local update gives away, and changes nothing.
 
 It touches nothing that is trained or sent, and what it draws comes from generators of its own: a run with it computes
 what it does without.
@@ -121,8 +121,8 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One client's turn, as it can be seen where the client lives."""
+class LocalUpdate:
+    """One client's local update, as it can be seen where the client lives."""
 
     data: ClientData
     received: State  # the shared parameters that were sent to it, the table with all rows
@@ -134,10 +134,10 @@ class Turn:
 
 
 class Observation(ABC):
-    """What an audit keeps of a turn, with the client, until the round is evaluated."""
+    """What an audit keeps of a local update, with the client, until the round is evaluated."""
 
     @abstractmethod
-    def figures(self, shared: State) -> dict[str, float]:
+    def metrics(self, shared: State) -> dict[str, float]:
         """The audit's metrics of this client, ``shared`` being what has become of all clients' updates."""
 
     @abstractmethod
@@ -149,12 +149,12 @@ class Audit(Strict, ABC):
     """Base of all audits, which are the same for every method and every uplink."""
 
     name: str
-    metrics: ClassVar[tuple[str, ...]] = ()  # what it adds to a client's readings
+    metrics: ClassVar[tuple[str, ...]] = ()  # what it adds to a client's evaluations
     needs_table: ClassVar[bool] = False  # is about the shared embedding
 
     @abstractmethod
-    def observe(self, turn: Turn, words: Words) -> Observation | None:
-        """What is to be kept of a turn; None if it has nothing to tell."""
+    def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
+        """What is to be kept of a local update; None if it has nothing to tell."""
 
     def blind(self, vocabulary: list[str]) -> str:
         """Why it could find nothing at any client, of such a vocabulary; empty if it could."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.recovery import f1
 from fedtext.layout import TABLE
 
@@ -24,7 +24,7 @@ class EmbeddingRows(Audit):
     zero; and if noise has moved every row, those that stand out of it by their lengths: see ``threshold``.
 
     Precision, recall and F1 are of the set of words in the client's train texts; ``rows_ptlr`` is the recall of words
-    that bear a digit. No figures of them are there if there are no such words.
+    that bear a digit. No metrics of them are there if there are no such words.
     """
 
     name: Literal["embedding_rows"] = "embedding_rows"
@@ -34,8 +34,8 @@ class EmbeddingRows(Audit):
     metrics = ("rows_precision", "rows_recall", "rows_f1", "rows_ptlr")
     needs_table = True
 
-    def observe(self, turn: Turn, words: Words) -> Observation | None:
-        data, update = turn.data, turn.update
+    def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
+        data, update = local.data, local.update
         named = _set(data.rows_R[np.unique(data.train.tokens_T)], words)
         if update.rows is not None:
             found = _set(update.rows, words)
@@ -45,7 +45,7 @@ class EmbeddingRows(Audit):
             if moved_V.all():
                 moved_V = stands_out(squares_V) if self.threshold == "noise" else above_gap(squares_V)
             found = _set(np.flatnonzero(moved_V).astype(np.int32), words)
-        digits = words.digits if turn.known.experiment.corpus.text.name != "hash" else np.zeros_like(words.digits)
+        digits = words.digits if local.known.experiment.corpus.text.name != "hash" else np.zeros_like(words.digits)
         return Rows(found, named, digits[named]) if len(named) else None
 
 
@@ -57,7 +57,7 @@ class Rows(Observation):
     named: NDArray[np.int32]  # that the train texts have
     digits: NDArray[np.bool_]  # which of these bear one
 
-    def figures(self, shared: State) -> dict[str, float]:
+    def metrics(self, shared: State) -> dict[str, float]:
         hit = np.isin(self.named, self.found)
         precision = hit.sum() / len(self.found) if len(self.found) else 0.0
         recall = float(hit.mean())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from fedtext.audits.attack import attack
-from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
 from fedtext.audits.markdown import plain
@@ -46,7 +46,7 @@ class GradientInversion(Search, Audit):
       training;
     - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
       several from which each began with one, the one that fits best;
-    - ``unrelated``: rows of nobody, normally distributed with the public table's mean and spread, or of the file that
+    - ``unrelated``: rows of no one, normally distributed with the public table's mean and spread, or of the file that
       ``unrelated`` names: chance.
 
     With ``span`` the attacker first looks where the update of the first layer's weights points (first_layer.py).
@@ -61,7 +61,7 @@ class GradientInversion(Search, Audit):
     ``candidates: public`` leaves to the public and the unrelated table only words that some public vectors have.
 
     So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
-    without it. recovery.py says what the figures are. ``inversion_distance`` is the attacker's own objective, of
+    without it. recovery.py says what the metrics are. ``inversion_distance`` is the attacker's own objective, of
     the vectors as they were found, before they are read as words.
 
     Behind a mechanism that clips (``clip``, ``quantize``), or if SGD's gradients are clipped, the attacker does not
@@ -104,15 +104,15 @@ class GradientInversion(Search, Audit):
         *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES),
     )
 
-    def observe(self, turn: Turn, words: Words) -> Observation | None:
-        last = turn.known.experiment.training.rounds
-        if turn.place >= self.clients or turn.round not in ((last,) if self.rounds == "last" else self.rounds):
+    def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
+        last = local.known.experiment.training.rounds
+        if local.place >= self.clients or local.round not in ((last,) if self.rounds == "last" else self.rounds):
             return None
-        data = turn.data
-        turn = replace(turn, data=replace(data, train=data.train.take(texts_behind(turn))))
-        own_RD = turn.trained[TABLE].numpy().copy()
-        experiment = turn.known.experiment
-        return Inversion(self, replace(turn, trained={}), own_RD, words, experiment)  # these are another client's soon
+        data = local.data
+        local = replace(local, data=replace(data, train=data.train.take(texts_behind(local))))
+        own_RD = local.trained[TABLE].numpy().copy()
+        experiment = local.known.experiment
+        return Inversion(self, replace(local, trained={}), own_RD, words, experiment)  # these are another client's soon
 
     def blind(self, vocabulary: list[str]) -> str:
         if self.unrelated and not Path(self.unrelated).expanduser().is_file():
@@ -122,10 +122,10 @@ class GradientInversion(Search, Audit):
 
 @dataclass
 class Inversion(Observation):
-    """A turn that is to be attacked, and after ``figures`` what came of it."""
+    """A local update to attack, and after ``metrics`` the result."""
 
     audit: GradientInversion
-    turn: Turn | None
+    local: LocalUpdate | None
     own_RD: NDArray[np.float32]
     words: Words = field(repr=False)
     experiment: "Setting" = field(repr=False)
@@ -134,16 +134,16 @@ class Inversion(Observation):
     values: dict[str, float] = field(default_factory=dict)
     pairings: dict[str, Pairing] = field(default_factory=dict)  # by the attacker's table
 
-    def figures(self, shared: State) -> dict[str, float]:
-        if (turn := self.turn) is None:
+    def metrics(self, shared: State) -> dict[str, float]:
+        if (local := self.local) is None:
             return self.values
-        self.turn = None  # it holds what was sent to the client, which is large
-        self.client, train = turn.data.name, turn.data.train
-        rows_T = turn.data.rows_R[train.tokens_T].astype(np.int64)
+        self.local = None  # it holds what was sent to the client, which is large
+        self.client, train = local.data.name, local.data.train
+        rows_T = local.data.rows_R[train.tokens_T].astype(np.int64)
         texts = [rows_T[start:stop] for start, stop in pairwise(train.offsets)]
-        done = attack(self.audit, turn)
+        done = attack(self.audit, local)
         guessed = done.labels_B.numpy() if self.audit.labels == "known" else None
-        tables = _tables(self.audit, turn, self.own_RD, self.words)
+        tables = _tables(self.audit, local, self.own_RD, self.words)
         self.candidates = max(int(eligible(table, self.words).sum()) for table in tables[1:-1])
         self.values = {"inversion_distance": done.distance, "inversion_candidates": float(self.candidates)}
         readings = [decoded(done.vectors, one, self.words, done.layer, done.lengths_N) for one in tables]
@@ -153,7 +153,7 @@ class Inversion(Observation):
         found = {number: done.arranged(*readings[number], tables[number]) for number in sorted(set(fits.values()))}
         for name, number in fits.items():
             pairing = paired(texts, found[number], train.labels_N, guessed)
-            figures = pairing.figures(self.words, turn.known.experiment.corpus.text.name != "hash")
+            figures = pairing.metrics(self.words, local.known.experiment.corpus.text.name != "hash")
             self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
             self.pairings[name] = pairing
         return self.values
@@ -196,11 +196,11 @@ def _whose(audit: GradientInversion, experiment: "Setting") -> str:
 
 
 def _tables(
-    audit: GradientInversion, turn: Turn, own_RD: NDArray[np.float32], words: Words
+    audit: GradientInversion, local: LocalUpdate, own_RD: NDArray[np.float32], words: Words
 ) -> list[NDArray[np.float32]]:
-    """What vectors are read by, V rows each: the client's own table, the public ones, and one of nobody."""
-    public_VD, experiment = turn.known.table(turn.received), turn.known.experiment
-    true_VD, rows_R = public_VD.copy(), turn.data.rows_R
+    """What vectors are read by, V rows each: the client's own table, the public ones, and unrelated ones."""
+    public_VD, experiment = local.known.table(local.received), local.known.experiment
+    true_VD, rows_R = public_VD.copy(), local.data.rows_R
     kept_R = words.digits[rows_R] if experiment.method.withholds else np.ones(len(rows_R), np.bool_)
     true_VD[rows_R[kept_R]] = own_RD[kept_R]
     if audit.unrelated:
@@ -209,7 +209,7 @@ def _tables(
     else:
         rng = generator(experiment.seed, "audits/unrelated")
         unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
-    tables, public_SV = list(turn.known.tables(turn.received)), turn.known.public_SV
+    tables, public_SV = list(local.known.tables(local.received)), local.known.public_SV
     if audit.candidates == "public" and public_SV is not None:  # a row of zeros is no candidate
         tables = [table_VD * known_V[:, None] for table_VD, known_V in zip(tables, public_SV, strict=True)]
         unrelated_VD = unrelated_VD * public_SV.max(0)[:, None]

@@ -19,18 +19,18 @@ from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
-    from fedtext.audits.base import Setting, Turn
+    from fedtext.audits.base import LocalUpdate, Setting
     from fedtext.methods.base import Phase
 
 
 def last_phase(experiment: "Setting") -> "Phase":
-    """Of a client's turn: before it, what is sent does not move."""
+    """Of a client's local update: before it, what is sent does not move."""
     return experiment.method.phases(experiment.training.local_epochs)[-1]
 
 
-def texts_behind(turn: "Turn") -> Ints:
+def texts_behind(local: "LocalUpdate") -> Ints:
     """Which of the client's train texts its update was trained on."""
-    experiment, data = turn.known.experiment, turn.data
+    experiment, data = local.known.experiment, local.data
     return part(len(data.train), last_phase(experiment).texts, experiment.seed, data.id)
 
 
@@ -57,19 +57,19 @@ def step_weight(experiment: "Setting", texts: int) -> float:
     return weight
 
 
-def rescaled(turn: "Turn") -> bool:
+def rescaled(local: "LocalUpdate") -> bool:
     """Whether the received update may be a multiple, between 0 and 1, of the update that the optimizer's rate and the
     number of steps account for: behind a mechanism that clips, or where SGD's gradients are clipped. An attack that did
     not fit this factor would take it for protection."""
-    experiment = turn.known.experiment
+    experiment = local.known.experiment
     uplink, optimizer = experiment.uplink, experiment.training.optimizer
     if isinstance(optimizer, SGD) and optimizer.clip_norm is not None:
         return True
-    return any(part.rescales(dict(turn.update.tensors) if part is uplink[-1] else None) for part in uplink)
+    return any(part.rescales(dict(local.update.tensors) if part is uplink[-1] else None) for part in uplink)
 
 
-def mean_gradient(turn: "Turn") -> Mapping[str, NDArray[np.float32]]:
+def mean_gradient(local: "LocalUpdate") -> Mapping[str, NDArray[np.float32]]:
     """Of every shared parameter that is no table, by name: in a payload they have no order."""
-    experiment, update = turn.known.experiment, turn.update
+    experiment, update = local.known.experiment, local.update
     scale = np.float32(-1 / (experiment.training.optimizer.lr * step_weight(experiment, update.samples)))
     return {name: tensor * scale for name, tensor in sorted(update.tensors.items()) if not is_table(name)}

@@ -27,8 +27,8 @@ _STARTS = 8  # draws of which a try begins with the best: from some no way leads
 
 @dataclass(frozen=True)
 class Client:
-    """A client's turn as an attacker plays it through: from the parameters ``start``, without tables, steps of ``size``
-    texts each with these rates and this momentum. ``squashed``: its steps are Adam's.
+    """A client's local update as an attacker plays it through: from the parameters ``start``, without tables, steps of
+    ``size`` texts each with these rates and this momentum. ``squashed``: its steps are Adam's.
 
     Dummies take the table's place, and are no rows that steps would move. Adam's first step is g / |g|, which has no
     slope; g / (|g| + mean |g|) stands in for it.

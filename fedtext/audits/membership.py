@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, Known, Observation, State, Turn, Words
+from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
 from fedtext.audits.markdown import plain
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH, Scored, area
@@ -52,8 +52,8 @@ class Membership(Audit):
     texts: int = Field(1000, ge=1, description="of each kind, the client's first ones")
     metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
 
-    def observe(self, turn: Turn, words: Words) -> Observation | None:
-        return Members(self.texts, turn.data, turn.known) if len(turn.data.test) else None
+    def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
+        return Members(self.texts, local.data, local.known) if len(local.data.test) else None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Members(Observation):
     data: ClientData
     known: Known = field(repr=False)
 
-    def figures(self, shared: State) -> dict[str, float]:
+    def metrics(self, shared: State) -> dict[str, float]:
         return measures(self._losses(shared, "train"), self._losses(shared, "test"))
 
     def _losses(self, shared: State, split: str) -> NDArray[np.float32]:

@@ -31,7 +31,7 @@ class Pairing:
     found: Sequence[Ints]
     recovered: Ints
 
-    def figures(self, words: Words, digits: bool) -> dict[str, float]:
+    def metrics(self, words: Words, digits: bool) -> dict[str, float]:
         """By name; those of digits only if they are asked for and the texts have some. Entries of the vocabulary that
         are no words (padding, unknown words) are neither looked for nor found."""
         precision, recall, exact, sensitive = [], [], [], np.zeros((0, 2), np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, Observation, State, Turn, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.markdown import plain
 from fedtext.layout import TABLE
 from fedtext.runtime.threads import one_blas_thread
@@ -27,7 +27,7 @@ class WordRelations(Audit):
     client's payload, ``I_ag`` in the one that it aggregates. (The paper counts them; K times the share.)
 
     Neighbours are looked for among the words of the client's train texts. A probe word that is not one of them is
-    passed over; a client that has none has no figures. Smaller shares mean that relations are harder to inspect.
+    passed over; a client that has none has no metrics. Smaller shares mean that relations are harder to inspect.
     """
 
     name: Literal["word_relations"] = "word_relations"
@@ -36,8 +36,8 @@ class WordRelations(Audit):
     metrics = ("I_ser", "I_ag")
     needs_table = True
 
-    def observe(self, turn: Turn, words: Words) -> Observation | None:
-        rows_R = turn.data.rows_R[: turn.data.train_rows]
+    def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
+        rows_R = local.data.rows_R[: local.data.train_rows]
         no_words = [words.rows[entry] for entry in SPECIAL if entry in words.rows]
         places_N = np.flatnonzero(~np.isin(rows_R, no_words))
         rows_N = rows_R[places_N]
@@ -45,16 +45,16 @@ class WordRelations(Audit):
         probes_P = np.array([place for row in wanted for place in np.flatnonzero(rows_N == row)], np.int64)
         if not len(probes_P) or len(rows_N) < 2:
             return None
-        changed = turn.update.tensors[TABLE]
-        restored_ND = turn.received[TABLE][rows_N]
-        if turn.update.rows is None:
+        changed = local.update.tensors[TABLE]
+        restored_ND = local.received[TABLE][rows_N]
+        if local.update.rows is None:
             restored_ND += changed[rows_N]
         else:  # what was not sent is as it was
-            _, here, there = np.intersect1d(rows_N, turn.update.rows, return_indices=True)
+            _, here, there = np.intersect1d(rows_N, local.update.rows, return_indices=True)
             restored_ND[here] += changed[there]
-        own_ND = turn.trained[TABLE].numpy()[places_N]
+        own_ND = local.trained[TABLE].numpy()[places_N]
         near = [neighbours(table_ND, probes_P, self.top) for table_ND in (own_ND, restored_ND)]
-        return Relations(turn.data.name, rows_N, probes_P, self.top, *near)
+        return Relations(local.data.name, rows_N, probes_P, self.top, *near)
 
     def blind(self, vocabulary: list[str]) -> str:
         if set(self.words) & set(vocabulary):
@@ -73,7 +73,7 @@ class Relations(Observation):
     own_PK: NDArray[np.int64]
     restored_PK: NDArray[np.int64]
 
-    def figures(self, shared: State) -> dict[str, float]:
+    def metrics(self, shared: State) -> dict[str, float]:
         return {"I_ser": kept(self.own_PK, self.restored_PK), "I_ag": kept(self.own_PK, self._aggregated(shared))}
 
     def report(self, shared: State, words: Words) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The audits of one place where clients live, between a client's turn and the evaluation of its round."""
+"""The audits of one place where clients live, between a client's local update and the evaluation of its round."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Known, Observation, Turn, Words
+from fedtext.audits.base import Known, LocalUpdate, Observation, Words
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
@@ -64,21 +64,21 @@ class AuditRunner:
         if self.cohort[0] != round_:
             self.cohort = round_, sampled(self.experiment, range(self.clients), round_, self.noise)
         place = self.cohort[1].index(data.id)
-        turn = Turn(data, self.layout.views(flat), parameters, update, round_, place, self.known)
-        found = [audit.observe(turn, self.words) for audit in self.experiment.audits]
+        local = LocalUpdate(data, self.layout.views(flat), parameters, update, round_, place, self.known)
+        found = [audit.observe(local, self.words) for audit in self.experiment.audits]
         self.seen[data.id] = round_, [observation for observation in found if observation]
 
-    def figures(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
+    def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
         """What the audits found of a client in this round, after which the shared parameters are ``flat``; nothing if
         it did not take part."""
         when, observations = self.seen.get(client, (0, []))
         if when != round_:
             return {}
         shared = self.layout.views(flat)
-        return {name: value for observed in observations for name, value in observed.figures(shared).items()}
+        return {name: value for observed in observations for name, value in observed.metrics(shared).items()}
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
-        """What the audits show of a client's last turn: texts by file name."""
+        """What the audits show of a client's last local update: texts by file name."""
         shared, (_, observations) = self.layout.views(flat), self.seen[client]
         return {name: text for observed in observations for name, text in observed.report(shared, self.words).items()}
 
@@ -86,8 +86,8 @@ class AuditRunner:
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
     """The vocabulary, where audits need it. Raises UserError if one of them could find nothing in it."""
     for audit in experiment.audits:
-        if fault := audit.blind(vocabulary):
-            raise UserError(f"audits: {fault}")
+        if problem := audit.blind(vocabulary):
+            raise UserError(f"audits: {problem}")
     return vocabulary if experiment.audits else []
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedtext.client.host import Host
 from fedtext.client.texts import order_of
 from fedtext.config.experiment import Personalize
-from fedtext.evaluation import Reading, averaged, read, unchanged
+from fedtext.evaluation import Evaluated, averaged, read, unchanged
 from fedtext.layout import is_table
 from fedtext.methods.base import Inference, Method, Model, Phase
 from fedtext.seeding import torch_scope
@@ -21,89 +21,89 @@ from fedtext.training.local import Work, train
 from fedtext.training.stack import Stack
 
 
-def evaluated(
-    hosted: Host,
+def evaluate_client(
+    host: Host,
     flat: NDArray[np.float32],
     round_: int,
     client: int,
     final: bool,
     splits: Sequence[str],
-    common: dict[str, Reading],
-) -> Reading:
+    common: dict[str, Evaluated],
+) -> Evaluated:
     """What Worker.evaluate says of a client. ``common`` is what has been read for all clients of this place."""
-    stack, method = ready(hosted, flat, round_, client), hosted.method
-    name, config = "Ag" if method.complete else "Ap_0", hosted.experiment.evaluation
-    reading = _read(hosted, client, stack, "shared", name, splits, scored=True)
+    stack, method = ready(host, flat, round_, client), host.method
+    name, config = "Ag" if method.complete else "Ap_0", host.experiment.evaluation
+    evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
-        reading.add(_read(hosted, client, stack, "both", "Local", splits, scored=False))
+        evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
         own = type(method).private is not Method.private or method.before_reading() or method.separates
-        if own or not common:  # otherwise all clients use the same model, and it is read once
-            common["Global"] = _everywhere(hosted, flat, client, stack)
-        reading.add(common["Global"])
+        if own or not common:  # otherwise all clients use the same model, and it is evaluated once
+            common["Global"] = _everywhere(host, flat, client, stack)
+        evaluated.add(common["Global"])
     if final and config.personalize is not None:
         if method.personalizes:
-            for name, way in config.personalize.readings().items():
-                reading.add(_personalized(hosted, name, way, flat, round_, client, splits))
+            for name, way in config.personalize.variants().items():
+                evaluated.add(_personalized(host, name, way, flat, round_, client, splits))
         else:
-            reading.add(unchanged(reading))
-    return reading
+            evaluated.add(unchanged(evaluated))
+    return evaluated
 
 
-def ready(hosted: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
+def ready(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
     """The client's parameters as its method would have it use them."""
-    stack = hosted.stack(flat, [client])
-    with torch_scope(hosted.experiment.seed, "reading", round_, client):
-        for phase in hosted.method.before_reading():
-            hosted.run(phase, stack, flat, [client], round_)
+    stack = host.stack(flat, [client])
+    with torch_scope(host.experiment.seed, "reading", round_, client):
+        for phase in host.method.before_reading():
+            host.run(phase, stack, flat, [client], round_)
     return stack
 
 
 def _personalized(
-    hosted: Host,
+    host: Host,
     name: str,
     config: Personalize,
     flat: NDArray[np.float32],
     round_: int,
     client: int,
     splits: Sequence[str],
-) -> Reading:
-    stack = ready(hosted, flat, round_, client)
-    training, texts = hosted.experiment.training, hosted.texts_of(client, "train")
+) -> Evaluated:
+    stack = ready(host, flat, round_, client)
+    training, texts = host.experiment.training, host.texts_of(client, "train")
     epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
     phase = Phase("personalize", epochs, lr=config.lr_multiplier)
-    optimizer, problem = hosted.optimizer(phase, stack, [client]), hosted.problem(flat, [client])
-    order, readings = order_of(hosted.experiment, texts, phase, round_ + 1, client), []
-    with torch_scope(hosted.experiment.seed, "personalize", round_, client):
+    optimizer, problem = host.optimizer(phase, stack, [client]), host.problem(flat, [client])
+    order, evaluations = order_of(host.experiment, texts, phase, round_ + 1, client), []
+    with torch_scope(host.experiment.seed, "personalize", round_, client):
         for _ in range(config.steps // config.every):
             work = Work(texts, list(itertools.islice(order, config.every)))
-            train(problem, hosted.training, optimizer, [work])
-            readings.append(_read(hosted, client, stack, config.inference, name, splits, scored=False))
-    return averaged(readings)
+            train(problem, host.training, optimizer, [work])
+            evaluations.append(_evaluate_splits(host, client, stack, config.inference, name, splits, scored=False))
+    return averaged(evaluations)
 
 
-def _read(
-    hosted: Host, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str], scored: bool
-) -> Reading:
+def _evaluate_splits(
+    host: Host, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str], scored: bool
+) -> Evaluated:
     """What is read of the client's texts of some splits."""
-    model, data, whole = Model(hosted.network, stack.tensors(0)), hosted.clients[client], Reading()
+    model, data, whole = Model(host.network, stack.tensors(0)), host.clients[client], Evaluated()
     for split in splits:
         if len(getattr(data, split)):
-            texts, key = hosted.texts_of(client, split), name if split == "test" else f"{name}_val"
-            whole.add(read(hosted.method, model, texts, hosted.reading, inference, key, scored))
+            texts, key = host.texts_of(client, split), name if split == "test" else f"{name}_val"
+            whole.add(read(host.method, model, texts, host.evaluating, inference, key, scored))
     return whole
 
 
-def _everywhere(hosted: Host, flat: NDArray[np.float32], client: int, stack: Stack) -> Reading:
+def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack) -> Evaluated:
     """``Global``: the accuracy on everybody's test texts of the model that the client uses, all its branches together;
     on its own it is ``Local`` (FedeVocab paper, section 4.3). Words of others that the client has never seen are read
     as it would read them: from its table as it once was, or with a vocabulary of its own, where the vectors it started
     from do not have them either, as <unk>."""
-    data, (texts, rows_U) = hosted.clients[client], hosted.everybody(client)
+    data, (texts, rows_U) = host.clients[client], host.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):
-        table_UD = hosted.rows_of(flat, client, name, rows_U)
+        table_UD = host.rows_of(flat, client, name, rows_U)
         there_R = np.isin(data.rows_R, rows_U)
         table_UD[np.searchsorted(rows_U, data.rows_R[there_R])] = parameters[name][torch.from_numpy(there_R)]
         parameters[name] = table_UD
-    model = Model(hosted.network, parameters)
-    return read(hosted.method, model, texts, hosted.reading, "both", "Global", scored=False)
+    model = Model(host.network, parameters)
+    return read(host.method, model, texts, host.evaluating, "both", "Global", scored=False)

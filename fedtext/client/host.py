@@ -77,9 +77,9 @@ class Host:
         directions = model.directions if cells and isinstance(model, Recurrent) else None
         cut = cells and not experiment.reads_table
         self.training = Assembler(directions, cut, self.device, triton, experiment.language)
-        self.reading = replace(self.training, cut=False)
+        self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
-        self.room = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of)
+        self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of)
 
     def _everyone(self) -> ClientData:
         """All clients' test texts, or as many as are asked for."""
@@ -123,7 +123,10 @@ class Host:
     def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
         """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
         neither read nor change."""
-        stack, sources = self.room.stack([len(self.clients[client].rows_R) for client in members]), self._sources(flat)
+        stack, sources = (
+            self.workspaces.stack([len(self.clients[client].rows_R) for client in members]),
+            self._sources(flat),
+        )
         for place, client in enumerate(members):
             own = self.private.get(client, {})
             for name, tensor in stack.tensors(place).items():
@@ -190,8 +193,8 @@ class Host:
 
     def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
         """Moves what moves in a ``phase``, with nothing remembered."""
-        moving = frozenset(name for name in self.room.layout.shapes if phase.moves(name))
-        made = self.room.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
+        moving = frozenset(name for name in self.workspaces.layout.shapes if phase.moves(name))
+        made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
         made.only = self._moving_rows(phase, members)
         return made
 
@@ -206,7 +209,8 @@ class Host:
         return to_device(moving_N[:, None].astype(np.float32), self.device)
 
     def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
-        """The batches of these clients in a phase. The ``last`` one of a turn draws its order as if it were alone."""
+        """The batches of these clients in a phase. The ``last`` one of a local update draws its order as if it were
+        alone."""
         made = []
         for client in members:
             texts = self.texts_of(client, "train")
@@ -223,7 +227,7 @@ class Host:
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 
     def remembered(self, client: int) -> dict[str, Tensor]:
-        """The optimizer's state after the client's last turn, where it persists."""
+        """The optimizer's state after the client's last local update, where it persists."""
         return {
             name.removeprefix(OPTIMIZER): to_device(value.copy(), self.device)
             for name, value in self.private.get(client, {}).items()
@@ -231,7 +235,7 @@ class Host:
         }
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
-        """Clients' private tensors, encoded; empty before a client's first turn."""
+        """Clients' private tensors, encoded; empty before a client's first local update."""
         return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
 
     def restore(self, states: Mapping[int, bytes]) -> None:

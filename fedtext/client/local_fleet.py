@@ -12,7 +12,7 @@ from fedtext.client.worker import Worker
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.evaluation import Reading
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import WeightedSum
@@ -53,7 +53,7 @@ class LocalFleet:
 
     def evaluate(
         self, handle: NDArray[np.float32], round_: int, final: bool, splits: Sequence[str]
-    ) -> dict[int, Reading]:
+    ) -> dict[int, Evaluated]:
         chosen = [client.id for client in self.clients if client.evaluates]
         return self.worker.evaluate(handle, round_, chosen, final, splits)
 

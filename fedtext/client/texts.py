@@ -14,7 +14,7 @@ from fedtext.training.token_sets import common, first
 def order_of(
     experiment: Experiment, texts: Texts, phase: Phase, round_: int, client: int, last: bool = True
 ) -> Iterator[Ints]:
-    """Text numbers of each batch of a phase. The ``last`` phase of a turn draws as if there were no other."""
+    """Text numbers of each batch of a phase. The ``last`` phase of a local update draws as if there were no other."""
     seed = experiment.seed
     if experiment.method.separates:
         return by_task(texts.tasks_N, experiment.training.batch(len(texts)), phase.epochs, seed, round_, client)

@@ -1,4 +1,4 @@
-"""Where clients compute: the turns of the clients that are hosted here, one stack after the other."""
+"""Where clients compute: the local updates of the clients that are hosted here, one stack after the other."""
 
 import logging
 import time
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.client.audit_runner import AuditRunner
-from fedtext.client.evaluate import evaluated
+from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.errors import ClientError
-from fedtext.evaluation import SPLITS, Reading
+from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.runtime.precision import products
@@ -23,7 +23,7 @@ from fedtext.training.local import train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.wire.uplink import Uplink
 
-Turn = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
+Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
 
 
 class Worker(Host):
@@ -56,30 +56,30 @@ class Worker(Host):
         raises: a client that fails says so in its reply, and keeps the private state it had. A client whose payload the
         server refuses does not learn of that, and keeps its new state.
         """
-        turns, fault = self._attempt(flat, round_, members)
-        if fault and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
-            alone = [turn for client in members for turn in self._attempt(flat, round_, [client])[0]]
+        finished, problem = self._attempt(flat, round_, members)
+        if problem and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
+            alone = [each for client in members for each in self._attempt(flat, round_, [client])[0]]
             if not any(reply.error for reply, _ in alone):
-                fault = f"{fault}, and only in a stack: set training.stack to 1"
-                alone = [(Reply(client, error=fault), {}) for client in members]
-            turns = alone
-        for reply, kept in turns:
+                problem = f"{problem}, and only in a stack: set training.stack to 1"
+                alone = [(Reply(client, error=problem), {}) for client in members]
+            finished = alone
+        for reply, kept in finished:
             if not reply.error:
                 self.private[reply.client] = kept
-        return [reply for reply, _ in turns]
+        return [reply for reply, _ in finished]
 
-    def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Turn], str]:
-        """The turns of a stack, and what went wrong with all of it. Nothing is kept yet."""
+    def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Finished], str]:
+        """The local updates of a stack, and what went wrong with all of it. Nothing is kept yet."""
         try:
             with one_torch_thread(), products(self.experiment.training.tf32):
                 return self._train(flat, round_, members), ""
         except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
             logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
-            fault = f"{type(error).__name__}: {error}"
-            return [(Reply(client, error=fault), {}) for client in members], fault
+            problem = f"{type(error).__name__}: {error}"
+            return [(Reply(client, error=problem), {}) for client in members], problem
 
-    def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Turn]:
+    def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Finished]:
         start, config, seed = _clocks(), self.experiment.training, self.experiment.seed
         members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
         stack = self.stack(flat, members)
@@ -93,11 +93,11 @@ class Worker(Host):
             optimizer.plan([len(each.batches) for each in work])
             outcomes = train(self.problem(flat, members), self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
-        turns: dict[int, Turn] = {}
+        finished: dict[int, Finished] = {}
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            fault = outcome.fault(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
-            if fault:
-                turns[client] = Reply(client, error=fault), {}
+            problem = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
+            if problem:
+                finished[client] = Reply(client, error=problem), {}
                 continue
             start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
             payload, said = self.uplink.payload(flat, parameters, round_, data)
@@ -107,8 +107,8 @@ class Worker(Host):
             seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
             metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
             reply = Reply(client, payload, payload.nbytes, metrics)
-            turns[client] = reply, self._kept(parameters, optimizer, place, round_)
-        return [turns[client] for client in sorted(members)]
+            finished[client] = reply, self._kept(parameters, optimizer, place, round_)
+        return [finished[client] for client in sorted(members)]
 
     def _kept(
         self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
@@ -127,28 +127,28 @@ class Worker(Host):
         members: Sequence[int],
         final: bool,
         splits: Sequence[str] = SPLITS,
-    ) -> dict[int, Reading]:
+    ) -> dict[int, Evaluated]:
         """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
-        ``Ap_0``, with the client's own; ``final``: also ``Ap``, the mean of the readings while the client fine-tunes a
-        copy of everything (KTEPS paper, equation 16), and ``Local`` and ``Global``, as far as they are asked for. And
+        ``Ap_0``, with the client's own; ``final``: also ``Ap``, the mean of the evaluations while the client fine-tunes
+        a copy of everything (KTEPS paper, equation 16), and ``Local`` and ``Global``, as far as they are asked for. And
         what audits find, and what is pooled over clients: of classes only with ``Ag`` or ``Ap_0``. Nothing here is
         kept.
 
         Raises ClientError if a client's computation fails."""
-        readings: dict[int, Reading] = {}
-        common: dict[str, Reading] = {}
+        evaluations: dict[int, Evaluated] = {}
+        common: dict[str, Evaluated] = {}
         for client in members:
             try:
                 with one_torch_thread(), products(self.experiment.training.tf32):
-                    reading = readings[client] = evaluated(self, flat, round_, client, final, splits, common)
-                    reading.figures.update(self.audits.figures(client, round_, flat))
+                    evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
+                    evaluated.metrics.update(self.audits.metrics(client, round_, flat))
             except Exception as error:  # as in train: whatever a client's code raises is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
-        return readings
+        return evaluations
 
 
 def _clocks() -> tuple[float, float]:
-    """Wall and CPU seconds of this thread, which does all of a turn's work."""
+    """Wall and CPU seconds of this thread, which does all of a local update's work."""
     return time.perf_counter(), time.thread_time()
 
 

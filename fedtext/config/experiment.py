@@ -104,7 +104,7 @@ class Personalize(Strict):
         (), description="other readings from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
     )
 
-    def readings(self) -> dict[str, "Personalize"]:
+    def variants(self) -> dict[str, "Personalize"]:
         """Each way of fine-tuning by the name of what is read."""
         found = {"Ap": self}
         for variation in self.also:
@@ -267,7 +267,7 @@ class Experiment(Strict):
 
     @property
     def own_vocabularies(self) -> bool:
-        """Whether each client has a vocabulary of its own, which nobody else knows."""
+        """Whether each client has a vocabulary of its own, which no one else knows."""
         asked = self.corpus.own_vocabularies
         if asked != "auto":
             return asked

@@ -136,13 +136,13 @@ def validate(
     try:
         return Experiment.model_validate(content)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
+        problems = error.errors(include_url=False)
     places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
     words = {tuple(key.split(".")) for key in overridden}
     sentences: dict[tuple[str, ...], str] = {}
-    for fault in faults:  # one for each place: a value that fits none of several types is one fault
-        keys = _user_path(fault["loc"], content)
-        sentences.setdefault(keys, f"{_where(keys, fault['msg'], source, places, words)}: {_sentence(fault, keys)}")
+    for problem in problems:  # one for each place: a value that fits none of several types is one problem
+        keys = _user_path(problem["loc"], content)
+        sentences.setdefault(keys, f"{_where(keys, problem['msg'], source, places, words)}: {_sentence(problem, keys)}")
     raise UserError("\n".join(sentences.values()))
 
 
@@ -162,24 +162,24 @@ def _where(
     return next(found, source)
 
 
-def _sentence(fault: Any, keys: tuple[str, ...]) -> str:
-    key, kind = ".".join(keys), fault["type"]
+def _sentence(problem: Any, keys: tuple[str, ...]) -> str:
+    key, kind = ".".join(keys), problem["type"]
     if kind == "extra_forbidden":
-        return f"there is no key {key}{_suggested(keys, fault['loc'])}"
+        return f"there is no key {key}{_suggested(keys, problem['loc'])}"
     if kind == "missing":
         return f"the key {key} is missing"
     if kind == "union_tag_invalid":
-        tag, expected = fault["ctx"]["tag"], [name.strip("' ") for name in fault["ctx"]["expected_tags"].split(",")]
+        tag, expected = problem["ctx"]["tag"], [name.strip("' ") for name in problem["ctx"]["expected_tags"].split(",")]
         return f"{key} cannot be {tag!r}{_nearest(tag, expected)}"
     if kind == "union_tag_not_found":
         return f"{key} needs a name"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{key} holds keys and values, and here it is {fault['input']!r}"
+        return f"{key} holds keys and values, and here it is {problem['input']!r}"
     if kind in ("list_type", "tuple_type"):
-        return f"{key} holds a list, as [a, b], and here it is {fault['input']!r}"
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        return f"{key} holds a list, as [a, b], and here it is {problem['input']!r}"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if kind == "literal_error" or kind.endswith(("_parsing", "_type")):
-        message = f"{message.partition(', unable')[0]}, and here it is {fault['input']!r}"
+        message = f"{message.partition(', unable')[0]}, and here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
 
 

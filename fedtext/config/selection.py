@@ -1,4 +1,4 @@
-"""Which figures an experiment reads, which round's model is the one, and when a figure was good enough."""
+"""Which metrics an experiment evaluates, and by which of them rounds and trials can be chosen."""
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -12,11 +12,13 @@ Sorting: TypeAlias = Literal[
 ]  # fmt: skip
 
 
-def figures(experiment: "Experiment") -> set[str]:
-    """The names of what is read of clients' test texts and, if there are some, of validation texts (``..._val``); AUC
-    is there only of two classes, which a corpus has or has not. Ap is read with the last round."""
+def evaluated_metrics(experiment: "Experiment") -> set[str]:
+    """Return the names of the metrics on test texts and, if there are any, on validation texts (``..._val``).
+
+    AUC needs two classes, which only the corpus knows. Ap is evaluated after the last round.
+    """
     method, personalize = experiment.method, experiment.evaluation.personalize
-    shared, tuned = "Ag" if method.complete else "Ap_0", list(personalize.readings()) if personalize else []
+    shared, tuned = "Ag" if method.complete else "Ap_0", list(personalize.variants()) if personalize else []
     if experiment.language:
         kinds = ("perplexity", "perplexity_p90", "top1", "top3")
         found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}

@@ -177,7 +177,7 @@ def fitted(
         if np.abs(rows_K - sizes_K).max() < 1e-6:
             break
         counts_KC = counts_KC * _ratio(sizes_K, rows_K)[:, None]
-    # Where nobody, or not enough, was drawn for a class: no sum too large, and what is missing from what is left.
+    # Where no one, or not enough, was drawn for a class: no sum too large, and what is missing from what is left.
     counts_KC = counts_KC * np.minimum(1, _ratio(totals_C, counts_KC.sum(0)))
     counts_KC = counts_KC * np.minimum(1, _ratio(sizes_K, counts_KC.sum(1)))[:, None]
     open_K, left_C = np.maximum(0, sizes_K - counts_KC.sum(1)), np.maximum(0, totals_C - counts_KC.sum(0))

@@ -19,7 +19,7 @@ _LANGUAGE = (
 def describe(
     read: RawClient, used: RawClient, counts: Counter[str], leaks: Leaks, language: ClientData | None = None
 ) -> ClientReport:
-    """One client's figures.
+    """One client's metrics.
 
     ``read`` is the client as the corpus has it: duplicates and empty texts are counted there, like ``leaks``. ``used``
     is what remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.

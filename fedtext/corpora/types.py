@@ -116,7 +116,7 @@ class ClientData:
     rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
     corpus both are the whole vocabulary, since a softmax reads and moves all rows. With a vocabulary of its own a
     client has the words of its train texts, the most frequent first, and such words of its texts as the vectors have
-    that it starts from; its rows of the global one are nobody's knowledge: they stand for the words.
+    that it starts from; its rows of the global one are no one's knowledge: they stand for the words.
     """
 
     id: int

@@ -15,16 +15,16 @@ SPLITS = ("test", "validation")  # that are read
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """One client's evaluation: its figures by name, and by the name of the reading what the server pools over
+class Evaluated:
+    """One client's evaluation: its metrics by name, and by the name of the evaluation what the server pools over
     clients."""
 
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
 
-    def add(self, other: "Reading") -> None:
+    def add(self, other: "Evaluated") -> None:
         """What was read of another split, or of another model."""
-        self.figures.update(other.figures)
+        self.metrics.update(other.metrics)
         self.pooled.update(other.pooled)
 
 
@@ -36,71 +36,71 @@ def read(
     inference: Inference,
     name: str,
     scored: bool,
-) -> Reading:
+) -> Evaluated:
     """What a model makes of texts it has not been trained on. ``name`` says which model is read, and of which split:
-    ``Ag``, ``Ag_val``, ``Ap``, ... It is that of the accuracy; language models have figures of their own in its
+    ``Ag``, ``Ag_val``, ``Ap``, ... It is that of the accuracy; language models have metrics of their own in its
     place. ``scored``: of two classes the texts' scores are wanted too, for the area under the ROC curve."""
     model.network.eval()
     if isinstance(model.network, LanguageModel):
         return _told({name: predict(model, texts, assembler)})
     share, scores = accuracy(method, model, texts, assembler, inference, scored)
-    return Reading({name: share}, {} if scores is None else {name: scores})
+    return Evaluated({name: share}, {} if scores is None else {name: scores})
 
 
-def averaged(readings: Sequence[Reading]) -> Reading:
-    """A client's readings while its model moves, as one: the mean of accuracies; of next words the figures of all
-    readings' tokens together, as a single reading's are of all clients', so that both can be compared."""
-    parts = [_predicted(reading) for reading in readings]
+def averaged(evaluations: Sequence[Evaluated]) -> Evaluated:
+    """A client's evaluations while its model moves, as one: the mean of accuracies; of next words the metrics of all
+    evaluations' tokens together, as a single reading's are of all clients', so that both can be compared."""
+    parts = [_predicted(evaluated) for evaluated in evaluations]
     told = _told({name: added([part[name] for part in parts]) for name in parts[0]})
     shares = {
-        name: sum(reading.figures[name] for reading in readings) / len(readings)
-        for name in readings[0].figures
-        if name not in told.figures
+        name: sum(evaluated.metrics[name] for evaluated in evaluations) / len(evaluations)
+        for name in evaluations[0].metrics
+        if name not in told.metrics
     }
-    return Reading(shares | told.figures, told.pooled)
+    return Evaluated(shares | told.metrics, told.pooled)
 
 
-def unchanged(reading: Reading) -> Reading:
+def unchanged(evaluated: Evaluated) -> Evaluated:
     """``Ap`` of a model that is not fine-tuned: its ``Ag``."""
-    shares = {"Ap" + name[2:]: value for name, value in reading.figures.items() if name.startswith("Ag")}
-    told = _told({"Ap" + name[2:]: part for name, part in _predicted(reading).items() if name.startswith("Ag")})
-    return Reading(shares | told.figures, told.pooled)
+    shares = {"Ap" + name[2:]: value for name, value in evaluated.metrics.items() if name.startswith("Ag")}
+    told = _told({"Ap" + name[2:]: part for name, part in _predicted(evaluated).items() if name.startswith("Ag")})
+    return Evaluated(shares | told.metrics, told.pooled)
 
 
-def pooled(readings: Sequence[Reading]) -> dict[str, float]:
-    """The figures of all clients' texts together: areas under the ROC curve (``AUC`` for ``Ag``), perplexities."""
+def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
+    """The metrics of all clients' texts together: areas under the ROC curve (``AUC`` for ``Ag``), perplexities."""
     found: dict[str, float] = {}
-    for name in dict.fromkeys(name for reading in readings for name in reading.pooled):
-        parts = [reading.pooled[name] for reading in readings if name in reading.pooled]
+    for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.pooled):
+        parts = [evaluated.pooled[name] for evaluated in evaluations if name in evaluated.pooled]
         scored = [part for part in parts if isinstance(part, Scored)]
         if not scored:
             found |= _named(together([part for part in parts if isinstance(part, Predicted)]), name)
         elif (value := area(scored)) is not None:
             found["AUC" + name[2:]] = value
-    return found | _spread(readings)
+    return found | _spread(evaluations)
 
 
-def _spread(readings: Sequence[Reading]) -> dict[str, float]:
+def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:
     """How unequal clients are: ``Local_p10``, which nine in ten reach at least (the nearest rank), and
     ``Global_geometric``, the geometric mean (FedeVocab paper, section 4.3), zero if anybody has zero."""
     found = {}
-    if local := sorted(reading.figures["Local"] for reading in readings if "Local" in reading.figures):
+    if local := sorted(evaluated.metrics["Local"] for evaluated in evaluations if "Local" in evaluated.metrics):
         found["Local_p10"] = local[len(local) + -9 * len(local) // 10]
-    if shares := [reading.figures["Global"] for reading in readings if "Global" in reading.figures]:
+    if shares := [evaluated.metrics["Global"] for evaluated in evaluations if "Global" in evaluated.metrics]:
         found["Global_geometric"] = float(np.exp(np.log(shares).mean())) if min(shares) > 0 else 0.0
     return found
 
 
-def _told(predicted: Mapping[str, Predicted]) -> Reading:
-    """Of next words, by the name of the reading."""
+def _told(predicted: Mapping[str, Predicted]) -> Evaluated:
+    """Of next words, by the name of the evaluation."""
     figures: dict[str, float] = {}
     for name, part in predicted.items():
-        figures |= _named(part.figures(), name)
-    return Reading(figures, dict(predicted))
+        figures |= _named(part.metrics(), name)
+    return Evaluated(figures, dict(predicted))
 
 
-def _predicted(reading: Reading) -> dict[str, Predicted]:
-    return {name: part for name, part in reading.pooled.items() if isinstance(part, Predicted)}
+def _predicted(evaluated: Evaluated) -> dict[str, Predicted]:
+    return {name: part for name, part in evaluated.pooled.items() if isinstance(part, Predicted)}
 
 
 def _named(figures: dict[str, float], name: str) -> dict[str, float]:

@@ -24,7 +24,7 @@ class Predicted:
     nats: float  # of -log p(token)
     right: tuple[int, ...]  # tokens among the LIKELIEST so many
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """``perplexity``: exp(mean nats of a token), infinite beyond what a float holds; ``top1``, ``top3``: shares."""
         with np.errstate(over="ignore"):
             perplexity = float(np.exp(np.float64(self.nats / self.tokens)))
@@ -53,7 +53,7 @@ def added(parts: Sequence[Predicted]) -> Predicted:
 
 
 def together(parts: Sequence[Predicted]) -> dict[str, float]:
-    """The figures of all clients' tokens as one text, and ``perplexity_p90``: what nine clients in ten do not exceed
+    """The metrics of all clients' tokens as one text, and ``perplexity_p90``: what nine clients in ten do not exceed
     (the nearest rank; one that is no number is above all), for the worst-off do not show in the whole."""
-    each = np.sort([part.figures()["perplexity"] for part in parts])
-    return added(parts).figures() | {"perplexity_p90": float(each[-(-9 * len(each) // 10) - 1])}
+    each = np.sort([part.metrics()["perplexity"] for part in parts])
+    return added(parts).metrics() | {"perplexity_p90": float(each[-(-9 * len(each) // 10) - 1])}

@@ -47,7 +47,7 @@ class Mechanism(Strict, ABC):
         """
         return False
 
-    def figures(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
+    def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """What a client says of ``apply`` (whose argument and result these are) beside its losses. A round's row has
         the means over its clients, weighted like those."""
         return {}
@@ -73,10 +73,10 @@ class Mechanism(Strict, ABC):
 
     @property
     def reports(self) -> bool:
-        """Whether clients send ``figures`` of it."""
-        return type(self).figures is not Mechanism.figures
+        """Whether clients send ``metrics`` of it."""
+        return type(self).metrics is not Mechanism.metrics
 
-    def misplaced(self, before: Sequence["Mechanism"]) -> str:
+    def order_problem(self, before: Sequence["Mechanism"]) -> str:
         """Why it cannot stand behind ``before``, the mechanisms in front of it; empty if it can."""
         if before and before[-1].bits:
             return f"{self.name} takes numbers, and {before[-1].name} leaves bits: put it before {before[-1].name}"
@@ -86,7 +86,7 @@ class Mechanism(Strict, ABC):
             return f"{self.name} takes what has changed, and {past} leaves the embedding itself: {advice}"
         return ""
 
-    def misfit(self, dim: int) -> str:
+    def embedding_problem(self, dim: int) -> str:
         """Why it cannot work on an embedding of ``dim`` numbers a word; empty if it can."""
         return ""
 
@@ -103,7 +103,7 @@ class Follower(Mechanism):
     def joins(self, before: Mechanism) -> bool:
         return before.name == self.follows
 
-    def misplaced(self, before: Sequence[Mechanism]) -> str:
+    def order_problem(self, before: Sequence[Mechanism]) -> str:
         fits = bool(before) and before[-1].name == self.follows
         return "" if fits else f"{self.name} has to stand right behind {self.follows}"
 

@@ -69,7 +69,7 @@ class Project(Mechanism):
         rows, dim = shapes[TABLE]
         return {**shapes, TABLE: (rows, self.kept), BASIS: (dim, self.kept)}
 
-    def figures(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
+    def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """``energy_kept``: the eigenvalues d1..d2 of the covariance as a share of all of them, which is the variance of
         Z as a share of that of E. (The paper, section 4.2.2, speaks of singular values: of the covariance, then.)"""
         table_RD = np.add(received[TABLE], delta[TABLE], dtype=np.float64)
@@ -86,7 +86,7 @@ class Project(Mechanism):
             "and the projection with them"
         ]
 
-    def misfit(self, dim: int) -> str:
+    def embedding_problem(self, dim: int) -> str:
         if self.d2 <= dim:
             return ""
         return f"project.d2 ({self.d2}) is more than the {dim} components that model.embedding.dim gives: lower it"

@@ -2,7 +2,7 @@
 
 A method says which network it trains, which of its parameters stay private, the local objective, and how the server
 combines updates where that is not the weighted mean (``Individual``). It is written for one client and one batch; how
-that is made fast, placed and sent is nobody's business here.
+that is made fast, placed and sent is not its concern.
 """
 
 from abc import ABC, abstractmethod
@@ -61,8 +61,8 @@ def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a client's turn, with an optimizer of its own: so many epochs over some of its train texts, in which
-    some parameters move. ``support`` and ``query`` are two halves of the texts, drawn once for each client."""
+    """A part of a client's local update, with an optimizer of its own: so many epochs over some of its train texts, in
+    which some parameters move. ``support`` and ``query`` are two halves of the texts, drawn once for each client."""
 
     name: str
     epochs: int
@@ -101,7 +101,7 @@ class Method(Strict, ABC):
         return not self.private(parameter)
 
     def mirrors(self, parameter: str) -> str:
-        """The shared parameter as which this private one begins every turn; empty for those that are kept."""
+        """The shared parameter as which this private one begins every local update; empty for those that are kept."""
         return ""
 
     def task_of(self, parameter: str) -> int | None:
@@ -110,7 +110,7 @@ class Method(Strict, ABC):
         return None
 
     def phases(self, epochs: int) -> Sequence[Phase]:
-        """What a client's turn consists of; its last phase is what ``training.local_epochs`` is about."""
+        """What a client's local update consists of; its last phase is what ``training.local_epochs`` is about."""
         return (Phase("joint", epochs),)
 
     def before_reading(self) -> Sequence[Phase]:
@@ -157,5 +157,5 @@ class Individual(Method):
 
     @abstractmethod
     def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
-        """The server's next shared parameters, and figures for the round's metrics by their names. The updates, at
+        """The server's next shared parameters, and further metrics of the round by name. The updates, at
         least one, come in client order, each as soon as it is there: one that is let go of takes no memory."""

@@ -13,8 +13,9 @@ class FedeVocab(FedAvg):
     """FedeVocab (Zhang et al. 2022): FedAvg whose clients keep an embedding and a vocabulary of their own.
 
     The embedding stays on the client, between rounds as well; encoder and head are shared. A turn begins with
-    adaptation: the client's embedding alone is trained, to what has become of the rest since its last turn. Then all
-    is trained jointly, and W_s is sent. (Equation 1 is the objective; W_s is the mean of the clients', by n_k.)
+    adaptation: the client's embedding alone is trained, to what has become of the rest since its last local update.
+    Then all is trained jointly, and W_s is sent. (Equation 1 is the objective; W_s is the mean of the clients', by
+    n_k.)
 
     The published code counts adaptation's gradients of W_s into the first joint step, since nothing clears them; here
     they are never taken. No whole model is shared, hence no Ag.

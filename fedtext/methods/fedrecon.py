@@ -1,4 +1,5 @@
-"""FedRecon (Singhal et al. 2021; in the FedeVocab paper, appendix A.2): what is private is made anew in every turn."""
+"""FedRecon (Singhal et al. 2021; in the FedeVocab paper, appendix A.2): what is private is made anew in every local
+update."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,12 +14,12 @@ class FedRecon(FedAvg):
     """FedRecon (Singhal et al. 2021): private embedding rows, reconstructed in each local update and never kept.
 
     Private are the embedding's rows of words with a digit in them, numbers and codes; all others are shared, as are
-    encoder and head. Clients keep no state: a turn begins with the rows that everybody starts with, which are trained
-    on one half of the client's texts while the rest stands still; then the rest is trained on the other half while they
-    stand still. To be read, a client's rows are made in the same way, from all its train texts.
+    encoder and head. Clients keep no state: a local update begins with the rows that everybody starts with, which are
+    trained on one half of the client's texts while the rest stands still; then the rest is trained on the other half
+    while they stand still. To be read, a client's rows are made in the same way, from all its train texts.
 
     With ``model.embedding.own: {words: digits}`` each client begins with private rows that it alone knows, the same
-    ones in every turn. The FedeVocab paper's attack on this method takes that for granted.
+    ones in every local update. The FedeVocab paper's attack on this method takes that for granted.
 
     Updates are weighted by n_k, of which each half has the same share. Words must be told apart by their letters:
     hashed ones cannot.

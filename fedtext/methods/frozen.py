@@ -1,5 +1,5 @@
 """What FedMMD and FedFusion have in common: besides its own feature extractor a client keeps the one that it received,
-frozen, until its turn is over.
+frozen, until its local update is over.
 
 Legend: B batch, F features.
 """

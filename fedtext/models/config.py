@@ -128,7 +128,7 @@ class GRULanguageModel(Recurrent):
     dropout: float = Field(0.0, ge=0, lt=1, description="on what the output layer reads")
     tied: bool = Field(True, description="the output layer's weights are the embedding")
     output: ClassVar[Output] = "softmax"
-    padding: ClassVar[bool] = False  # nobody is to predict <pad>
+    padding: ClassVar[bool] = False  # no one is to predict <pad>
 
     @model_validator(mode="after")
     def _fits(self) -> "GRULanguageModel":

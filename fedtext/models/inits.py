@@ -86,7 +86,7 @@ else:
 class OwnStart(Strict):
     """Rows that each client draws for itself.
 
-    Rows that each client draws for itself from N(0, std^2), so that nobody else knows where they began: those of
+    Rows that each client draws for itself from N(0, std^2), so that no one else knows where they began: those of
     words with a digit in them, numbers and codes, as in FedeVocab's published code, or of all words."""
 
     words: Literal["digits", "all"] = Field("digits", description="whose rows: of words with a digit, or of all")

@@ -47,7 +47,7 @@ class Encoder(nn.Module):
         )
         if config.recurrent_init == "glorot":
             _glorot(self.rnn)
-        # A client's parameters live in its worker's memory, and every client's turn brings its own: they are not to be
+        # A client's parameters live in its worker's memory, and each local update brings its own: they must not be
         # moved into a buffer of cuDNN's.
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
         self.dropout = nn.Dropout(config.dropout)

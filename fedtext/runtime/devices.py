@@ -26,7 +26,7 @@ def no_cuda() -> str:
 
 
 def to_device(values: NDArray, device: torch.device) -> Tensor:
-    """A tensor of ``values``: on the CPU the same memory, elsewhere a copy, which nobody waits for unless it is large.
+    """A tensor of ``values``: on the CPU the same memory, elsewhere a copy, which no one waits for unless it is large.
     (From ordinary memory it would first wait until the GPU has done all that it was asked for: a dozen times a
     batch.)"""
     if device.type == "cpu":

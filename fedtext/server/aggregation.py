@@ -71,7 +71,7 @@ class WeightedSum:
             self.holders_V += other.holders_V
 
     def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
-        """sum_k w_k delta_k / sum_k w_k over the participants, None if nobody took part; or, of uniform weights, the
+        """sum_k w_k delta_k / sum_k w_k over the participants, None if no one took part; or, of uniform weights, the
         sum divided by how many were ``expected``, whoever came. The sum is used up.
 
         Where holders are counted an embedding row is averaged over the clients that sent it; otherwise an absent row

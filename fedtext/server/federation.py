@@ -29,7 +29,7 @@ from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 
-NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their turns
+NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their local updates
 
 
 @dataclass
@@ -163,8 +163,10 @@ class Federation:
                 yield update
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """The parameters after a round, and what a method that combines updates by itself says of it. One that nobody
-        came to leaves them as they are, but for noise, which must not show who came."""
+        """The parameters after a round, and the metrics of a method that combines updates by itself.
+
+        A round without participants leaves the parameters unchanged, but for noise, which must not show who took part.
+        """
         method, optimizer = self.experiment.method, self.experiment.server.optimizer
         figures: Mapping[str, float] = {}
         if isinstance(method, Individual):
@@ -200,7 +202,7 @@ class Federation:
         """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
         left alone until that model reads them, in the end."""
         config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
-        self._read(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
+        self._evaluate_fleet(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
         record.metrics |= reached(self.history, config.thresholds)
         if not self.choosing:
             return
@@ -211,19 +213,19 @@ class Federation:
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            self._read(theirs, record, SPLITS, final=True)
+            self._evaluate_fleet(theirs, record, SPLITS, final=True)
             record.metrics["selected_round"] = float(best)
 
-    def _read(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
-        """Puts every client's figures into the record, their unweighted means (KTEPS paper, equation 15), what is read
+    def _evaluate_fleet(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
+        """Puts every client's metrics into the record, their unweighted means (KTEPS paper, equation 15), what is read
         of all clients' texts together, and the same of baselines that need no training."""
-        readings = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
-        for client, reading in readings.items():
-            record.clients.setdefault(self.names[client], {}).update(reading.figures)
-        for name in sorted({name for reading in readings.values() for name in reading.figures}):
-            values = [reading.figures[name] for reading in readings.values() if name in reading.figures]
+        evaluations = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
+        for client, evaluated in evaluations.items():
+            record.clients.setdefault(self.names[client], {}).update(evaluated.metrics)
+        for name in sorted({name for evaluated in evaluations.values() for name in evaluated.metrics}):
+            values = [evaluated.metrics[name] for evaluated in evaluations.values() if name in evaluated.metrics]
             record.metrics[name] = float(sum(values) / len(values))
-        record.metrics |= pooled(list(readings.values()))
+        record.metrics |= pooled(list(evaluations.values()))
         for name, value in self.fleet.baselines.items():
             if ("validation" if name.endswith("_val") else "test") in splits:
                 record.metrics[name] = value
@@ -235,7 +237,7 @@ class Federation:
         return self.fleet.report(handle, min(shown)) if shown else {}
 
     def _metrics(self, cohort: Sequence[int], round_: int, traffic: Traffic) -> dict[str, float]:
-        """Sample-weighted losses and figures of the mechanisms, and bytes over all clients, of the round and of all
+        """Sample-weighted losses and metrics of the mechanisms, and bytes over all clients, of the round and of all
         rounds until now."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)

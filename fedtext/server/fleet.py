@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.evaluation import Reading
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.server.aggregation import WeightedSum
 from fedtext.state.model_folder import ClientPart
@@ -50,7 +50,7 @@ class Fleet(Protocol):
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
-    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Reading]:
+    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
         """What is read of every client that has texts to evaluate on, of its ``test`` or ``validation`` texts or
         both; ``final``: also what is read but once, of the model that counts."""
 

@@ -9,7 +9,7 @@ from fedtext.state.noise_key import NoiseKey
 
 def sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey) -> list[int]:
     """Who of these, ascending, trains this round: a seeded share of them, less those that happen to be away. Of a
-    Poisson sample that may be nobody. Who is in a Poisson sample amplifies the guarantee of the server's noise as long
+    Poisson sample that may be no one. Who is in a Poisson sample amplifies the guarantee of the server's noise as long
     as it is not known: under a secret ``noise`` key it is drawn from that."""
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
     size = max(1, round(config.fraction * len(ids)))

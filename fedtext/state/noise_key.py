@@ -58,7 +58,7 @@ class NoiseKey:
         return np.random.Generator(ChaCha(key=key, rounds=20))
 
     def paired(self, seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-        """A generator for what hides something only if nobody knows it: who is in a Poisson sample, a client's own
+        """A generator for what hides something only if no one knows it: who is in a Poisson sample, a client's own
         initial vectors. Without a secret key it is the seed's, so that experiments of one seed differ in nothing that
         was not changed."""
         return self.generator(purpose, round_, client) if self.secret else generator(seed, purpose, round_, client)

@@ -120,10 +120,10 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
         try:
             return reader.from_pretrained(source, local_files_only=only_here, **how)
         except Exception as error:  # whatever is wrong with its files: OSError, SafetensorError, KeyError, ...
-            fault = error
+            problem = error
     where = "in that folder" if folder else "on the hub or in its cache"
-    reason = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+    reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     raise UserError(
         f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder that a model and its "
         "tokenizer were saved to, or a name on the hub that is cached here or can be reached"
-    ) from fault
+    ) from problem

@@ -31,7 +31,7 @@ def build_vocabulary(
     client_counts: Iterable[Counter[str]], size: int, min_count: int = 1, signs: tuple[str, ...] = ()
 ) -> list[str]:
     """The ``size`` most frequent words by summed counts, none rarer than ``min_count``, after <pad> (0), <unk> (1) and
-    the ``signs`` of a language corpus, which every sentence has and nobody needs to count.
+    the ``signs`` of a language corpus, which every sentence has and no one needs to count.
 
     Equally frequent words are taken in alphabetical order, so the result depends on the counts alone. Words of a text
     that look like <pad> or <unk> are not counted.

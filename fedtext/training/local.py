@@ -29,7 +29,7 @@ class Outcome:
         weights = self.method.weights
         return sum(weights.get(name, 1.0) * value for name, value in self.terms.items())
 
-    def fault(self, *parameters: Tensor) -> str:
+    def problem(self, *parameters: Tensor) -> str:
         """What is wrong with a training that led to these; empty if nothing is."""
         if not math.isfinite(self.loss):
             return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"

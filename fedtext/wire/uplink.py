@@ -26,7 +26,7 @@ class Uplink:
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.steps = steps(experiment.uplink)
-        self.figures = {f"{place}/{made.name}": made.figures for place, made in enumerate(experiment.uplink)}
+        self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 
     def payload(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
@@ -59,7 +59,7 @@ class Uplink:
         said: dict[str, float] = {}
         for name, step in self.steps.items():
             sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, data.id))
-            said |= self.figures[name](delta, received, sent)
+            said |= self.metrics[name](delta, received, sent)
             delta = sent
         if self.steps and not all(np.isfinite(tensor.sum(dtype=np.float64)) for tensor in delta.values()):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")

@@ -117,8 +117,8 @@ FAULTS = (
     Fault(
         "Ap as the last reading",
         "evaluation/__init__",
-        "sum(reading.figures[name] for reading in readings) / len(readings)",
-        "readings[-1].figures[name]",
+        "sum(evaluated.metrics[name] for evaluated in evaluations) / len(evaluations)",
+        "evaluations[-1].metrics[name]",
     ),
     Fault(
         "probabilities for log-odds",

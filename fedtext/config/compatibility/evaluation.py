@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
-from fedtext.config.selection import Validated, figures
+from fedtext.config.selection import Validated, evaluated_metrics
 from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def validated(e: "Experiment") -> Iterator[str]:
     wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
     if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
-    if missing := sorted(wanted - figures(e)):
-        there = " or ".join(sorted(figures(e) & set(get_args(Validated)))) or "none"
+    if missing := sorted(wanted - evaluated_metrics(e)):
+        there = " or ".join(sorted(evaluated_metrics(e) & set(get_args(Validated)))) or "none"
         yield f"evaluation: {missing[0]} is not read of {e.method.name} with {e.model.name}: take {there}"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def uplink(e: "Experiment") -> Iterator[str]:
     """A mechanism stands where it can work, on an embedding that it can work on."""
     for place, mechanism in enumerate(e.uplink):
-        if problem := mechanism.misplaced(e.uplink[:place]) or mechanism.misfit(e.model.embedding.dim):
+        if problem := mechanism.order_problem(e.uplink[:place]) or mechanism.embedding_problem(e.model.embedding.dim):
             yield f"uplink: {problem}"
 
 
