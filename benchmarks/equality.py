@@ -31,8 +31,8 @@ from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout, is_table
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Method
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words

@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import synthetic, w2, w3
 from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
 from fedtext.errors import UserError
-from fedtext.models.config import KERNEL_WIDTH
+from fedtext.models.recurrent import KERNEL_WIDTH
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread

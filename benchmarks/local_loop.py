@@ -44,8 +44,8 @@ from fedtext.layout import TABLE, Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.config import SGD, Adam

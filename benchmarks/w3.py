@@ -18,8 +18,7 @@ from torch.nn import functional
 from benchmarks import real
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
-from fedtext.models.config import GRULanguageModel
-from fedtext.models.language import LanguageModel
+from fedtext.models.language import GRULanguageModel, LanguageModel
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer

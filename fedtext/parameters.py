@@ -8,10 +8,8 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.layout import Layout, is_table
-from fedtext.models import transformer
-from fedtext.models.config import BagClassifier, LogisticClassifier, TransformerClassifier
 from fedtext.models.inits import RandomInit
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 from fedtext.seeding import generator, torch_scope
 
 
@@ -69,11 +67,10 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     """Raises UserError if the experiment's model is not for such a corpus."""
     model = experiment.model
     Parts(model, corpus.classes)
-    if isinstance(model, TransformerClassifier):
-        transformer.check(model, experiment.corpus.max_length)
+    model.check(experiment.corpus.max_length)
     valued = any(client.train.values_T is not None for client in corpus.clients)
     joined = model.joins and corpus.features
-    if valued and not joined and not isinstance(model, BagClassifier | LogisticClassifier):
+    if valued and not joined and not model.takes_values:
         raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
     own = model.embedding.own
     knows = "method fedrecon" if experiment.method.withholds else ""

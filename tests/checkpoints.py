@@ -11,7 +11,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
-from fedtext.models.config import TransformerClassifier
+from fedtext.models.transformer import TransformerClassifier
 
 SIGNS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 PIECES = [*SIGNS, "good", "bad", "film", "##s", "the", "was", "a", "book", "."]

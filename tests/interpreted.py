@@ -12,8 +12,8 @@ from benchmarks.equality import Client, difference, epoch
 from fedtext.client.worker import Worker
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS
-from fedtext.models.config import RecurrentClassifier
 from fedtext.models.packing import BLOCK, Packing
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.steps import GRUSteps, LSTMSteps
 from fedtext.parameters import initial
 from fedtext.training.config import SGD

@@ -14,7 +14,7 @@ from fedtext.corpora.pool import pool
 from fedtext.methods import ASPMTL
 from fedtext.methods.asp_mtl import orthogonality
 from fedtext.methods.base import Batch, Model
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 from fedtext.training.batches import Assembler, Texts, by_task
 from tests import tiny
 

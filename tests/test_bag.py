@@ -14,8 +14,9 @@ from fedtext.corpora.types import TokenSet
 from fedtext.layout import TABLE, Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.config import BagClassifier, RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.bag import BagClassifier
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.training.batches import Assembler, Texts, shuffled

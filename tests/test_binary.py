@@ -15,7 +15,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.classes import Scored, area
-from fedtext.models.config import BagEmbedding
+from fedtext.models.bag import BagEmbedding
 from fedtext.parameters import check_classes, initial
 from fedtext.server.federation import Federation
 from tests import tiny

@@ -17,7 +17,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 
 
 def comments() -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import render
 from fedtext.corpora.types import ClientData, Corpus, Leaks, RawClient, RawCorpus, Split, TokenSet
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.tokens import Unlabeled, decode
 
 

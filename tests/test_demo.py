@@ -7,7 +7,7 @@ import pytest
 
 from fedtext.corpora.demo import _DOMAINS, _FLIP_GROUPS, _NEGATIVE, _POSITIVE, DemoCorpus
 from fedtext.corpora.prepare import prepare
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 
 
 def test_demo_is_the_same_for_a_seed_and_differs_between_seeds() -> None:

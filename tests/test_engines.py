@@ -10,8 +10,8 @@ import torch
 from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb, stackable
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
-from fedtext.models.config import RecurrentClassifier
 from fedtext.models.packing import Packing
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.steps import GRUSteps, LSTMSteps
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD, Adam

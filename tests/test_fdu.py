@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fedtext.corpora.fdu import FDUCorpus, repair
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from tests.data import real_data
 
 ROWS = [

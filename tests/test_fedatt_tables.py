@@ -23,7 +23,7 @@ from fedtext.errors import UserError
 from fedtext.evaluation.unigram import unigram
 from fedtext.ledger import ledger
 from fedtext.methods.fedatt import FedAtt
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from tune_spaces import papers

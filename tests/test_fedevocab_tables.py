@@ -17,8 +17,9 @@ from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.partition import Dirichlet
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.lg_fedavg import LGFedAvg
-from fedtext.models.config import RecurrentClassifier, TransformerClassifier
 from fedtext.models.inits import EachInit
+from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.models.transformer import TransformerClassifier
 from fedtext.training.config import SGD, Adam, AdamW
 from tune_spaces import papers
 from tune_spaces.cases import Case

@@ -9,8 +9,7 @@ import torch
 from fedtext.audits.decoding import exchangeable
 from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
 from fedtext.audits.matching import Search
-from fedtext.models.config import TransformerClassifier
-from fedtext.models.transformer import TransformerEncoder
+from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from tests.checkpoints import SCRATCH
 from tests.leaking import ONE_STEP, corpus, figures
 

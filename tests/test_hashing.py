@@ -11,7 +11,7 @@ from fedtext.config import files
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.hashing import buckets, hash_texts, letters, rolling_hash
 from fedtext.text.representation import Hash, Words
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.equality import Client, epoch
 from fedtext.corpora.types import TokenSet
 from fedtext.methods import KTEPS
-from fedtext.models.config import RecurrentClassifier
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.training.config import SGD, Adam
 
 ROWS, TEXTS = 5_000, 8  # of a client: one batch

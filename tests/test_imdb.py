@@ -11,7 +11,7 @@ from fedtext.corpora.imdb import IMDBCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.hashing import rolling_hash
 from tests.data import real_data
 

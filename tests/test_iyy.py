@@ -8,7 +8,7 @@ import pytest
 from fedtext.corpora.iyy import SOURCES, IYYCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 
 
 def line(rating: object, text: str) -> str:

@@ -22,8 +22,8 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Model
-from fedtext.models.config import VectorClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.vectors import VectorClassifier
 from fedtext.parameters import initial, shared_numbers
 from fedtext.server.federation import Federation
 from fedtext.training.batches import Assembler, Texts

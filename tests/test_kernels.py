@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from fedtext.config import engine
 from fedtext.config.engine import check_engine, engine_reason, stack_size
 from fedtext.errors import UserError
-from fedtext.models.config import KERNEL_WIDTH
 from fedtext.models.packing import Packing
+from fedtext.models.recurrent import KERNEL_WIDTH
 from tests import tiny
 from tests.commands import ROOT
 

@@ -20,8 +20,8 @@ from fedtext.layout import TABLE, is_table
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
 from fedtext.methods.base import Method
 from fedtext.methods.pfl_da import mixture
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.training.batches import by_task

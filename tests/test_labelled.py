@@ -15,7 +15,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.sst2 import SST2Corpus
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.representation import Words
 from tests.data import real_data
 

@@ -16,8 +16,7 @@ from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.config import GRULanguageModel, WordEmbedding
-from fedtext.models.language import LanguageModel, Score
+from fedtext.models.language import GRULanguageModel, LanguageModel, Score, WordEmbedding
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer

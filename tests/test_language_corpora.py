@@ -19,7 +19,7 @@ from fedtext.corpora.statistics import render
 from fedtext.corpora.types import Corpus, Coverage, RawCorpus, Split
 from fedtext.corpora.wikitext import WikiText2Corpus
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS_ID, EOS_ID, Unlabeled, decode
 from tests.data import real_data

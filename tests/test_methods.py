@@ -21,8 +21,8 @@ from fedtext.messages import Update
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
 from fedtext.methods.base import Batch, Individual, State
 from fedtext.methods.kteps import gram, hsic
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.server.aggregation import WeightedSum
 from fedtext.server.federation import Federation

@@ -18,9 +18,11 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.config import BagClassifier, LogisticClassifier, RecurrentClassifier, VectorClassifier
+from fedtext.models.bag import BagClassifier, LogisticClassifier
 from fedtext.models.output import two_logits
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.models.vectors import VectorClassifier
 from fedtext.parameters import build_network, initial
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.token_sets import common, first, sets

@@ -19,7 +19,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.errors import UserError
 from fedtext.ledger.report import reveals
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.hashing import rolling_hash
 from tests import tiny
 from tests.data import real_data

@@ -16,9 +16,8 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
-from fedtext.models.config import TransformerClassifier
 from fedtext.models.inits import CheckpointInit
-from fedtext.models.transformer import TransformerEncoder
+from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.parameters import build_network, check_fit, initial
 from fedtext.server.federation import Federation
 from fedtext.state.fingerprint import fingerprint

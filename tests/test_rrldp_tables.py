@@ -9,7 +9,7 @@ from fedtext.corpora.movielens import MovieLensCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.mechanisms import Quantize, RandomizedResponse
-from fedtext.models.config import VectorClassifier
+from fedtext.models.vectors import VectorClassifier
 from tests.test_movielens import write_latest
 from tune_spaces import papers
 from tune_spaces.papers import Scale

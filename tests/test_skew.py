@@ -13,7 +13,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.skew import Skew, effective
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 
 SKEW = Skew(np.array([[4, 4, 0, 0], [2, 2, 2, 2], [0, 0, 0, 1]]), np.array([[3, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 9]]))
 

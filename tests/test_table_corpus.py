@@ -24,7 +24,7 @@ from fedtext.corpora.table import TableCorpus
 from fedtext.corpora.table_parts import ordered
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.state.fingerprint import fingerprint
 from tests import tiny
 

@@ -16,7 +16,7 @@ from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
 from fedtext.text.tokens import Unlabeled, decode, encode, penn_tokens, split_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words

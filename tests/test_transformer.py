@@ -14,9 +14,8 @@ from fedtext.corpora.prepare import prepare
 from fedtext.layout import TABLE
 from fedtext.methods import FedAvg, FedMMD
 from fedtext.models.batch import Batch
-from fedtext.models.config import TransformerClassifier
-from fedtext.models.recurrent import Parts
-from fedtext.models.transformer import TransformerEncoder
+from fedtext.models.parts import Parts
+from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
 

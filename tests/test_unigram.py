@@ -15,7 +15,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.evaluation.unigram import ALPHAS, unigram
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.records import RoundRecord
 from tests import tiny
 from tests.data import real_data

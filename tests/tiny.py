@@ -14,8 +14,8 @@ from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.layout import is_table
 from fedtext.messages import Reply
 from fedtext.methods.base import Batch, Method, Model
-from fedtext.models.config import RecurrentClassifier
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 

@@ -4,7 +4,7 @@ from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
-from fedtext.models.config import MODELS
+from fedtext.models import MODELS
 from fedtext.schema import Strict
 
 

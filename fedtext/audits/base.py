@@ -23,7 +23,7 @@ from fedtext.layout import TABLE, is_table
 from fedtext.mechanisms.base import Mechanism
 from fedtext.messages import Update
 from fedtext.methods.base import Method
-from fedtext.models.config import AnyModel
+from fedtext.models.base import ModelConfig
 from fedtext.schema import Strict
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
 from fedtext.text.vocabulary import bears_digit
@@ -60,7 +60,7 @@ class Setting(Protocol):
     @property
     def corpus(self) -> CorpusConfig: ...
     @property
-    def model(self) -> AnyModel: ...
+    def model(self) -> ModelConfig: ...
     @property
     def method(self) -> Method: ...
     @property

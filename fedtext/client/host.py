@@ -22,9 +22,9 @@ from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import Layout, is_table
 from fedtext.methods.base import Phase
-from fedtext.models.config import Recurrent
 from fedtext.models.initial_table import source_of
 from fedtext.models.inits import EachInit, OwnStart
+from fedtext.models.recurrent import Recurrent
 from fedtext.parameters import build_network, table_rows
 from fedtext.runtime.devices import to_device
 from fedtext.seeding import generator

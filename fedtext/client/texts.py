@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.methods.base import Phase
-from fedtext.models.config import GRULanguageModel, RecurrentClassifier, TransformerClassifier, VectorClassifier
 from fedtext.models.packing import Ints
 from fedtext.training.batches import Texts, by_task, part, shuffled
 from fedtext.training.token_sets import common, first
@@ -25,16 +24,10 @@ def order_of(
 
 
 def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
-    """One split of a client's."""
+    """One split of a client's, as the model reads it."""
     model, tokens, rows = experiment.model, getattr(data, split), len(data.rows_R)
-    if isinstance(model, RecurrentClassifier):
-        return Texts(tokens, rows, experiment.corpus.max_length if model.pooling == "mean" else None, task=data.id)
-    if isinstance(model, GRULanguageModel | TransformerClassifier):
-        return Texts(tokens, rows, task=data.id)
-    if not isinstance(model, VectorClassifier):
-        return Texts(tokens, rows, as_sets=True, task=data.id, counting=model.values)
-    if model.words != "all":
-        tokens = common(tokens, rows, model.words) if model.order == "common" else first(tokens, model.words)
-    if model.pooling == "flat":
-        return Texts(tokens, rows, task=data.id)
-    return Texts(tokens, rows, as_sets=True, task=data.id, counting="shares")
+    if model.choice:
+        most, which = model.choice
+        tokens = common(tokens, rows, most) if which == "common" else first(tokens, most)
+    longest = experiment.corpus.max_length if model.pads else None
+    return Texts(tokens, rows, longest, as_sets=model.as_sets, task=data.id, counting=model.counting)

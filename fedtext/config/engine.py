@@ -7,7 +7,8 @@ import torch
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.models.config import Recurrent, TransformerClassifier
+from fedtext.models.recurrent import Recurrent
+from fedtext.models.transformer import TransformerClassifier
 
 WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
 NARROW = 128  # hidden units up to which one client's products are too small to fill a core

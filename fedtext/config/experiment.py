@@ -18,13 +18,15 @@ from fedtext.layout import TABLE
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
 from fedtext.metrics import smaller_is_better
-from fedtext.models.config import MODELS, AnyModel, GRULanguageModel, Recurrent, RecurrentClassifier
+from fedtext.models import MODELS
+from fedtext.models.base import ModelConfig
+from fedtext.models.recurrent import Recurrent, RecurrentClassifier
 from fedtext.schema import Strict, choice, entry
 from fedtext.training.config import Training
 
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     CorpusField: TypeAlias = CorpusConfig
-    ModelField: TypeAlias = AnyModel
+    ModelField: TypeAlias = ModelConfig
     MethodField: TypeAlias = Method
     MechanismField: TypeAlias = Mechanism
     AuditField: TypeAlias = Audit
@@ -253,7 +255,7 @@ class Experiment(Strict):
     @property
     def language(self) -> bool:
         """Whether next words are predicted, and no classes of texts."""
-        return isinstance(self.model, GRULanguageModel)
+        return self.model.language
 
     @property
     def reads_table(self) -> bool:

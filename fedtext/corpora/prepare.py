@@ -19,7 +19,7 @@ from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
 from fedtext.text.hashing import hash_texts

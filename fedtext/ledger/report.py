@@ -7,8 +7,8 @@ from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import figure, hidden
 from fedtext.mechanisms.base import bounds
-from fedtext.models.config import GRULanguageModel
 from fedtext.models.inits import Word2VecInit, has_vectors
+from fedtext.models.language import GRULanguageModel
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 
 
 class Outputs(NamedTuple):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedtext.messages import Update
 from fedtext.models.batch import Batch
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]

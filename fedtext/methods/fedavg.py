@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.models.language import Score
-from fedtext.models.recurrent import Parts, whole
+from fedtext.models.parts import Parts, whole
 
 
 class FedAvg(Method):

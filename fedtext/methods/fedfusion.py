@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Model
 from fedtext.methods.frozen import Frozen, WithReceived
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 
 
 class Weighted(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtext.methods.base import Batch, Method
-from fedtext.models.recurrent import Parts, SingleBranch
+from fedtext.models.parts import Parts, SingleBranch
 
 
 class WithReceived(SingleBranch):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 
 Architecture = Literal["classifier", "encoder", "everything"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
 
 from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.recurrent import Parts
+from fedtext.models.parts import Parts
 
 
 class TwoModels(nn.Module):

@@ -1,0 +1,22 @@
+"""Models: each file has a model's keys and its layers."""
+
+from fedtext.models.bag import BagClassifier, LogisticClassifier
+from fedtext.models.base import ModelConfig
+from fedtext.models.language import GRULanguageModel
+from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.models.transformer import TransformerClassifier
+from fedtext.models.vectors import VectorClassifier
+from fedtext.schema import names_of
+
+MODELS: dict[str, type[ModelConfig]] = {
+    name: cls
+    for cls in (
+        RecurrentClassifier,
+        BagClassifier,
+        LogisticClassifier,
+        VectorClassifier,
+        TransformerClassifier,
+        GRULanguageModel,
+    )
+    for name in names_of(cls)
+}

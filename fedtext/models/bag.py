@@ -1,6 +1,5 @@
 """A text as the set of its words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``), or
-only the sum (``LR``); and its words' vectors, averaged or side by side, with its features joined to them, through the
-same layers.
+only the sum (``LR``).
 
 The dense form would multiply a B x V matrix of zeros and ones with a V x D weight. Here that weight is the embedding
 table and a text brings the rows of its distinct words: the same sums, without the zeros. A step is so short that most
@@ -9,19 +8,110 @@ Legend: B batch, T places, V vocabulary, D embedding, K features that stand besi
 of the batch.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding, embedding_bag, pad
+from torch.nn.functional import embedding_bag
 
+from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Widths
 from fedtext.models.batch import Batch, Here
+from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.output import two_logits
 from fedtext.runtime.devices import to_device
+
+Values = Literal["binary", "counts"]
+VALUES = "what a word counts for in a text: 1, or as often as it occurs; times its value, where a corpus gives one"
+
+
+class BagEmbedding(Embedding):
+    """The first dense layer as a table: one row of ``dim`` weights per vocabulary entry.
+
+    Its values start as widely
+    spread as Glorot's for 5,000 words and 100 units, sqrt(2 / 5,100)."""
+
+    dim: int = Field(100, ge=1, description="units of the first layer")
+    init: InitField = Field(RandomInit(std=0.02), description=INIT)
+
+
+class BagClassifier(ClassifierConfig):
+    """Bag of words through a dense network (RR-LDP paper).
+
+    RR-LDP paper: a bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is the width
+    of the first layer."""
+
+    name: Literal["bag"] = "bag"
+    embedding: BagEmbedding = BagEmbedding()
+    hidden: Widths = Field((50, 25), description="units of the layers after the first")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on the first layer's output")
+    values: Values = Field("binary", description=VALUES)
+    dense_init: DenseInit = Field("torch", description=DENSE)
+    padding = False
+    takes_values = True
+
+    @property
+    def as_sets(self) -> bool:
+        return True
+
+    @property
+    def counting(self) -> Values:
+        return self.values
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        return self.hidden
+
+    @property
+    def layers_of(self) -> Callable[..., nn.Sequential]:
+        return Dense
+
+    def build_encoder(self, weights: bool) -> nn.Module:
+        return BagEncoder(self.embedding.dim, self.dropout)
+
+
+class Weights(BagEmbedding):
+    """A single unit's weights: one number per vocabulary entry."""
+
+    dim: Literal[1] = Field(1, description="one weight per word")
+
+
+class LogisticClassifier(ClassifierConfig):
+    """Logistic regression on a bag of words, for two classes (RR-LDP paper).
+
+    RR-LDP paper: logistic regression on a bag of words. One number per vocabulary entry and a bias, for two
+    classes."""
+
+    name: Literal["logistic"] = "logistic"
+    embedding: Weights = Weights()
+    values: Values = Field("binary", description=VALUES)
+    output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
+    padding = False
+    takes_values = True
+
+    @property
+    def as_sets(self) -> bool:
+        return True
+
+    @property
+    def counting(self) -> Values:
+        return self.values
+
+    @property
+    def layers_of(self) -> Callable[..., nn.Sequential]:
+        return Dense
+
+    def build_encoder(self, weights: bool) -> nn.Module:
+        return BagEncoder(self.embedding.dim, relu=False)
+
+    def build_head(self, width: int, classes: int) -> nn.Sequential:
+        """The encoder gives the logit itself, and nothing is left to do."""
+        return Dense(1, sigmoid=True) if width == 1 else super().build_head(width, classes)
 
 
 class BagEncoder(nn.Module):
@@ -35,28 +125,11 @@ class BagEncoder(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
-        features_BF = _joined(_First.apply(table.weight, self.bias, batch.here, self.relu), batch)
+        features_BF = with_features(_First.apply(table.weight, self.bias, batch.here, self.relu), batch)
         return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
-class FlatEncoder(nn.Module):
-    """features_BF: the vectors of a text's first ``words`` tokens side by side, zeros behind a shorter text, and then
-    its own K numbers, where there are some."""
-
-    def __init__(self, words: int, dropout: float) -> None:
-        super().__init__()
-        self.words, self.dropout = words, nn.Dropout(dropout)
-
-    def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
-        tokens_BT = batch.tokens_BT[:, : self.words]
-        places_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        there_BT = places_T < batch.lengths_B[:, None]
-        vectors_BTD = embedding(tokens_BT * there_BT, table.weight) * there_BT[..., None]
-        padded_BTD = pad(vectors_BTD, (0, 0, 0, self.words - len(places_T)))
-        return self.dropout(_joined(padded_BTD.flatten(1), batch))
-
-
-def _joined(text_BF: Tensor, batch: Batch) -> Tensor:
+def with_features(text_BF: Tensor, batch: Batch) -> Tensor:
     """What is made of the words, and behind it what is known beside them."""
     return text_BF if batch.features_BK is None else torch.cat([text_BF, batch.features_BK], 1)
 

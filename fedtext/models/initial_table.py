@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.models.config import Embedding
+from fedtext.models.base import Embedding
 from fedtext.models.inits import CheckpointInit, FileInit, OwnStart, RandomInit, Source, Word2VecInit
 from fedtext.runtime.folders import cache_folder, folders
 from fedtext.seeding import generator

@@ -7,9 +7,10 @@ Legend: B sentences, T tokens of the longest one, S tokens read, V vocabulary, D
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -17,9 +18,45 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedtext.models import cells, softmax
+from fedtext.models.base import DIM, INIT, Embedding
 from fedtext.models.batch import Batch, Words
-from fedtext.models.config import GRULanguageModel
+from fedtext.models.inits import InitField, RandomInit
+from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.devices import to_device
+
+
+class WordEmbedding(Embedding):
+    """The word embedding of a language model.
+
+    Tied, rows of N(0, 1) would make logits of sqrt(hidden) and a perplexity beyond the
+    vocabulary's size."""
+
+    dim: int = Field(300, ge=1, description=DIM)
+    init: InitField = Field(RandomInit(std=0.05), description=INIT)
+
+
+class GRULanguageModel(Recurrent):
+    """GRU language model: predicts the next word (FedAtt paper).
+
+    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
+    medium and large: 300, 650 and 1500 units, and as many numbers of a word."""
+
+    name: Literal["gru_lm"] = "gru_lm"
+    embedding: WordEmbedding = WordEmbedding()
+    hidden: int = Field(300, ge=1, description="units; tied, as many as embedding.dim")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on what the output layer reads")
+    tied: bool = Field(True, description="the output layer's weights are the embedding")
+    language = True
+    padding = False  # <pad> is never predicted
+
+    @model_validator(mode="after")
+    def _fits(self) -> "GRULanguageModel":
+        if self.tied and self.embedding.dim != self.hidden:
+            raise ValueError(
+                f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
+                "both, or tied: false"
+            )
+        return self
 
 
 class Score(NamedTuple):

@@ -1,7 +1,9 @@
-"""One sigmoid unit for two classes (RR-LDP paper): every loss and every reading stays one of logits_BC.
+"""Output layers, and one sigmoid unit for two classes (RR-LDP paper): losses and evaluations take logits_BC either way.
 
 Of the logits 0 and z softmax is sigmoid(z), and cross-entropy is binary cross-entropy.
 """
+
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -17,3 +19,11 @@ class TwoLogits(nn.Module):
 
     def forward(self, unit_B1: Tensor) -> Tensor:
         return two_logits(unit_B1)
+
+
+def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
+    """G: fully connected layers with ReLU between them (equation 4)."""
+    layers: list[nn.Module] = []
+    for wide, narrow in pairwise(sizes):
+        layers += [nn.Linear(wide, narrow), nn.ReLU()]
+    return nn.Sequential(*layers[:-1], *([TwoLogits()] if sigmoid else []))

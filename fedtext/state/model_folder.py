@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
-from fedtext.models.config import TransformerClassifier
+from fedtext.models.transformer import TransformerClassifier
 from fedtext.text import pretrained
 from fedtext.text.representation import Pieces
 

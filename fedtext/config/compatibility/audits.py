@@ -7,7 +7,6 @@ from fedtext.audits.base import Audit
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
-from fedtext.models.config import BagClassifier, GRULanguageModel, LogisticClassifier, VectorClassifier
 from fedtext.models.inits import has_vectors
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def gradient_inversion(e: "Experiment") -> Iterator[str]:
 
 def _inversion(e: "Experiment", audit: GradientInversion) -> Iterator[str]:
     model, method = e.model, e.method
-    if isinstance(model, BagClassifier | LogisticClassifier | VectorClassifier | GRULanguageModel):
+    if not model.in_order:
         yield (
             " looks for the vectors of a text that is classified word by word, which model "
             f"{model.name} does not do: use embedding_rows"

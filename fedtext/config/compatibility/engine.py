@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.models.config import KERNEL_WIDTH, Recurrent
+from fedtext.models.recurrent import KERNEL_WIDTH, Recurrent
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment

@@ -9,7 +9,7 @@ from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.lg_fedavg import LGFedAvg
-from fedtext.models.config import GRULanguageModel
+from fedtext.models.language import GRULanguageModel
 from fedtext.training.config import AdamW, Steps
 
 if TYPE_CHECKING:

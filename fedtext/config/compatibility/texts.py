@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.models.config import RecurrentClassifier, TransformerClassifier
 from fedtext.models.inits import EachInit
+from fedtext.models.transformer import TransformerClassifier
 from fedtext.text.representation import Words
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def order(e: "Experiment") -> Iterator[str]:
         )
     if corpus.text.name == "pieces" and corpus.max_length is not None and corpus.max_length < 3:
         yield f"corpus.max_length: {corpus.max_length} leaves no room between the signs that frame a text: at least 3"
-    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.max_length is None:
+    if model.in_order and corpus.max_length is None:
         yield (
             f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
             "300)"
         )
-    if isinstance(model, RecurrentClassifier | TransformerClassifier) and corpus.has_features:
+    if model.in_order and corpus.has_features:
         yield (
             f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
             "or use model bag or vectors"
