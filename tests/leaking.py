@@ -46,5 +46,5 @@ def finished(texts: Corpus, audits: Any, method: Any = "fedavg", **changes: Any)
     return tiny.Finished(method, texts, audits=audits, **(base | changes))
 
 
-def metrics(texts: Corpus, audits: Any, **changes: Any) -> Mapping[str, float]:
+def figures(texts: Corpus, audits: Any, **changes: Any) -> Mapping[str, float]:
     return finished(texts, audits, **changes).rows[-1].metrics
