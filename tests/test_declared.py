@@ -90,6 +90,12 @@ def test_fedevocab_adapts_its_embedding_first_unless_it_is_told_not_to() -> None
     assert FedeVocab().before_reading() == ()
 
 
+def test_of_a_transformer_fedevocab_keeps_the_words_vectors_or_the_whole_embedding_block() -> None:
+    names = ("embedding.weight", "encoder.embeddings.position.weight", "encoder.layer.0.weight", "head.0.weight")
+    assert [FedeVocab().private(name) for name in names] == [True, False, False, False]
+    assert [FedeVocab(keeps="block").private(name) for name in names] == [True, True, False, False]
+
+
 def test_fedrecon_makes_its_rows_on_one_half_and_trains_the_rest_on_the_other() -> None:
     def rows_alone(texts: str, epochs: int, lr: float) -> tuple[Any, ...]:
         return ("reconstruction", epochs, True, False, "digits", texts, lr)

@@ -15,6 +15,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.layout import TABLE, Layout
 from fedtext.methods.base import Phase
 from fedtext.parameters import initial
+from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
 from tests import tiny
 
@@ -225,3 +226,15 @@ def test_what_a_client_says_of_its_turn(method: str, changes: dict[str, Any], mo
             assert reply.metrics[f"loss_{phase.name}"] == pytest.approx(outcome.loss, rel=1e-5)
     if "energy_kept" in more:
         assert all(0 < reply.metrics["energy_kept"] <= 1 for reply in replies)
+
+
+@pytest.mark.parametrize(("method", "participants"), [("fedavg", 3), ("pooled", 4)])
+def test_the_runs_key_is_that_of_all_participants_where_none_is_given(method: str, participants: int) -> None:
+    """All texts in one place are one participant more."""
+    experiment = tiny.experiment(method)
+    _, private = initial(experiment, CORPUS)
+    for members, among in ((CORPUS.clients, None), (CORPUS.clients[:1], 3)):
+        worker = Worker(experiment, CORPUS, members, private, corpus_clients=among)
+        assert worker.noise == noise_key(experiment, CORPUS.content, participants)
+    given = NoiseKey(bytes(16))
+    assert Worker(experiment, CORPUS, CORPUS.clients, private, noise=given).noise is given

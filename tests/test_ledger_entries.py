@@ -10,7 +10,7 @@ from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
 from fedtext.ledger import composition, figure, hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
-from fedtext.mechanisms import Clip, Gaussian, Mechanism, Quantize, RandomizedResponse
+from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
 from tests import tiny
 from tests.test_ledger import pair
@@ -135,6 +135,21 @@ def test_only_what_follows_is_one_step_with_what_it_follows() -> None:
     assert joined == [("quantize", "randomized_response")]
     assert Quantize().rescales(None), "how far numbers reach beyond q is not told"
     assert not Gaussian().rescales(None)
+
+
+def test_what_cannot_stand_behind_what_is_said_by_the_last_one_that_leaves_another_form() -> None:
+    clip, noise, bits, project = Clip(), Gaussian(), Quantize(), Project(d1=1, d2=2)
+    assert clip.misplaced([]) == clip.misplaced([noise]) == ""
+    assert clip.misplaced([noise, bits]) == "clip takes numbers, and quantize leaves bits: put it before quantize"
+    assert clip.misplaced([project, noise]) == (
+        "clip takes what has changed, and project leaves the embedding itself: put it before project"
+    )
+    for other in (bits, project):
+        assert other.misplaced([project]).endswith("leaves the embedding itself: leave out one of them")
+    assert noise.misplaced([project]) == ""
+    assert RandomizedResponse().misplaced([noise, bits]) == ""
+    for before in ([], [bits, noise]):
+        assert RandomizedResponse().misplaced(before) == "randomized_response has to stand right behind quantize"
 
 
 def test_gaussian_noise_hides_two_norms() -> None:

@@ -3,7 +3,6 @@
 Each attack stands beside the figure it would have if the draws were shared.
 """
 
-import errno
 import math
 import os
 import stat
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
-from fedtext.errors import UserError
 from fedtext.parameters import initial
 from fedtext.seeding import generator
 from fedtext.server.federation import Federation
@@ -267,53 +265,6 @@ def test_two_experiments_in_one_folder_share_no_secret_draw(tmp_path: Path) -> N
     ]
     assert len(set(keys)) == len(keys)
     assert noise_key(central(1.0, **SECRET, evaluation={"every": 2}), "content", 4, tmp_path).material == keys[0]
-
-
-def test_a_key_that_is_gone_or_damaged_is_told_and_not_replaced(tmp_path: Path) -> None:
-    pytest.importorskip("randomgen")
-    experiment = central(1.0, **SECRET)
-    key = noise_key(experiment, "content", 4, tmp_path)
-    assert noise_key(experiment, "content", 4, tmp_path) == key
-    whole = (tmp_path / FILE).read_text()
-    flipped = ("1" if whole[0] == "0" else "0") + whole[1:]
-    for damaged in (flipped, whole[:40], "", "words of no key"):
-        (tmp_path / FILE).write_text(damaged)
-        with pytest.raises(UserError, match="is damaged"):
-            noise_key(experiment, "content", 4, tmp_path)
-    (tmp_path / FILE).unlink()
-    (tmp_path / "round-000001").mkdir()
-    with pytest.raises(UserError, match="is missing"):
-        noise_key(experiment, "content", 4, tmp_path)
-
-
-def test_a_key_is_whole_and_durable_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("randomgen")
-    synced: list[int] = []
-
-    def fsync(descriptor: int) -> None:
-        synced.append(os.fstat(descriptor).st_size)
-        assert not (tmp_path / FILE).exists()
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
-    assert synced == [(tmp_path / FILE).stat().st_size]
-
-
-def test_a_draft_of_a_key_is_written_over_and_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("randomgen")
-    draft = tmp_path / f".{FILE}-{os.getpid()}"
-    draft.write_text("of a process that died")
-    noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
-    assert sorted(tmp_path.iterdir()) == [tmp_path / FILE]
-    (tmp_path / FILE).unlink()
-
-    def full(*asked: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(UserError, match=r"cannot be written to .*noise.key \(No space left on device\)"):
-        noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_everything_else_stays_a_function_of_the_seed() -> None:

@@ -256,3 +256,10 @@ def test_what_it_does_not_protect_is_said() -> None:
     said = reveals(experiment, ledger(experiment, 100, 10, 25))
     assert any("project: no (epsilon, delta) guarantee" in sentence for sentence in said)
     assert any("whose size no clip" in sentence for sentence in said)
+
+
+def test_of_a_table_whose_rows_are_alike_all_of_no_variance_is_kept() -> None:
+    step = Project(d1=1, d2=1)
+    alike = {TABLE: np.ones((4, 3), np.float32)}
+    none = {TABLE: np.zeros((4, 3), np.float32)}
+    assert step.figures(none, alike, step.apply(none, alike, np.random.default_rng(0))) == {"energy_kept": 1.0}

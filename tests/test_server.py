@@ -70,6 +70,14 @@ def test_adaptive_optimizers_by_hand(yogi: bool) -> None:
             assert got[round_][place] == pytest.approx(theta, rel=1e-6)
 
 
+def test_yogi_keeps_v_where_the_update_is_as_large() -> None:
+    """v = 1/4 from tau^2, and Delta^2 = 1/4: the sign of their difference is 0. Of larger and smaller ones v takes a
+    hundredth towards them."""
+    _, moments = step(ServerYogi(tau=0.5), np.zeros(3, np.float32), np.array([0.5, 1.0, 0.1]), {})
+    assert moments["v"] == pytest.approx([0.25, 0.25 + 0.01, 0.25 - 0.0001])
+    assert moments["m"] == pytest.approx([0.05, 0.1, 0.01])
+
+
 def test_a_row_that_nobody_holds_moves_on_and_is_forgotten_as_it_is_said() -> None:
     for optimizer, factor in ((ServerAdam(lr=0.1), 0.99), (ServerYogi(lr=0.1), 1.0)):
         flat, moments = step(optimizer, np.zeros(1, np.float32), np.array([0.5]), {})

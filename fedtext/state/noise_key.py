@@ -18,6 +18,7 @@ from the seed alone, as all others do (``fedtext.seeding``). ``privacy.noise`` c
 import hashlib
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +127,8 @@ def _write(file: Path, material: bytes) -> None:
             os.fsync(stream.fileno())
         os.replace(draft, file)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder
+            draft.unlink()
         raise UserError(f"the key of this run's noise cannot be written to {file} ({error.strerror})") from error
 
 

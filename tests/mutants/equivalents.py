@@ -1,13 +1,20 @@
 """Mutants that compute the same, or what nothing may depend on, each with the reason. They are run like all others."""
 
+import re
+
 _SHAPED = "numpy takes every negative length for the one that is left over"
 _READ = "how many texts are read at a time: each is read by itself"
+_FIRST = "the first client's score exceeds minus infinity, and what was there before is multiplied by exp(-inf) = 0"
+_LEAST = "1/2 - (1 - 2 flip) / 2 is the least chance already, and stays it beyond"
+_WIDER = "more numbers of true ones are looked at: beyond 12 deviations they have no chance in double precision"
 _DRAW = "a draw of 53 bits equals the chance once in 2^53 times"
 _PIECES = "how many numbers are treated at a time: each is treated once anyhow, so that speed alone changes"
 _PIECES_DRAWN = "how many bits are drawn at a time: which random word a bit takes changes, its probability does not"
 _PIECES_SUMMED = "how many rows are summed at a time: speed, and the last bits of a norm in double precision"
 
 _ORDERS = "[2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 17), 20, 24, 32, 48, 64, 128, 256]"
+
+_RANGES = ((4, 17, 5, 17), (4, 17, 3, 17), (4, 17, 4, 18), (4, 17, 4, 16))
 
 # (module, the line as it is, the line as it was changed to, why no test can or should fail)
 EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
@@ -36,11 +43,14 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         (
             "accounting/composition",
             f"_ORDERS = {_ORDERS}  # of Renyi divergence",
-            f"_ORDERS = {_ORDERS.replace(f', {order}', f', {order + change}')}  # of Renyi divergence",
+            f"_ORDERS = {re.sub(rf', {re.escape(str(order))}(?=[],])', f', {other}', _ORDERS)}  # of Renyi divergence",
             "above epsilon = 100, where this bound counts alone, its order is 2; below, another bound is smaller",
         )
-        for order in (20, 24, 32, 48, 64, 128, 256)
-        for change in (1, -1)
+        for order, other in (
+            *((order, order + change) for order in (3, 20, 24, 32, 48, 64, 128, 256) for change in (1, -1)),
+            *((2.25, 4.5), (2.5, 5.0), (2.75, 5.5), (3.5, 7.0)),
+            *((f"*range({a}, {b})", f"*range({c}, {d})") for a, b, c, d in _RANGES),
+        )
     ),
     *(
         (module, before, before.replace(f"{what}reshape({leading}-1)", f"{what}reshape({leading}-2)"), _SHAPED)
@@ -59,6 +69,18 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     *(("evaluation/classes", "BATCH = 256", f"BATCH = {size}", _READ) for size in (255, 257)),
     *(("evaluation/words", "BATCH = 64", f"BATCH = {size}", _READ) for size in (63, 65)),
+    (
+        "client/host",
+        "self.sent = None  # its memory is needed",
+        "pass  # its memory is needed",
+        "it is replaced in the next line: the memory of both is taken for a moment",
+    ),
+    (
+        "client/worker",
+        "members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack",
+        "members = sorted(members, key=lambda client: ((len(self.clients[client].train)), client))  # see Stack",
+        "in which order clients sit decides which of them step side by side: speed, and the last bits",
+    ),
     (
         "evaluation/classes",
         "scores_N = np.zeros(len(texts), np.float32)",
@@ -87,22 +109,49 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "cohorts of two rounds are drawn once more, to the same; those of no round come before every change",
     ),
     (
+        "server/federation",
+        "for one in range(self.drawn + 1, round_) if unsent else ():",
+        "for one in range(self.drawn + 0, round_) if unsent else ():",
+        "the cohort of one round is drawn once more, to the same",
+    ),
+    (
+        "server/federation",
+        "self.drawn = 0",
+        "self.drawn = 1",
+        "what a client that took part in the first round alone lacks is what one lacks that never took part",
+    ),
+    (
         "client/host",
         'if asked.texts != "all" and asked.texts < len(data.test):',
         'if asked.texts != "all" and (asked.texts <= len(data.test)):',
         "as many texts as there are, in their order, are all of them",
     ),
-    (
-        "ledger/__init__",
-        "front = _chain(experiment.uplink[:place], Sent(1, 1, DELTA))",
-        "front = _chain(experiment.uplink[:place], Sent(1, 2, DELTA))",
-        "whether something is guaranteed does not depend on the number of rounds",
+    *(
+        (
+            "ledger/__init__",
+            "front = _chain(experiment.uplink[:place], Sent(1, 1, DELTA))",
+            f"front = _chain(experiment.uplink[:place], Sent({count}, {rounds}, DELTA))",
+            "whether something is guaranteed does not depend on the number of coordinates or rounds",
+        )
+        for count, rounds in ((0, 1), (2, 1), (1, 2))
     ),
     (
         "accounting/composition",
         "mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))",
         "mode, deviation = count * truth, math.sqrt((count / truth) * (1 - truth))",
-        "more numbers of true ones are looked at: what is beyond 12 deviations has no chance in double precision",
+        _WIDER,
+    ),
+    (
+        "accounting/composition",
+        "mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))",
+        "mode, deviation = count * truth, math.sqrt(count * truth * (2 - truth))",
+        _WIDER,
+    ),
+    (
+        "accounting/composition",
+        "low, high = (low, middle) if mass - other <= budget else (middle + 1, high)",
+        "low, high = (low, middle) if (mass - other < budget) else (middle + 1, high)",
+        "where delta is the budget to the last bit, the pieces on both sides give the same epsilon",
     ),
     (
         "accounting/composition",
@@ -168,13 +217,29 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "methods/fedatt",
         "self.sum_RN = np.zeros(_as_matrix(tensor).shape)",
         "self.sum_RN = np.ones(_as_matrix(tensor).shape)",
-        "the first client's score exceeds minus infinity, and what was there before is multiplied by exp(-inf) = 0",
+        _FIRST,
+    ),
+    *(
+        (
+            "methods/fedatt",
+            f"self.largest, self.weight, self.squares = -math.inf, 0.0, 0.0{comment}",
+            f"self.largest, self.weight, self.squares = -math.inf, {weight}, {squares}{comment}",
+            _FIRST,
+        )
+        for comment in ("  # of exp(s_k - largest): the sum, and of squares",)
+        for weight, squares in ((1.0, 0.0), (0.0, 1.0))
     ),
     (
         "methods/fedatt",
         'return spectral(delta_RN) if self.norm == "spectral" and len(delta_RN) > 1 else frobenius(delta_RN)',
         'return spectral(delta_RN) if self.norm == "spectral" and (len(delta_RN) >= 1) else frobenius(delta_RN)',
         "a matrix of one row has one singular value, its Frobenius norm",
+    ),
+    (
+        "methods/fedatt",
+        'score = self._distance(delta_RN) if self.attention == "softmax" else 0.0',
+        'score = self._distance(delta_RN) if self.attention == "softmax" else 1.0',
+        "exp(s - s) = 1, whatever score all clients have",
     ),
     (
         "methods/fedatt",
@@ -195,14 +260,35 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
             "tall_RN = delta_RN.T if len(delta_RN) < delta_RN.shape[0] else delta_RN",
         )
     ),
+    (
+        "mechanisms/project",
+        "return vectors_DD * np.sign(vectors_DD[largest_D, np.arange(len(largest_D))])",
+        "return (vectors_DD / np.sign(vectors_DD[largest_D, np.arange(len(largest_D))]))",
+        "the largest entry of a vector of length one is not 0, and its sign is 1 or -1",
+    ),
+    *(
+        (
+            "mechanisms/randomized_response",
+            "return {name: bernoulli(sign, 1 - 2 * flip, flip, rng) for name, sign in signs.items()}",
+            f"return {{name: bernoulli(sign, {slope}, flip, rng) for name, sign in signs.items()}}",
+            _LEAST,
+        )
+        for slope in ("(1 + 2 * flip)", "2 - 2 * flip", "1 - 1 * flip")
+    ),
     *(
         (
             "mechanisms/randomized_response",
             "signs = {name: np.where(bits, np.float32(0.5), np.float32(-0.5)) for name, bits in delta.items()}",
             f"signs = {{name: np.where(bits, np.float32({one}), np.float32({other})) for name, bits in delta.items()}}",
-            "at 1/2 the chance is the least one already, and stays it beyond",
+            _LEAST,
         )
         for one, other in ((0.5, -1.0), (1.0, -0.5))
+    ),
+    (
+        "methods/kteps",
+        'terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth)',
+        'terms["diversity"] = hsic(o_p_BF, o_s_BF, self.bandwidth)',
+        "HSIC is symmetric",
     ),
     (
         "methods/kteps",
@@ -221,6 +307,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "def generator(self, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:",
         "def generator(self, purpose: str, round_: int = 1, client: int = SERVER) -> np.random.Generator:",
         "the round is left out where it is asked whether the library is installed, and nothing is drawn",
+    ),
+    (
+        "training/optimizer",
+        "if self.apart and self.config.clip_norm is not None:  # the next batch's norm is of its own gradient",
+        "if (self.apart or self.config.clip_norm is not None):  # the next batch's norm is of its own gradient",
+        "in all other cases the next step writes every gradient that it reads",
     ),
 )
 
