@@ -238,3 +238,15 @@ def test_the_runs_key_is_that_of_all_participants_where_none_is_given(method: st
         assert worker.noise == noise_key(experiment, CORPUS.content, participants)
     given = NoiseKey(bytes(16))
     assert Worker(experiment, CORPUS, CORPUS.clients, private, noise=given).noise is given
+
+
+def test_without_public_vectors_others_texts_are_read_in_a_clients_own_words() -> None:
+    worker, _ = hosting(tiny.experiment("fedevocab", evaluation=UNION))
+    assert CORPUS.public_SV is None
+    for client in (0, 1):
+        texts, rows_U = worker.everybody(client)
+        there_NT = np.arange(texts.padded_NT.shape[1]) < texts.lengths_N[:, None]
+        words = (rows_U[texts.padded_NT] + worker.rows.start)[there_NT]
+        own = CORPUS.clients[client].rows_R
+        whole = np.concatenate([tests.tokens_T for tests in CORPUS.tests])
+        assert words.tolist() == np.where(np.isin(whole, own), whole, UNK_ID).tolist()

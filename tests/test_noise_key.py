@@ -40,6 +40,9 @@ def test_a_key_is_whole_and_durable_before_it_is_used(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", fsync)
     noise_key(central(1.0, **SECRET), "content", 4, folder)
     assert synced == [(folder / FILE).stat().st_size]
+    word, check = (folder / FILE).read_text().split()
+    assert (len(bytes.fromhex(word)), len(bytes.fromhex(check))) == (32, 8)
+    assert len(noise_key(central(1.0, **SECRET), "content", 4, folder).material) == 32
 
 
 def test_a_draft_of_a_key_is_written_over_and_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

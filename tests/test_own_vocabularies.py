@@ -79,6 +79,7 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
         {word for text in client.test.texts for word in text.split()[:9]} - train[number]
         for number, client in enumerate(raw.clients)
     ]
+    tested = {word for client in raw.clients for text in client.test.texts for word in text.split()[:9]}
     given = sorted({word for words in new for word in words})[::2]
     assert all(0 < len(words & set(given)) < len(words) for words in new), "some of what is new to a client, not all"
     (tmp_path / "v.txt").write_text("".join(f"{word} {place} 1\n" for place, word in enumerate(given)))
@@ -97,7 +98,7 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
             assert set(names[client.train_rows :]) == expected
             texts, rows_U = hosted.everybody(client.id)
             everywhere = {corpus.vocabulary[rows_U[token] + hosted.rows.start] for token in np.unique(texts.padded_NT)}
-            assert everywhere - {"<pad>", UNK} <= words | (set(given) if reads else set())
+            assert everywhere - {"<pad>", UNK} == tested & (words | (set(given) if reads else set()))
             assert expected <= everywhere
             readers.add(reads)
             table_RD = hosted.stack(federated(experiment, corpus).flat, [client.id]).tensors(0)[TABLE]

@@ -14,6 +14,7 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.layout import TABLE, Layout
 from fedtext.parameters import initial
 from fedtext.wire import encoding
+from fedtext.wire.decoder import Decoder
 from tests import tiny
 
 CORPUS = tiny.corpus(clients=3, texts=2, vocabulary=900)
@@ -100,3 +101,29 @@ def test_a_payload_says_how_many_train_texts_its_client_has() -> None:
     (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(layout.pack(shared), 1, [0])
     samples = encoding.decode(reply.payload, 0, layout.shapes).samples
     assert samples == len(CORPUS.clients[0].train) > 0
+
+
+@pytest.mark.parametrize(
+    ("uplink", "values"),
+    [
+        ([], None),
+        (["clip", {"quantize": {"q": 0.5}}], {-0.5, 0.5}),
+        ([{"quantize": {"q": 0.5}}], {-0.5, 0.5}),
+        ([{"quantize": {"q": 0.5}}, "randomized_response"], {-0.5 / math.tanh(0.5), 0.5 / math.tanh(0.5)}),
+    ],
+)
+def test_the_server_reads_bits_where_the_last_mechanism_leaves_them(
+    uplink: list[Any], values: set[float] | None
+) -> None:
+    experiment = tiny.experiment(uplink=uplink, model=MODEL, training=STILL)
+    shared, private = initial(experiment, CORPUS)
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    flat = layout.pack(shared)
+    (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(flat, 1, [0])
+    update = Decoder(experiment, layout).update(reply.payload, 0, flat, 1)
+    assert (update.client, update.samples) == (0, len(CORPUS.clients[0].train))
+    found = np.unique(np.concatenate([tensor.ravel() for tensor in update.tensors.values()]))
+    if values is None:
+        assert np.abs(found).max() < 1e-6
+    else:
+        assert found.tolist() == pytest.approx(sorted(values), rel=1e-5)

@@ -70,6 +70,39 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     *(("evaluation/classes", "BATCH = 256", f"BATCH = {size}", _READ) for size in (255, 257)),
     *(("evaluation/words", "BATCH = 64", f"BATCH = {size}", _READ) for size in (63, 65)),
     (
+        "server/aggregation",
+        "if self.holders_V is not None and other.holders_V is not None:",
+        "if (self.holders_V is not None or other.holders_V is not None):",
+        "the parts of one sum all count holders, or none does",
+    ),
+    (
+        "server/aggregation",
+        "largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 0.0",
+        "largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 1.0",
+        "1, times a share that is at most 1, is far below the limit too",
+    ),
+    (
+        "mechanisms/randomized_response",
+        "each, run = composition.basic(epsilon, count), composition.basic(epsilon, every)",
+        "each, run = composition.basic(epsilon, count), composition.basic(every, epsilon)",
+        "a b = b a",
+    ),
+    (
+        "mechanisms/randomized_response",
+        "each, run = composition.basic(epsilon, count), composition.basic(epsilon, every)",
+        "each, run = composition.basic(count, epsilon), composition.basic(epsilon, every)",
+        "a b = b a",
+    ),
+    *(
+        (
+            "accounting/composition",
+            "first, last = max(0, math.floor(mode - reach)), min(count, math.ceil(mode + reach))",
+            f"first, last = max(0, math.{low}(mode - reach)), min(count, math.{high}(mode + reach))",
+            "one number more or less at 12 deviations and 100 more, where it has no chance in double precision",
+        )
+        for low, high in (("ceil", "ceil"), ("floor", "floor"))
+    ),
+    (
         "client/host",
         "self.sent = None  # its memory is needed",
         "pass  # its memory is needed",
