@@ -139,17 +139,17 @@ def test_only_what_follows_is_one_step_with_what_it_follows() -> None:
 
 def test_what_cannot_stand_behind_what_is_said_by_the_last_one_that_leaves_another_form() -> None:
     clip, noise, bits, project = Clip(), Gaussian(), Quantize(), Project(d1=1, d2=2)
-    assert clip.misplaced([]) == clip.misplaced([noise]) == ""
-    assert clip.misplaced([noise, bits]) == "clip takes numbers, and quantize leaves bits: put it before quantize"
-    assert clip.misplaced([project, noise]) == (
+    assert clip.order_problem([]) == clip.order_problem([noise]) == ""
+    assert clip.order_problem([noise, bits]) == "clip takes numbers, and quantize leaves bits: put it before quantize"
+    assert clip.order_problem([project, noise]) == (
         "clip takes what has changed, and project leaves the embedding itself: put it before project"
     )
     for other in (bits, project):
-        assert other.misplaced([project]).endswith("leaves the embedding itself: leave out one of them")
-    assert noise.misplaced([project]) == ""
-    assert RandomizedResponse().misplaced([noise, bits]) == ""
+        assert other.order_problem([project]).endswith("leaves the embedding itself: leave out one of them")
+    assert noise.order_problem([project]) == ""
+    assert RandomizedResponse().order_problem([noise, bits]) == ""
     for before in ([], [bits, noise]):
-        assert RandomizedResponse().misplaced(before) == "randomized_response has to stand right behind quantize"
+        assert RandomizedResponse().order_problem(before) == "randomized_response has to stand right behind quantize"
 
 
 def test_gaussian_noise_hides_two_norms() -> None:

@@ -262,4 +262,4 @@ def test_of_a_table_whose_rows_are_alike_all_of_no_variance_is_kept() -> None:
     step = Project(d1=1, d2=1)
     alike = {TABLE: np.ones((4, 3), np.float32)}
     none = {TABLE: np.zeros((4, 3), np.float32)}
-    assert step.figures(none, alike, step.apply(none, alike, np.random.default_rng(0))) == {"energy_kept": 1.0}
+    assert step.metrics(none, alike, step.apply(none, alike, np.random.default_rng(0))) == {"energy_kept": 1.0}
