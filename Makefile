@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help install sweep run test test-faults mutants check format ui bench bench-peers clean
+.PHONY: help install sweep run test test-all test-faults mutants check format ui bench bench-peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,7 +50,11 @@ sweep: $(READY)  ## sweep KTEPS on the built-in corpus and compare it with FedAv
 run: $(READY)  ## one run of the same experiment
 	$(BIN)/python -m platform.run demo.yaml
 
-test: $(READY)  ## all tests, those that start Ray in one process and all others beside them
+# Tests that start Ray run in one process, all others beside them.
+test: $(READY)  ## the tests, but for those of several nodes and of long commands
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not faults"
+
+test-all: $(READY)  ## all tests, those of several nodes and of long commands with them
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile

@@ -119,6 +119,7 @@ def cluster(secret: Path) -> Iterator[LocalCluster]:
 
 @needs_namespaces
 @pytest.mark.ray
+@pytest.mark.slow
 class TestTwoNodes:
     @pytest.mark.parametrize("node", [0, 1])
     def test_an_actor_on_the_other_node_is_elsewhere(self, cluster: LocalCluster, secret: Path, node: int) -> None:

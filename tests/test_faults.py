@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from tests.commands import EXPERIMENT, ROOT, Forked, environment, runs, states, undisturbed, write
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROUNDS = 12
 GIB = 2**30
 

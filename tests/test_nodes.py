@@ -13,7 +13,11 @@ import pytest
 from cluster.local import LocalCluster, available
 from tests.commands import EXPERIMENT, ROOT, runs, states, undisturbed, write
 
-pytestmark = [pytest.mark.ray, pytest.mark.skipif(available() is not None, reason=f"no namespaces here: {available()}")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(available() is not None, reason=f"no namespaces here: {available()}"),
+]
 
 
 @dataclass(frozen=True)

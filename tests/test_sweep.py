@@ -61,6 +61,7 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     assert best == undisturbed(EXPERIMENT | {"method": {"name": "kteps", "lambda1": 0.1}}, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_driver_killed_at_any_moment_is_resumed_by_its_name_alone_to_the_same_weights(tmp_path: Path) -> None:
     rounds, method = 12, {"name": "kteps", "lambda1": 0.1}
     file = write(tmp_path, space={}, method=method, tune={"concurrent": 1})  # fedavg, and after it kteps
@@ -105,6 +106,7 @@ def test_a_driver_killed_at_any_moment_is_resumed_by_its_name_alone_to_the_same_
             assert [p.step for p in client.get_metric_history(run.info.run_id, "Ag")] == list(range(1, rounds + 1))
 
 
+@pytest.mark.slow
 def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -> None:
     file = write(tmp_path)
     words = [
@@ -146,6 +148,7 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     assert [point.step for point in points] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path: Path) -> None:
     tune = {"metric": "loss", "mode": "min", "scheduler": "asha", "grace_rounds": 2, "concurrent": 1}
     space = {"training.optimizer.lr": {"grid": [0.01, 1e-7, 1e30]}}
@@ -160,6 +163,7 @@ def test_asha_stops_trials_but_no_baseline_and_survives_one_that_fails(tmp_path:
     assert "stopped" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_client_whose_loss_is_not_finite_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, space={"participation.on_client_error": {"grid": ["fail", "skip"]}}, baselines=[])
     words = ["training.optimizer={name: sgd, lr: 1e30}", "resources.clients_per_actor=4"]

@@ -54,6 +54,7 @@ def test_a_folder_without_runs_says_what_makes_some(tmp_path: Path, store: Store
     )
 
 
+@pytest.mark.slow
 def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path, store: Store) -> None:
     client = store.client()
     for name, start in (("older", 1000), ("newer", 3000), ("between", 2000)):
@@ -78,6 +79,7 @@ def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.slow
 def test_the_pages_end_with_their_command_however_it_is_told_to(
     number: signal.Signals, tmp_path: Path, store: Store
 ) -> None:

@@ -49,6 +49,7 @@ def busy() -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_trial_that_waits_for_others_says_what_for(tmp_path: Path) -> None:
     file = write(tmp_path, space={}, baselines=[])
     err = tmp_path / "err"
