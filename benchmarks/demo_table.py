@@ -1,4 +1,4 @@
-"""Accuracy on the built-in corpus, mean and standard deviation over seeds: the table in the README.
+"""Accuracy on the built-in corpus, mean and standard deviation over seeds: the table in docs/results.md.
 
 Usage: python benchmarks/demo_table.py [SEEDS] (from the repository's folder; default 5)
 """

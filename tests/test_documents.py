@@ -2,17 +2,23 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from platform.reproduce import parser  # type: ignore[import-not-found]
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import pytest
+import torch
+from pydantic import Field
 
 from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
+from tests import tiny
 from tune_spaces import papers
 
 load = cache(papers.load)
@@ -80,8 +86,8 @@ def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
         papers.changes(words.set)
 
 
-def test_the_readme_names_every_method_mechanism_and_corpus() -> None:
-    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "README.md").read_text(), re.M))
+def test_the_list_of_features_names_every_method_mechanism_and_corpus() -> None:
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs" / "features.md").read_text(), re.M))
     for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
         assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
 
@@ -89,3 +95,24 @@ def test_the_readme_names_every_method_mechanism_and_corpus() -> None:
 def test_the_readme_names_every_experiment() -> None:
     text = (ROOT / "README.md").read_text()
     assert not [file.name for file in SPACES.glob("*.yaml") if f"`{file.name}`" not in text]
+
+
+def test_the_readme_is_short_and_its_python_runs() -> None:
+    """The run, and the method in one objective: 2 texts whose output layer is where it was, and 0.5 away."""
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    cell, method = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    short = cell.replace("training.rounds=8", "training.rounds=1").replace('"my-model"', 'folder / "my-model"')
+    with TemporaryDirectory() as folder:
+        exec(short, {"folder": Path(folder)})
+        assert (Path(folder) / "my-model" / "model.json").is_file()
+    names: dict[str, Any] = {"Literal": Literal, "Mapping": Mapping, "Field": Field}
+    names |= {"FedAvg": METHODS["fedavg"], "Tensor": torch.Tensor, "Model": Any, "Batch": Any, "__name__": "readme"}
+    exec(method, names)
+    near = names["NearHead"](mu=0.5)
+    model, batch = tiny.model_and_batch(METHODS["fedavg"](), texts=2)
+    received = {name: tensor.detach() + 0.5 * name.startswith("head.") for name, tensor in model.parameters.items()}
+    terms = near.loss(model, received, batch)
+    size = sum(tensor.numel() for name, tensor in model.parameters.items() if name.startswith("head."))
+    assert terms["near"].item() == pytest.approx(0.25 * size)
+    assert near.objective(terms).item() == pytest.approx(terms["ce"].item() + 0.5 * 0.25 * size)
