@@ -1,0 +1,140 @@
+"""Rules on what does not go together in an experiment: each is tried alone, and each has a case."""
+
+from typing import Any
+
+import pytest
+
+from fedtext.config import compatibility
+from fedtext.config.compatibility import audits, engine, evaluation, methods, privacy, texts
+from tests import tiny
+
+BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
+LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
+GAUSSIAN = {"gaussian": {"sigma": 0.1}}
+CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
+    (texts.labels, "fedavg", {"model": LANGUAGE}, "predicts the next words of sentences, and corpus demo has labelled"),
+    (
+        texts.word_vectors,
+        "fedavg",
+        {
+            "corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}},
+            "model": BAG | {"embedding": {"dim": 5, "init": "word2vec"}},
+        },
+        "word2vec vectors are of words",
+    ),
+    (
+        texts.own_vocabularies,
+        "fedavg",
+        {"corpus": {"name": "demo", "own_vocabularies": True}},
+        "shares one: use fedevocab or local_only",
+    ),
+    (
+        texts.own_embeddings,
+        "fedavg",
+        {"model": {"embedding": {"dim": 5, "own": {"words": "all"}}}},
+        "gives clients embeddings of their own, and method fedavg shares one",
+    ),
+    (
+        texts.digits,
+        "fedrecon",
+        {"corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}}, "model": BAG},
+        "knows words by their digits, which corpus.text takes away",
+    ),
+    (
+        texts.order,
+        "fedavg",
+        {"corpus": {"name": "demo", "max_length": None}},
+        "reads a text word by word: set how many",
+    ),
+    (
+        methods.embedding_lr,
+        "fedevocab",
+        {"training": tiny.TRAINING | {"optimizer": {"lr": 0.1, "embedding_lr": 0}}},
+        "with 0 nothing moves in the adaptation of method fedevocab",
+    ),
+    (methods.language, "kteps", {"model": LANGUAGE}, "method kteps trains classifiers and no language models"),
+    (methods.pooled, "pooled", {"uplink": [GAUSSIAN]}, "method pooled has all data in one place"),
+    (
+        methods.fedsgd,
+        "fedsgd",
+        {"participation": {"fraction": 0.5}},
+        "method fedsgd has all clients in every round",
+    ),
+    (
+        methods.fedevocab,
+        {"name": "fedevocab", "keeps": "block"},
+        {},
+        "block is about a transformer, and a bigru has none",
+    ),
+    (
+        methods.fedrecon,
+        "fedrecon",
+        {"training": tiny.TRAINING | {"optimizer": {"lr": 0.1, "persist": True}}},
+        "clients of method fedrecon keep nothing between rounds",
+    ),
+    (methods.lg_fedavg, {"name": "lg_fedavg", "pretrain": 2}, {}, r"2 rounds of FedAvg leave none of training.rounds"),
+    (
+        evaluation.personalize,
+        "fedavg",
+        {"evaluation": {"personalize": {"steps": 5, "every": 2}}},
+        r"steps \(5\) is no multiple of every \(2\)",
+    ),
+    (
+        evaluation.select,
+        "kteps",
+        {"evaluation": {"select": "Ag_val"}},
+        "needs a model that is shared whole, and method kteps keeps parts",
+    ),
+    (
+        evaluation.validated,
+        "fedavg",
+        {"evaluation": {"select": "Ag_val"}},
+        "need validation texts: set corpus.validation",
+    ),
+    (privacy.uplink, "fedavg", {"uplink": ["randomized_response"]}, "has to stand right behind quantize"),
+    (privacy.server_noise, "fedavg", {"server": {"noise": {"multiplier": 1}}}, "nothing bounds what a client adds"),
+    (
+        privacy.frozen_embedding,
+        "fedavg",
+        {"uplink": [GAUSSIAN], "training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}},
+        "0 does not keep a shared embedding as it is, since noise moves it",
+    ),
+    (privacy.needs_table, "lg_fedavg", {"audits": ["embedding_rows"]}, "embedding_rows is about the embedding"),
+    (
+        privacy.rows,
+        "fedavg",
+        {"wire": {"rows": "all"}, "server": {"absent_rows": "holders_only"}},
+        "holders_only needs wire.rows: own",
+    ),
+    (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them stands there twice"),
+    (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
+    (
+        audits.label_leakage,
+        "fedper",
+        {"audits": ["label_leakage"]},
+        "reads the output layer's update, and method fedper",
+    ),
+    (audits.membership, "fedper", {"audits": ["membership"]}, "shares no whole encoder and output layer"),
+    (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
+    (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "method", "changes", "sentence"), CASES, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_rule_alone_refuses_what_it_is_about(
+    rule: compatibility.Rule, method: Any, changes: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compatibility, "RULES", [])
+    tiny.experiment(method, **changes)  # nothing else refuses it
+    monkeypatch.setattr(compatibility, "RULES", [rule])
+    with pytest.raises(ValueError, match=sentence):
+        tiny.experiment(method, **changes)
+
+
+def test_every_rule_has_a_case_and_is_found_by_its_name() -> None:
+    without = {rule.__name__ for rule in compatibility.RULES} - {rule.__name__ for rule, *_ in CASES}
+    assert without <= {"individual"}, "tests/test_fedatt.py"
+    assert all(rule.__doc__ for rule in compatibility.RULES)
+    assert list(compatibility.problems(tiny.experiment())) == []
