@@ -6,6 +6,7 @@ import pytest
 
 from fedtext.config import compatibility
 from fedtext.config.compatibility import audits, engine, evaluation, methods, privacy, texts
+from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
 
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
@@ -56,7 +57,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (methods.pooled, "pooled", {"uplink": [GAUSSIAN]}, "method pooled has all data in one place"),
     (
         methods.fedsgd,
-        "fedsgd",
+        FedSGD(),
         {"participation": {"fraction": 0.5}},
         "method fedsgd has all clients in every round",
     ),
