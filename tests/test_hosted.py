@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import load
 
 from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.texts import order_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
@@ -250,3 +251,26 @@ def test_without_public_vectors_others_texts_are_read_in_a_clients_own_words() -
         own = CORPUS.clients[client].rows_R
         whole = np.concatenate([tests.tokens_T for tests in CORPUS.tests])
         assert words.tolist() == np.where(np.isin(whole, own), whole, UNK_ID).tolist()
+
+
+def test_each_phase_of_a_turn_draws_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last phase draws as if it were alone, so that a method with phases differs from one without in them alone."""
+    worker, flat = hosting(tiny.experiment("fedevocab"))
+    adaptation, joint = worker.method.phases(1)
+    seen = []
+
+    def train(problem: Any, training: Any, optimizer: Any, work: list[Any]) -> list[Any]:
+        seen.append([batch.tolist() for each in work for batch in each.batches])
+        return []
+
+    monkeypatch.setattr("fedtext.client.host.train", train)
+    worker.run(adaptation, worker.stack(flat, [1]), flat, [1], 2)
+    texts = worker.texts_of(1, "train")
+
+    def drawn(phase: Phase, last: bool) -> list[list[int]]:
+        return [batch.tolist() for batch in order_of(worker.experiment, texts, phase, 2, 1, last)]
+
+    assert seen == [drawn(adaptation, False)]
+    assert drawn(adaptation, False) != drawn(adaptation, True) == drawn(joint, True)
+    (work,) = worker.work(joint, [1], 2)
+    assert [batch.tolist() for batch in work.batches] == drawn(joint, True)

@@ -127,3 +127,27 @@ def test_the_server_reads_bits_where_the_last_mechanism_leaves_them(
         assert np.abs(found).max() < 1e-6
     else:
         assert found.tolist() == pytest.approx(sorted(values), rel=1e-5)
+
+
+def test_a_client_that_sends_all_rows_sends_its_own_at_their_places_and_zeros_elsewhere() -> None:
+    """The rows of the words in its train texts, as it sends them where it sends no others."""
+    learning = STILL | {"optimizer": {"lr": 0.5}}
+    updates = {}
+    for rows in ("own", "all"):
+        experiment = tiny.experiment(model=MODEL, training=learning, wire={"rows": rows})
+        shared, private = initial(experiment, CORPUS)
+        layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+        flat = layout.pack(shared)
+        (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(flat, 1, [0])
+        updates[rows] = Decoder(experiment, layout).update(reply.payload, 0, flat, 1)
+    own, whole = updates["own"], updates["all"]
+    client = CORPUS.clients[0]
+    assert own.rows is not None
+    assert own.rows.tolist() == client.rows_R[: client.train_rows].tolist()
+    assert whole.rows is None
+    expected = np.zeros_like(whole.tensors[TABLE])
+    expected[own.rows] = own.tensors[TABLE]
+    assert np.array_equal(whole.tensors[TABLE], expected)
+    assert (own.tensors[TABLE] != 0).any(1)[1:].all(), "every word of its texts has learned something"
+    for name in set(own.tensors) - {TABLE}:
+        assert np.array_equal(own.tensors[name], whole.tensors[name])

