@@ -58,8 +58,8 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (
         methods.fedsgd,
         FedSGD(),
-        {"participation": {"fraction": 0.5}},
-        "method fedsgd has all clients in every round",
+        {},
+        "method fedsgd is one pass over a client.s texts a round",
     ),
     (
         methods.fedevocab,
