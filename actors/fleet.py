@@ -22,7 +22,6 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
-from fedtext.methods.base import Individual
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import WeightedSum
 from fedtext.server.fleet import ClientInfo
@@ -75,7 +74,7 @@ class RayFleet:
         self.noise = noise or noise_key(experiment, shipment.header.content, len(shipment.infos))
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
-        self.data, self.folds = shipment.clients, not isinstance(experiment.method, Individual)
+        self.data, self.folds = shipment.clients, experiment.aggregation.sums
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # what each client's last local update took

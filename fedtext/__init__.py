@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedtext.api.model import Model, NextWords, Prediction
-    from fedtext.api.parts import list_audits, list_corpora, list_mechanisms, list_methods, list_models
+    from fedtext.api.parts import (
+        list_aggregations,
+        list_audits,
+        list_corpora,
+        list_mechanisms,
+        list_methods,
+        list_models,
+    )
     from fedtext.api.result import Result
     from fedtext.api.run import load, run
     from fedtext.config.experiment import Experiment
@@ -27,6 +34,7 @@ _PLACES = {
     "Result": "fedtext.api.result",
     "RoundRecord": "fedtext.records",
     "UserError": "fedtext.errors",
+    "list_aggregations": "fedtext.api.parts",
     "list_audits": "fedtext.api.parts",
     "list_corpora": "fedtext.api.parts",
     "list_mechanisms": "fedtext.api.parts",
@@ -44,6 +52,7 @@ __all__ = [
     "Result",
     "RoundRecord",
     "UserError",
+    "list_aggregations",
     "list_audits",
     "list_corpora",
     "list_mechanisms",

@@ -255,8 +255,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     _server(
         "attention_clients/<tensor>",
-        "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (fedatt)",
+        "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (attention, fedatt)",
     ),
+    _server("norm_scaled", "share of updates that were scaled down to the norm (norm_bounded)", unit="fraction"),
+    _server("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
+    _server("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
+    _server("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
+    _server("krum_kept", "number of updates whose mean was taken (krum)"),
     _server(
         "energy_kept", "share of the embedding's variance that is sent (project)", unit="fraction", better="larger"
     ),

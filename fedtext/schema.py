@@ -33,12 +33,12 @@ def _untagged(value: Any) -> Any:
     return {name: options} if options else name
 
 
-def choice(*classes: Any, default: str | None = None) -> Any:
+def choice(*classes: Any, default: str | None = None, tagged: bool = False) -> Any:
     """A field that holds one of ``classes``, chosen by ``name``; the name alone stands for its defaults. A mapping
-    without a name means ``default``, if there is one."""
+    without a name means ``default``, if there is one; with ``tagged`` it is ``{name: {options}}``."""
 
     def named(value: Any) -> Any:
-        value = _named(value)
+        value = _tagged(value) if tagged else _named(value)
         return {"name": default, **value} if default and isinstance(value, dict) else value
 
     if len(classes) == 1:

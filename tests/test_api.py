@@ -188,6 +188,7 @@ def test_what_there_is_can_be_listed() -> None:
         fedtext.list_corpora,
         fedtext.list_models,
         fedtext.list_audits,
+        fedtext.list_aggregations,
     )
     for listed in lists:
         found = listed()

@@ -14,7 +14,6 @@ from fedtext.layout import TABLE, Layout
 from fedtext.ledger import noise_multiplier
 from fedtext.messages import Update
 from fedtext.methods import METHODS, FedAvg
-from fedtext.methods.base import Individual
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.server.noise import add_noise, deviation
@@ -150,14 +149,14 @@ def test_an_embedding_that_noise_would_move_is_not_called_frozen() -> None:
 
 def test_noise_is_refused_where_updates_are_not_summed_and_taken_where_they_are() -> None:
     experiment = central()
-    with pytest.raises(ValueError, match="fedavg combines them in its own way: leave out one of them"):
+    with pytest.raises(ValueError, match="method fedavg combines them in its own way: leave out one of them"):
         type(experiment)._consistent(experiment.model_copy(update={"method": Mean()}))
     type(experiment)._consistent(experiment.model_copy(update={"method": FedAvg()}))
     everybody = central(participation={"fraction": 1.0}, server=CENTRAL["server"])
     assert not everybody.own_rows
 
 
-SUMMED = [name for name, m in METHODS.items() if m.shares and not m.pooled and not issubclass(m, Individual)]
+SUMMED = [name for name, m in METHODS.items() if m.shares and not m.pooled and m().aggregation.sums]
 
 
 @pytest.mark.parametrize("method", SUMMED)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
+from fedtext.aggregations.attention import Attention, Layer
+from fedtext.aggregations.norms import frobenius, spectral
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.messages import Update
-from fedtext.methods.fedatt import FedAtt, Layer, frobenius, spectral
 from tests import tiny
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -54,7 +55,7 @@ def close(got: Any, expected: Any) -> bool:
     [("frobenius", 5.0), ("spectral", 4.0)],  # of [[3, 0], [0, 4]]: sqrt(9 + 16), and its larger singular value
 )
 def test_two_clients_by_hand(norm: Any, distance: float) -> None:
-    state, figures = FedAtt(norm=norm, step=1.5).aggregate(STATE, two())
+    state, figures = Attention(norm=norm, step=1.5).aggregate(STATE, two())
     # alpha of the first client: e^s_1 / (e^s_1 + e^s_2) = 1 / (1 + e^(s_2 - s_1)); of the second one s_2 is 3 and 0
     a, b = 1 / (1 + math.exp(3 - distance)), 1 / (1 + math.exp(0 - 0.5))
     assert np.allclose(state[TABLE], [[1, 1 + 1.5 * (4 * a + 3 * (1 - a))], [2, 2], [3 + 1.5 * 3 * a, 3]])
@@ -76,7 +77,7 @@ def test_attention_equals_its_formula(
 ) -> None:
     """In float64, all at once, by numpy's own norms and with the maximum taken off."""
     updates = cohort(np.random.default_rng(seed), clients, scale)
-    state, figures = FedAtt(norm=norm, attention=attention, step=step).aggregate(STATE, updates)
+    state, figures = Attention(norm=norm, attention=attention, step=step).aggregate(STATE, updates)
     for name, tensor in STATE.items():
         deltas = [update.tensors[name].astype(np.float64) for update in updates]
         order = 2 if norm == "spectral" or tensor.ndim == 1 else "fro"
@@ -100,7 +101,7 @@ def test_equal_distances_and_a_step_of_one_are_the_unweighted_mean(
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
         tensors = {name: (size * np.ones_like(tensor) @ turn).astype(np.float32) for name, tensor in STATE.items()}
         updates.append(Update(k, 1 + k * k, tensors))
-    state, figures = FedAtt(norm=norm, step=1).aggregate(STATE, updates)
+    state, figures = Attention(norm=norm, step=1).aggregate(STATE, updates)
     for name, expected in mean(updates).items():
         assert np.allclose(state[name], expected, rtol=1e-3, atol=1e-3 * size)
         assert figures[f"attention_clients/{name}"] == pytest.approx(clients, rel=1e-3)
@@ -110,9 +111,9 @@ def test_the_control_is_the_unweighted_mean_times_its_step_and_reads_no_distance
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     updates = cohort(np.random.default_rng(1), 4, scale=100)
-    attended = FedAtt(step=1.2).aggregate(STATE, updates)[0]
-    monkeypatch.delattr("fedtext.methods.fedatt.frobenius")
-    state, figures = FedAtt(step=1.2, attention="uniform").aggregate(STATE, updates)
+    attended = Attention(step=1.2).aggregate(STATE, updates)[0]
+    monkeypatch.delattr("fedtext.aggregations.attention.frobenius")
+    state, figures = Attention(step=1.2, attention="uniform").aggregate(STATE, updates)
     assert close(state, mean(updates, 1.2))
     assert set(figures.values()) == {4.0}
     assert not close(attended, mean(updates, 1.2))
@@ -124,7 +125,7 @@ def test_the_order_of_clients_matters_to_rounding_only_and_the_same_order_gives_
 ) -> None:
     updates = cohort(np.random.default_rng(seed), 5)
     (first, figures), (again, same), (other, nearly) = (
-        FedAtt().aggregate(STATE, iter(taken)) for taken in (updates, updates, [updates[k] for k in order])
+        Attention().aggregate(STATE, iter(taken)) for taken in (updates, updates, [updates[k] for k in order])
     )
     assert all(first[name].tobytes() == again[name].tobytes() for name in STATE)
     assert figures == same == pytest.approx(nearly, rel=1e-9)
@@ -135,7 +136,7 @@ def test_the_order_of_clients_matters_to_rounding_only_and_the_same_order_gives_
 @pytest.mark.parametrize("ascending", [True, False])
 def test_distances_far_beyond_what_exp_can_take_leave_one_client(norm: Any, ascending: bool) -> None:
     updates = [Update(k, 1, {n: np.full_like(t, 10.0 ** (k + 2)) for n, t in STATE.items()}) for k in range(4)]
-    state, figures = FedAtt(norm=norm, step=1).aggregate(STATE, updates if ascending else updates[::-1])
+    state, figures = Attention(norm=norm, step=1).aggregate(STATE, updates if ascending else updates[::-1])
     assert close(state, mean(updates[-1:]))
     assert set(figures.values()) == {1.0}
 
@@ -177,7 +178,7 @@ def test_memory_is_that_of_the_sums_whatever_the_cohort() -> None:
             yield Update(client, 1, {name: np.full_like(tensor, client) for name, tensor in state.items()})
 
     tracemalloc.start()
-    FedAtt().aggregate(state, arriving())
+    Attention().aggregate(state, arriving())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 * size, "sums in float64 are two, the update at hand and the next one two more"
@@ -233,10 +234,14 @@ def test_a_server_that_is_optimized_goes_in_the_direction_of_the_attended_step()
         (
             "fedatt",
             {"server": {"weights": "uniform"}},
-            "server.weights: uniform is about a mean of updates, and method",
+            "server.weights: uniform is about a mean of updates, and the attention of method fedatt takes none",
         ),
         ("fedatt", {"server": {"absent_rows": "holders_only"}}, "server.absent_rows: holders_only is about a mean"),
-        ("fedatt", {"server": {"noise": {"multiplier": 1.0}}}, "fedatt combines them in its own way"),
+        (
+            "fedatt",
+            {"server": {"noise": {"multiplier": 1.0}}},
+            "the attention of method fedatt combines them in its own way",
+        ),
         ({"name": "fedatt", "step": 0}, {}, "greater than 0"),
         ("fedsgd", {"training": {"local_epochs": 2}}, "training.local_epochs: method fedsgd is one pass"),
         ("fedsgd", {"training": {"local_epochs": 1}, "participation": {"fraction": 0.5}}, "set fraction to 1"),

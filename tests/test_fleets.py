@@ -26,6 +26,7 @@ from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
+from tests.test_aggregations import CONFIGURED
 
 CORPUS = tiny.corpus(clients=16)
 FEW = tiny.corpus(clients=4)
@@ -49,7 +50,7 @@ def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tupl
 
 
 def seen(record: RoundRecord) -> Any:
-    kinds = ("AUC", "perplexity", "selected_", "attention_")
+    kinds = ("AUC", "perplexity", "selected_", "attention_", "norm_", "trimmed", "geometric_", "krum_")
     figures = {name: value for name, value in record.metrics.items() if name.startswith(kinds)}
     assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
     return record.clients, figures, record.files
@@ -204,6 +205,23 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
     assert [seen(row) for row in continued.run()] == rows[2:]
     assert (continued.flat.tobytes(), fleet.private_states()) == (weights, states)
     fleet.close(keep=not experiment.language)  # the next case's, until the last
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_every_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
+    private = initial(tiny.experiment(), CORPUS)[1]
+    for name, asked in CONFIGURED.items():
+        experiment = tiny.experiment(training=THREE, server={"aggregation": asked})
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(2, 1, 0, 1), None)
+        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+        rounds, folded = [], []
+        for record in federation.run():
+            rounds.append(seen(record))
+            folded.append(fleet.folding)
+        assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name
+        assert folded == ([[], [0, 1], [0, 1]] if name in ("mean", "norm_bounded") else [[]] * 3), name
+        fleet.close(keep=name != "multi-krum")  # the next one's, until the last
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from fedtext.aggregations import IndividualAggregation
+from fedtext.aggregations.base import State, Weight, samples
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.server import ServerSGD
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
-from fedtext.methods.base import Batch, Individual, State
+from fedtext.methods.base import Batch
 from fedtext.methods.kteps import gram, hsic
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
@@ -259,15 +261,27 @@ def test_fedavg_with_one_client_equals_pooled_training() -> None:
     )
 
 
-class CoordinateMedian(FedAvg, Individual):
+class FirstMedian(IndividualAggregation):
     """Of as many clients as ``looked_at``."""
 
+    name: str = "first_median"
+    secure = ""
     looked_at: int = 3
 
-    def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
+    def aggregate(
+        self, state: State, updates: Iterable[Update], weight: Weight = samples
+    ) -> tuple[dict[str, np.ndarray], Mapping[str, float]]:
         deltas = [update.tensors for update in itertools.islice(updates, self.looked_at)]
         medians = {name: value + np.median([delta[name] for delta in deltas], 0) for name, value in state.items()}
         return medians, {"looked_at": len(deltas)}
+
+
+class CoordinateMedian(FedAvg):
+    looked_at: int = 3
+
+    @property
+    def aggregation(self) -> FirstMedian:
+        return FirstMedian(looked_at=self.looked_at)
 
 
 @pytest.mark.parametrize("looked_at", [3, 1])

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtext.aggregations import IndividualAggregation
+from fedtext.aggregations.base import State, Weight, samples
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.files import override
 from fedtext.config.keys import listing
 from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.messages import Update
 from fedtext.methods import FedAvg
-from fedtext.methods.base import Individual, State
 from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
@@ -87,10 +88,15 @@ def test_a_row_that_nobody_holds_moves_on_and_is_forgotten_as_it_is_said() -> No
         assert moments["v"] == pytest.approx(factor * v)
 
 
-class Mean(FedAvg, Individual):
-    """FedAvg with a server that looks at each update by itself."""
+class EachMean(IndividualAggregation):
+    """The mean, by a server that looks at each update by itself."""
 
-    def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
+    name: str = "each_mean"
+    secure = ""
+
+    def aggregate(
+        self, state: State, updates: Iterable[Update], weight: Weight = samples
+    ) -> tuple[dict[str, np.ndarray], Mapping[str, float]]:
         taken = list(updates)
         weight = sum(update.samples for update in taken)
         means = {
@@ -98,6 +104,14 @@ class Mean(FedAvg, Individual):
             for name, tensor in state.items()
         }
         return means, {}
+
+
+class Mean(FedAvg):
+    """FedAvg that brings this aggregation."""
+
+    @property
+    def aggregation(self) -> EachMean:
+        return EachMean()
 
 
 def flat_after(method: Any, server: Any, **changes: Any) -> np.ndarray:

@@ -116,7 +116,9 @@ def cases(content: files.Content, experiment: Experiment, source: str) -> list[C
             absent = ("uplink", "audits", "participation")
             content = {key: value for key, value in content.items() if key not in absent}
             if "server" in content:
-                content["server"] = {k: v for k, v in content["server"].items() if k not in ("optimizer", "noise")}
+                content["server"] = {
+                    k: v for k, v in content["server"].items() if k not in ("aggregation", "optimizer", "noise")
+                }
         else:
             content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
         if type(method).private is not Method.private and "evaluation" in content:  # there is no whole model to select
@@ -142,8 +144,8 @@ def cases(content: files.Content, experiment: Experiment, source: str) -> list[C
 
 
 def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:
-    """The experiment's content for a baseline, without what is about an embedding if that shares none, and without
-    audits that have nothing to look at in it."""
+    """The experiment's content for a baseline, without what is about an embedding if that shares none, without audits
+    that have nothing to look at in it, and without an aggregation if nothing is sent."""
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
     unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
     if not baseline.shares_table:
@@ -152,6 +154,8 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
         if any(part.name in unfit for part in parts):
             kept = [written for written, part in zip(content[key], parts, strict=True) if part.name not in unfit]
             content = content | {key: kept}
+    if not baseline.method.shares and "server" in content:
+        content = content | {"server": {k: v for k, v in content["server"].items() if k != "aggregation"}}
     return content
 
 

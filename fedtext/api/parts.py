@@ -1,5 +1,6 @@
 """What an experiment can be made of, by the names that a file has for it."""
 
+from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
@@ -16,6 +17,11 @@ def list_methods() -> dict[str, type[Method]]:
 def list_mechanisms() -> dict[str, type[Mechanism]]:
     """Return the mechanisms of ``uplink`` by name."""
     return dict(MECHANISMS)
+
+
+def list_aggregations() -> dict[str, type[Aggregation]]:
+    """Return the aggregations of ``server.aggregation`` by name."""
+    return dict(AGGREGATIONS)
 
 
 def list_corpora() -> dict[str, type[CorpusConfig]]:

@@ -6,9 +6,11 @@ from itertools import groupby
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.errors import UserError
 from fedtext.evaluation.unigram import unigram
 from fedtext.parameters import check_fit
 from fedtext.server.fleet import ClientInfo
+from fedtext.server.sampling import most
 
 
 def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
@@ -18,15 +20,21 @@ def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
 
 def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
     """The corpus's clients, and the pooled one where the method trains on all data in one place. Raises UserError if
-    the experiment is not for such a corpus."""
-    check_fit(experiment, corpus)
+    the experiment is not for such a corpus, or its aggregation not for so few clients."""
+    _check(experiment, corpus)
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
 
 
 def count(experiment: Experiment, corpus: Corpus) -> int:
     """How many participants there are, without pooling any texts for it. Raises UserError like ``participants``."""
-    check_fit(experiment, corpus)
+    _check(experiment, corpus)
     return len(corpus.clients) + experiment.method.pooled
+
+
+def _check(experiment: Experiment, corpus: Corpus) -> None:
+    check_fit(experiment, corpus)
+    if problem := experiment.aggregation.problem(most(experiment, len(corpus.clients))):
+        raise UserError(problem)
 
 
 def baselines(experiment: Experiment, corpus: Corpus) -> dict[str, float]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import Field, PositiveInt, model_validator
 
+from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.config.compatibility import problems
 from fedtext.config.selection import Sorting, Validated, threshold
-from fedtext.config.server import Noise, ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
+from fedtext.config.server import MethodsOwn, Noise, ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.layout import TABLE
 from fedtext.mechanisms import MECHANISMS, Mechanism
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic choo
     MechanismField: TypeAlias = Mechanism
     AuditField: TypeAlias = Audit
     ServerOptimizerField: TypeAlias = ServerOptimizer
+    AggregationField: TypeAlias = MethodsOwn | Aggregation
 else:
     CorpusField = choice(*CORPORA.values())
     ModelField = choice(*dict.fromkeys(MODELS.values()), default="bigru")
@@ -38,6 +40,7 @@ else:
     MechanismField = entry(*MECHANISMS.values())
     AuditField = entry(*AUDITS.values())
     ServerOptimizerField = choice(ServerSGD, ServerAdam, ServerYogi, default="sgd")
+    AggregationField = choice(MethodsOwn, *AGGREGATIONS.values(), tagged=True)
 
 
 class Participation(Strict):
@@ -54,12 +57,19 @@ class Participation(Strict):
 class Server(Strict):
     """How the server combines the clients' updates."""
 
-    weights: Literal["samples", "uniform"] = Field("samples", description="n_k / sum n_j of the participants, or equal")
+    aggregation: AggregationField = Field(MethodsOwn(), description="what the server makes of the clients' updates")
+    weights: Literal["samples", "uniform"] = Field(
+        "samples",
+        description="n_k / sum n_j of the participants, or equal; of aggregations that are a mean, and of "
+        "geometric_median",
+    )
     absent_rows: Literal["unchanged", "holders_only"] = Field(
-        "unchanged", description="a row a client does not hold counts as an unchanged row, or not at all"
+        "unchanged",
+        description="of aggregations that are a mean: a row a client does not hold counts as an unchanged row, or not "
+        "at all",
     )
     optimizer: ServerOptimizerField = Field(
-        ServerSGD(), description="what the server makes of the mean update, taken for a gradient"
+        ServerSGD(), description="what the server makes of the aggregated update, taken for a gradient"
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
 
@@ -251,6 +261,12 @@ class Experiment(Strict):
         if not isinstance(self.model, Recurrent):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """The aggregation that ``server.aggregation`` comes down to."""
+        asked = self.server.aggregation
+        return self.method.aggregation if isinstance(asked, MethodsOwn) else asked
 
     @property
     def language(self) -> bool:

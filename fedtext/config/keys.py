@@ -23,6 +23,7 @@ WIDTH = 110  # characters of a line
 OTHERWISE = {  # by what else people may call a key
     **{"methods": "method", "models": "model", "corpora": "corpus", "corpuses": "corpus", "audit": "audits"},
     **{"mechanism": "uplink", "mechanisms": "uplink", "metric": "metrics"},
+    "aggregations": "aggregation",
 }
 PLAIN = {bool: "true or false", int: "integer", float: "number", str: "text", type(None): "null"}
 RANGELESS = (type(None), bool)

@@ -1,4 +1,4 @@
-"""What a file says of the server: its optimizer, and the noise it adds."""
+"""What a file says of the server: whose aggregation it takes, its optimizer, and the noise it adds."""
 
 from typing import Literal
 
@@ -6,6 +6,12 @@ from pydantic import Field, model_validator
 
 from fedtext.accounting.entry import DELTA
 from fedtext.schema import Strict
+
+
+class MethodsOwn(Strict):
+    """The aggregation that the method brings: attention of fedatt, the weighted mean of all others."""
+
+    name: Literal["auto"] = "auto"
 
 
 class ServerSGD(Strict):

@@ -54,6 +54,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
+    if not experiment.aggregation.sums:
+        aggregation = experiment.aggregation
+        said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
     if experiment.server.noise:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):

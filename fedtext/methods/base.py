@@ -1,28 +1,26 @@
 """What a federated method is: a few pure functions of its hyper-parameters.
 
-A method says which network it trains, which of its parameters stay private, the local objective, and how the server
-combines updates where that is not the weighted mean (``Individual``). It is written for one client and one batch; how
-that is made fast, placed and sent is not its concern.
+A method says which network it trains, which of its parameters stay private, the local objective, and which aggregation
+it brings where that is not the weighted mean. It is written for one client and one batch; how that is made fast, placed
+and sent is not its concern.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedtext.messages import Update
+from fedtext.aggregations import Aggregation
+from fedtext.aggregations.mean import Mean
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]
-State = Mapping[str, NDArray[np.float32]]
 
 
 _HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
@@ -131,6 +129,11 @@ class Method(Strict, ABC):
         """
 
     @property
+    def aggregation(self) -> Aggregation:
+        """How the server combines updates where ``server.aggregation`` is auto."""
+        return Mean()
+
+    @property
     def weights(self) -> Mapping[str, float]:
         """The weights of the terms that ``loss`` returns, by name; of a term that is not named here it is 1."""
         return {}
@@ -149,13 +152,3 @@ class Method(Strict, ABC):
     @abstractmethod
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         """Class probabilities_BC. ``inference`` chooses between the branches where a method has two."""
-
-
-class Individual(Method):
-    """A method whose server wants every client's update by itself. Of all others it takes the weighted mean, and where
-    clients live together their updates are added up before they are sent."""
-
-    @abstractmethod
-    def aggregate(self, state: State, updates: Iterable[Update]) -> tuple[State, Mapping[str, float]]:
-        """The server's next shared parameters, and further metrics of the round by name. The updates, at
-        least one, come in client order, each as soon as it is there: one that is let go of takes no memory."""

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.aggregations import IndividualAggregation
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS, pooled
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
-from fedtext.methods.base import Individual
 from fedtext.parameters import table_rows
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
@@ -163,22 +163,23 @@ class Federation:
                 yield update
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """The parameters after a round, and the metrics of a method that combines updates by itself.
+        """The parameters after a round, and the metrics of the aggregation.
 
         A round without participants leaves the parameters unchanged, but for noise, which must not show who took part.
         """
-        method, optimizer = self.experiment.method, self.experiment.server.optimizer
-        figures: Mapping[str, float] = {}
-        if isinstance(method, Individual):
+        aggregation, optimizer = self.experiment.aggregation, self.experiment.server.optimizer
+        metrics: Mapping[str, float] = {}
+        if isinstance(aggregation, IndividualAggregation):
             first = next(updates, None)
             if first is None:
-                return self.flat, figures
-            aggregated, figures = method.aggregate(self.state, chain([first], updates))
+                return self.flat, metrics
+            given = chain([first], updates)
+            aggregated, metrics = aggregation.aggregate(self.state, given, self.summation.weight)
             state = self.layout.pack(aggregated)
             for _ in updates:  # it need not look at all of them, yet all were sent
                 pass
             if optimizer.plain:
-                return state, figures
+                return state, metrics
             change = np.subtract(state, self.flat, dtype=np.float64)
         else:
             total = self.summation.empty()
@@ -188,12 +189,12 @@ class Federation:
                 total.merge(part)
             mean = total.mean(expected(self.experiment, len(self.trainees)) if self.deviation else None)
             if mean is None:
-                return self.flat, figures
+                return self.flat, metrics
             if self.deviation:
                 add_noise(mean, self.layout, self.deviation, self.fleet.noise, round_)
-            change = mean
+            change, metrics = mean, total.metrics()
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
-        return flat, figures
+        return flat, metrics
 
     def _ledger(self, rounds: int) -> list[Entry]:
         return ledger(self.experiment, self.layout.numbers, len(self.trainees), rounds)

@@ -44,8 +44,8 @@ class Fleet(Protocol):
         """Hands the shared parameters to every place that hosts clients, once; the handle names them."""
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        """Each cohort member's reply, as they finish. Unless the method wants ``Individual`` updates, a place may
-        add its clients' up and leave their payloads out: then ``partials`` has them."""
+        """Each cohort member's reply, as they finish. If sums are enough for the aggregation, a place may add the
+        updates of its clients up and leave their payloads out: then ``partials`` has them."""
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""

@@ -1,7 +1,7 @@
 """What the server makes of the clients' mean update (Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2).
 
-The mean change Delta is read as a gradient that points where to go. Of a method that aggregates by itself it is what it
-gives, less what there was. A round in which no one took part is no step: moments stay as they are.
+The mean change Delta is read as a gradient that points where to go. Of an aggregation that reads each update it is
+what that gives, less what there was. A round in which no one took part is no step: moments stay as they are.
 
 An embedding row that no participant holds has Delta = 0, which is no rest under an optimizer with memory: momentum
 moves it on, and adam and yogi move it along m, which decays by beta1. Adam's v of it decays by beta2 a round, so that a

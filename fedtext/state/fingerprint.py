@@ -19,6 +19,21 @@ SCIENCE = {
     "privacy",
 }
 
+# Keys that were added since, by the section they stand in, each with the value under which a run computes what it
+# computed without the key. With this value a key is left out of all names, so that runs of before can be continued and
+# draw the same noise.
+ADDED: dict[str, dict[str, Any]] = {"server": {"aggregation": {"name": "auto"}}}
+
+
+def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
+    """Return these parts of an experiment as they enter a name: without the keys of ``ADDED`` at their defaults."""
+    content = experiment.model_dump(mode="json", include=parts)
+    for section, defaults in ADDED.items():
+        for key, default in defaults.items() if section in content else ():
+            if content[section][key] == default:
+                del content[section][key]
+    return content
+
 
 def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     """Names what is computed by so many clients on a corpus of this content: equal for two runs that must give equal
@@ -66,7 +81,7 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
 
 
 def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
-    parts = experiment.model_dump(mode="json", include=SCIENCE)
+    parts = named(experiment, SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
     return _identified(parts)
 

@@ -59,7 +59,7 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
             ("server/aggregation", "into, flat = sums[name].reshape(-1), delta.reshape(-1)", "delta.", ""),
             ("mechanisms/draws", "flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)", "bits.", ""),
             (
-                "methods/fedatt",
+                "aggregations/norms",
                 "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if tensor.ndim > 1 else "
                 "tensor.reshape(1, -1)",
                 "tensor.",
@@ -258,27 +258,54 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "the length of buffers of which each piece takes as much as it needs: only memory changes",
     ),
     *(
-        ("methods/fedatt", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES_SUMMED)
+        ("aggregations/norms", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES_SUMMED)
         for comment in ("  # numbers at a time, so that intermediate results stay in the cache",)
         for size in ("2 << 15", "1 << 16", "1 << 14")
     ),
     *(
-        ("methods/fedatt", "step = max(at_least, _CHUNK // max(1, matrix_RN.shape[1]))", changed, _PIECES_SUMMED)
+        ("aggregations/norms", "step = max(at_least, _CHUNK // max(1, matrix_RN.shape[1]))", changed, _PIECES_SUMMED)
         for changed in (
             "step = max(at_least, (_CHUNK * max(1, matrix_RN.shape[1])))",
             "step = max(at_least, _CHUNK // max(2, matrix_RN.shape[1]))",
             "step = max(at_least, _CHUNK // max(1, matrix_RN.shape[0]))",
         )
     ),
+    *(
+        ("aggregations/update_set", f"_PIECE = 1 << 18{comment}", f"_PIECE = {size}{comment}", _PIECES)
+        for comment in ("  # numbers of a piece, in float64: 2 MB, about a core's cache",)
+        for size in ("2 << 18", "1 << 19", "1 << 17")
+    ),
+    *(
+        ("aggregations/update_set", "step = max(1, _PIECE // max(1, len(self) * numbers))", changed, _PIECES)
+        for changed in (
+            "step = max(2, _PIECE // max(1, len(self) * numbers))",
+            "step = max(1, _PIECE // max(2, len(self) * numbers))",
+        )
+    ),
+    *(
+        (
+            "aggregations/trimmed_mean",
+            f"return math.floor(self.share * updates + 1e-9){comment}",
+            f"return math.floor(self.share * updates + 2e-09){comment}",
+            "more than a product of such numbers is rounded by, and far less than a share has decimals",
+        )
+        for comment in ("  # 0.29 * 100 is just below 29",)
+    ),
     (
-        "methods/fedatt",
-        "self.sum_RN = np.zeros(_as_matrix(tensor).shape)",
-        "self.sum_RN = np.ones(_as_matrix(tensor).shape)",
+        "aggregations/norm_bounded",
+        "return self.norm / found if found > self.norm else 1.0",
+        "return self.norm / found if (found >= self.norm) else 1.0",
+        "of two equal numbers the quotient is 1",
+    ),
+    (
+        "aggregations/attention",
+        "self.sum_RN = np.zeros(as_matrix(tensor).shape)",
+        "self.sum_RN = np.ones(as_matrix(tensor).shape)",
         _FIRST,
     ),
     *(
         (
-            "methods/fedatt",
+            "aggregations/attention",
             f"self.largest, self.weight, self.squares = -math.inf, 0.0, 0.0{comment}",
             f"self.largest, self.weight, self.squares = -math.inf, {weight}, {squares}{comment}",
             _FIRST,
@@ -287,19 +314,19 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for weight, squares in ((1.0, 0.0), (0.0, 1.0))
     ),
     (
-        "methods/fedatt",
+        "aggregations/attention",
         'return spectral(delta_RN) if self.norm == "spectral" and len(delta_RN) > 1 else frobenius(delta_RN)',
         'return spectral(delta_RN) if self.norm == "spectral" and (len(delta_RN) >= 1) else frobenius(delta_RN)',
         "a matrix of one row has one singular value, its Frobenius norm",
     ),
     (
-        "methods/fedatt",
+        "aggregations/attention",
         'score = self._distance(delta_RN) if self.attention == "softmax" else 0.0',
         'score = self._distance(delta_RN) if self.attention == "softmax" else 1.0',
         "exp(s - s) = 1, whatever score all clients have",
     ),
     (
-        "methods/fedatt",
+        "aggregations/norms",
         "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if tensor.ndim > 1 else tensor.reshape(1, -1)",
         "return tensor.reshape(len(tensor), math.prod(tensor.shape[1:])) if (tensor.ndim >= 1) else "
         "tensor.reshape(1, -1)",
@@ -307,7 +334,7 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     *(
         (
-            "methods/fedatt",
+            "aggregations/norms",
             "tall_RN = delta_RN.T if len(delta_RN) < delta_RN.shape[1] else delta_RN",
             changed,
             "both Gram matrices have the same largest eigenvalue: the larger one costs more time",

@@ -1,9 +1,15 @@
 """Which modules are mutated, and the test files whose tests may notice it. None of these tests starts Ray."""
 
 MODULES: dict[str, tuple[str, ...]] = {
+    "aggregations/attention": ("fedatt", "aggregations"),
+    "aggregations/geometric_median": ("aggregations",),
+    "aggregations/krum": ("aggregations", "aggregation_keys"),
+    "aggregations/norm_bounded": ("aggregations",),
+    "aggregations/norms": ("fedatt", "aggregations"),
+    "aggregations/update_set": ("aggregations",),
+    "aggregations/trimmed_mean": ("aggregations", "aggregation_keys"),
     "methods/asp_mtl": ("declared", "asp_mtl", "kteps_baselines", "methods"),
     "methods/base": ("declared", "methods", "kteps_baselines"),
-    "methods/fedatt": ("fedatt", "methods"),
     "methods/fedavg": ("declared", "kteps_baselines", "methods", "language_models"),
     "methods/fedevocab": ("declared", "fedevocab", "kteps_baselines", "methods", "language_models"),
     "methods/fedfusion": ("fedfusion", "kteps_baselines", "methods"),
@@ -34,7 +40,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/classes": ("evaluation", "binary"),
     "evaluation/unigram": ("unigram",),
     "evaluation/words": ("language", "language_models", "evaluation"),
-    "server/aggregation": ("layout", "aggregation", "methods", "federation"),
+    "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation"),
     "state/checkpoint": ("checkpoint", "federation", "server"),
     "server/sampling": ("cohort", "central"),
     "server/federation": (

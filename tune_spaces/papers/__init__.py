@@ -15,7 +15,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.methods import LGFedAvg
 from fedtext.schema import Strict
-from fedtext.state.fingerprint import SCIENCE
+from fedtext.state.fingerprint import SCIENCE, named
 from tune_spaces.cases import Case
 
 PAPERS = Path(__file__).parent
@@ -213,5 +213,5 @@ def cases(
 def _digest(experiment: Experiment) -> str:
     """Names what is computed and looked for, whatever the seed."""
     looked = {"audits"} if experiment.audits else set()
-    parts = experiment.model_dump(mode="json", include=SCIENCE - {"seed"} | looked)
+    parts = named(experiment, SCIENCE - {"seed"} | looked)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]

@@ -7,7 +7,7 @@ in the file of what it is about, and a plug-in adds its own to ``RULES``. The fi
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.config.compatibility import audits, engine, evaluation, methods, privacy, texts
+from fedtext.config.compatibility import aggregation, audits, engine, evaluation, methods, privacy, texts
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -23,6 +23,7 @@ RULES: list[Rule] = [
     privacy.needs_table,
     *audits.RULES,
     *privacy.ROWS,
+    *aggregation.RULES,
     *methods.OF_ONE_METHOD,
     *engine.RULES,
 ]

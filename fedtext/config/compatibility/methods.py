@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.layout import TABLE
-from fedtext.methods.base import Individual
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
@@ -52,19 +51,6 @@ def pooled(e: "Experiment") -> Iterator[str]:
             f"training.batch_size: method {method.name} makes batches of one client's texts each, which steps does not "
             "count: write a number"
         )
-
-
-def individual(e: "Experiment") -> Iterator[str]:
-    """``server.weights`` and ``server.absent_rows`` are about the weighted mean."""
-    if not isinstance(e.method, Individual):
-        return
-    for key, default in (("weights", "samples"), ("absent_rows", "unchanged")):
-        value = getattr(e.server, key)
-        if value != default:
-            yield (
-                f"server.{key}: {value} is about a mean of updates, and method {e.method.name} combines them in its "
-                "own way: leave it out"
-            )
 
 
 def fedsgd(e: "Experiment") -> Iterator[str]:
@@ -118,4 +104,4 @@ def lg_fedavg(e: "Experiment") -> Iterator[str]:
 
 
 RULES = (embedding_lr, language, pooled)
-OF_ONE_METHOD = (individual, fedsgd, fedevocab, fedrecon, lg_fedavg)
+OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg)

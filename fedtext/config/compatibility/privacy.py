@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.aggregations.mean import Mean
+from fedtext.config.compatibility.aggregation import told
 from fedtext.mechanisms.base import Mechanism, sensitivity
-from fedtext.methods.base import Individual
 
 if TYPE_CHECKING:
     from fedtext.audits.base import Audit
@@ -27,10 +28,10 @@ def server_noise(e: "Experiment") -> Iterator[str]:
         yield (
             f"server.noise: method {method.name} has all data in one place, where no noise protects it: leave it out"
         )
-    if isinstance(method, Individual):
+    if not isinstance(e.aggregation, Mean):
         yield (
-            f"server.noise: it is added to a sum of updates, and {method.name} combines them in its own way: leave out "
-            "one of them"
+            f"server.noise: it is added to a sum of updates, and {told(e)} combines them in its own way: leave out one "
+            "of them"
         )
     if sensitivity(e.uplink) is None:
         yield "server.noise: nothing bounds what a client adds to the sum: set clip as the last mechanism of uplink"

@@ -1,0 +1,51 @@
+"""What aggregations ask of the rest of an experiment."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.aggregations.attention import AttentionKeys
+from fedtext.config.server import MethodsOwn
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+
+def nothing_combined(e: "Experiment") -> Iterator[str]:
+    """There has to be something that clients send."""
+    if isinstance(e.server.aggregation, MethodsOwn) or (e.method.shares and not e.method.pooled):
+        return
+    why = "has all data in one place" if e.method.pooled else "sends no updates"
+    yield (
+        f"server.aggregation: method {e.method.name} {why}, so that {e.aggregation.name} has nothing to combine: leave "
+        "it out"
+    )
+
+
+def about_the_mean(e: "Experiment") -> Iterator[str]:
+    """``server.weights`` is about weighted aggregations, ``server.absent_rows`` about those that are a mean."""
+    reads = {"weights": ("samples", e.aggregation.weighted), "absent_rows": ("unchanged", e.aggregation.sums)}
+    for key, (default, read) in reads.items():
+        value = getattr(e.server, key)
+        if value != default and not read:
+            yield f"server.{key}: {value} is about a mean of updates, and {told(e)} takes none: leave it out"
+
+
+def own_keys(e: "Experiment") -> Iterator[str]:
+    """The keys of fedatt are those of its own aggregation."""
+    if isinstance(e.server.aggregation, MethodsOwn) or not isinstance(e.method, AttentionKeys):
+        return
+    for key, field in AttentionKeys.model_fields.items():
+        if getattr(e.method, key) != field.default:
+            yield (
+                f"method.{key} is about the aggregation that {e.method.name} brings, and server.aggregation is "
+                f"{e.aggregation.name}: leave out one of them"
+            )
+
+
+def told(e: "Experiment") -> str:
+    """The aggregation by its name, and where that is asked for."""
+    asked = isinstance(e.server.aggregation, MethodsOwn)
+    return f"the {e.aggregation.name} of method {e.method.name}" if asked else f"aggregation {e.aggregation.name}"
+
+
+RULES = (nothing_combined, about_the_mean, own_keys)
