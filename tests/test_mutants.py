@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import ROOT
 from tests.mutants.equivalents import EQUIVALENTS
-from tests.mutants.faults import enclosing
+from tests.mutants.faults import FAULTS, enclosing
 from tests.mutants.modules import path
 from tests.mutants.operators import mutants
 
@@ -180,3 +180,9 @@ def test_a_mutant_is_caught_and_an_equivalent_one_survives(tmp_path: Path) -> No
         "test_small.py::test_nothing": [],
     }
     assert written
+
+
+def test_every_fault_is_a_line_of_its_module() -> None:
+    """A fault whose line has changed would end the run before the first mutant."""
+    assert FAULTS
+    assert len({fault.mutant().name for fault in FAULTS}) == len(FAULTS)

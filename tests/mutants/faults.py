@@ -64,7 +64,7 @@ FAULTS = (
     ),
     Fault("the same absentees every round", "server/sampling", '"dropout", round_, i)', '"dropout", 0, i)'),
     Fault("all clients absent together", "server/sampling", '"dropout", round_, i)', '"dropout", round_)'),
-    Fault("a cohort's size rounded down", "server/sampling", "round(config.fraction", "int(config.fraction"),
+    Fault("a cohort's size rounded down", "server/sampling", "round(fraction * clients)", "int(fraction * clients)"),
     Fault("all clients draw the same noise", "wire/uplink", "round_, data.id))", "round_))"),
     Fault("all mechanisms draw from one stream", "wire/uplink", 'f"uplink/{name}"', '"uplink"'),
     Fault(
