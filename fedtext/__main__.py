@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fedtext.api.model import Model, NextWords, Prediction
 from fedtext.api.run import load, run
-from fedtext.commands import Parser, add_keys
-from fedtext.config import keys
+from fedtext.commands import Parser, add_keys, add_plugin
+from fedtext.config import files, keys
 from fedtext.errors import ClientError, UserError, unwritable
 from fedtext.records import RoundRecord
 
@@ -39,9 +39,11 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     parser.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")
+    add_plugin(parser)
     add_keys(parser)
     arguments = parser.parse_intermixed_args(words)
     if arguments.keys is not None:
+        files.use_plugins(arguments.experiment, arguments.plugin)
         print(keys.about(arguments.keys))
         return 0
     if arguments.experiment is None:
@@ -49,7 +51,7 @@ def _run(words: Sequence[str]) -> int:
     logger = logging.getLogger("fedtext.api.run")  # says which engine trains, before the first round
     logger.setLevel(logging.INFO)
     logger.addHandler(printed := _Printed())
-    experiment = load(arguments.experiment, *arguments.overrides)
+    experiment = load(arguments.experiment, *arguments.overrides, plugins=arguments.plugin)
 
     def show(record: RoundRecord) -> None:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
@@ -76,8 +78,11 @@ def _predict(words: Sequence[str]) -> int:
     parser.add_argument("model", type=Path, help="a model folder, such as runs/NAME/TRIAL/model, or OUT/model")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; none: the lines of standard input")
     parser.add_argument("--client", metavar="NAME", help="the client whose own model is asked")
+    parser.add_argument(
+        "--trust-plugins", action="store_true", help="run the plug-ins that are kept with the model; read them before"
+    )
     arguments = parser.parse_args(words)
-    model = Model.load(arguments.model)
+    model = Model.load(arguments.model, arguments.trust_plugins)
     texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
     for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
         print(f"{_told(found)}  {text}")

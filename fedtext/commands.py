@@ -30,6 +30,18 @@ def add_keys(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_plugin(parser: argparse.ArgumentParser) -> None:
+    """Add ``--plugin NAME``, which may be given several times."""
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a file (my_method.py) or an installed module with parts of your own, beside those that the experiment "
+        "lists; may be given several times",
+    )
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which Python finds in the repository alone.
 

@@ -74,7 +74,7 @@ _RECOVERY = {
 _SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
 
 # In the order of the table's columns. The first that matches a name counts.
-METRICS: tuple[Metric, ...] = (
+METRICS: list[Metric] = [
     _score(
         "Ag",
         "accuracy of the shared model on each client's own texts, mean over clients",
@@ -272,7 +272,7 @@ METRICS: tuple[Metric, ...] = (
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),
     _sweep("<metric>.std", "standard deviation over seeds, in MLflow's run of the case"),
-)
+]
 
 
 @lru_cache(maxsize=4096)

@@ -1,9 +1,11 @@
 """The base of everything a person can write in an experiment file, and helpers for ``{name: {options}}`` entries."""
 
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, PlainSerializer
 from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
 
 class Strict(BaseModel):
@@ -62,15 +64,38 @@ def union_of(classes: tuple[Any, ...]) -> Any:
     return union
 
 
+class Extensible:
+    """Annotate a field whose classes are read whenever its model is rebuilt, so that those of plug-ins can join.
+
+    A value is dumped as what it is, also where its class is no longer among them.
+
+    >>> MethodField = Annotated[Method, Extensible(lambda: choice(*METHODS.values()))]
+
+    Args:
+        type_of: Returns the type of the field, as ``choice`` or ``entry`` make it.
+    """
+
+    def __init__(self, type_of: Callable[[], Any]) -> None:
+        self.type_of = type_of
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        made: Any = handler.generate_schema(self.type_of())
+        return {"serialization": core_schema.simple_ser_schema("any"), **made}
+
+
 def classes_of(field: FieldInfo) -> list[type[BaseModel]]:
     """The classes of which a field may hold one, or a list; each once, in their order."""
+
+    def among(parts: Iterable[Any]) -> list[type[BaseModel]]:
+        extensible = [part.type_of() for part in parts if isinstance(part, Extensible)]
+        return [found for part in extensible or parts for found in inside(part)]
 
     def inside(annotation: Any) -> list[type[BaseModel]]:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             return [annotation]
-        return [found for part in get_args(annotation) for found in inside(part)]
+        return among(get_args(annotation))
 
-    return list(dict.fromkeys(found for part in (field.annotation, *field.metadata) for found in inside(part)))
+    return list(dict.fromkeys(among((field.annotation, *field.metadata))))
 
 
 def names_of(cls: type[BaseModel]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
-from fedtext.config.files import Content, resolved, validate
+from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
 from fedtext.errors import UserError, writing
 from fedtext.state.fingerprint import SCIENCE, fixed_length
 
@@ -77,15 +77,19 @@ class RunFolder:
                 f"--resume: {self.path.name} does not record how it was begun: name its experiment, overrides and "
                 "--data as well (what platform.reproduce began goes on when that command is given again)"
             )
-        return plan["content"]
+        return self._content()
 
     def check(self, asked: Experiment) -> None:
         """Raises UserError if the run would be continued as another experiment; where it runs and is tracked may
         change."""
         plan = self._plan()
-        begun = validate(plan["content"], str(self.path / PLAN))
+        begun = validate(self._content(), str(self.path / PLAN))
         compared = SCIENCE | {"name", "space", "baselines", "tune", "seeds"}
-        before, now = (flattened(one.model_dump(mode="json", include=compared)) for one in (begun, asked))
+        before, now = (
+            flattened(one.model_dump(mode="json", include=compared))
+            | {f"plugins.{plugin.name}": plugin.digest[:8] for plugin in one.plugins}
+            for one in (begun, asked)
+        )
         keys = [key for key in before | now if before.get(key) != now.get(key)]
         if not keys:
             return
@@ -105,7 +109,7 @@ class RunFolder:
     def longer(self, asked: Experiment) -> bool:
         """Whether the run was begun with fewer rounds."""
         plan = self._plan()
-        return bool(plan) and validate(plan["content"]).training.rounds < asked.training.rounds
+        return bool(plan) and validate(self._content()).training.rounds < asked.training.rounds
 
     def data(self, given: Path | None) -> Path | None:
         """Where corpora lie: the folder ``given`` with --data, else the one that the run was begun with. Raises
@@ -127,6 +131,8 @@ class RunFolder:
     ) -> None:
         """Writes down what is about to run; from here on it can be resumed, and if ``command`` is given, with nothing
         but the run's name."""
+        if experiment.plugins:
+            content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         plan = {"content": content, "command": command, "data": str(data) if data else None}
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
@@ -136,6 +142,7 @@ class RunFolder:
                 for case, status in self.ended().items() if longer else ():  # first: while the plan has fewer rounds,
                     if status == "finished":  # a command that is killed here is repeated from here
                         (self.case(case) / OUTCOME).unlink()
+                keep_plugins(experiment, self.path)
                 _write(self.path / "experiment.yaml", resolved(experiment))
                 _write(self.path / PLAN, json.dumps(plan, indent=2))
             except OSError:
@@ -186,6 +193,10 @@ class RunFolder:
     def _plan(self) -> dict[str, Any]:
         file = self.path / PLAN
         return json.loads(file.read_text()) if file.is_file() else {}
+
+    def _content(self) -> Content:
+        """The experiment as it was written, with the plug-ins that are kept here."""
+        return with_plugins(self._plan()["content"], self.path)
 
     def case(self, case_id: str) -> Path:
         return self.path / case_id

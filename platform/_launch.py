@@ -32,6 +32,7 @@ from tune_spaces.cases import cases as make_cases
 def launch(words: argparse.Namespace, sweep: bool) -> int:
     """Runs what the command line asks for. Returns the exit status: 0 if every trial ended well."""
     if words.keys is not None:
+        files.use_plugins(words.experiment, words.plugin)
         print(keys.about(words.keys))
         return 0
     if words.plan:
@@ -68,7 +69,7 @@ def asked(words: argparse.Namespace, command: str) -> tuple[files.Content, Exper
         file, overrides = None, [file, *overrides]
     changes = {} if words.seed is None else {"seed": words.seed}
     if file:
-        content, experiment = load(file, overrides, changes)
+        content, experiment = load(file, overrides, changes, words.plugin)
         if command == "run":
             content, experiment = _single(content, experiment)
         source, storage = find(file).name, home() / experiment.storage
@@ -79,7 +80,7 @@ def asked(words: argparse.Namespace, command: str) -> tuple[files.Content, Exper
         folder = RunFolder.begun(home() / STORAGE, words.resume, command)
         source = str(folder.path / PLAN)
         pairs = dict(map(files.parse_override, overrides)) | changes
-        content = files.override(folder.content(), pairs)
+        content = files.with_plugins(files.override(folder.content(), pairs), more=words.plugin)
         experiment = files.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")

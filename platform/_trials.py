@@ -98,7 +98,8 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
         shown[corpus.digest] = {"corpus.txt": render(corpus)}
         if not case.experiment.corpus.language:
             shown[corpus.digest][partition.FILE] = partition.picture(corpus)
-    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest])
+    sources = {plugin.kept: plugin.source for plugin in case.experiment.plugins if plugin.source is not None}
+    return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest] | sources)
 
 
 def train(job: Job, recording: Recorder) -> dict[str, Outcome]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedtext.commands import Parser, add_keys
+from fedtext.commands import Parser, add_keys, add_plugin
 from fedtext.errors import UserError, unwritable
 
 RESUME = "--resume RUN continues what was begun"
@@ -17,7 +17,7 @@ any key of the experiment can be set on the command line:
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
 What one of them is, or a method, mechanism, model, corpus or audit, with its alternatives: --keys NAME (kteps, uplink,
-training.optimizer, ...); --keys metrics: every metric.
+training.optimizer, ...); --keys metrics: every metric. docs/extending.md: parts of your own, by plugins or --plugin.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
 """
@@ -58,6 +58,7 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
         help="print the trials, their actors and shares of the cluster, and leave; with --num-cpus N --num-gpus N for "
         "a machine that has so many",
     )
+    add_plugin(made)
     add_keys(made)
     return made
 

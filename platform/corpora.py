@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from platform._words import guarded
 
-from fedtext.commands import Parser
+from fedtext.commands import Parser, add_plugin
 
 
 def main(words: Sequence[str] | None) -> int:
@@ -14,13 +14,14 @@ def main(words: Sequence[str] | None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="write clients x classes there, as SVG")
+    add_plugin(parser)
     arguments = parser.parse_intermixed_args(words)
     from fedtext.config.files import load
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
     from fedtext.errors import UserError
 
-    _, experiment = load(arguments.experiment, arguments.overrides)
+    _, experiment = load(arguments.experiment, arguments.overrides, more=arguments.plugin)
     if arguments.picture and experiment.corpus.language:
         raise UserError("--picture shows the classes of texts, and a language model's have none: leave it out")
     # The statistics are those of the texts; initial vectors, which may take minutes to train, do not change them.

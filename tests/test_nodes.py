@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+from mlflow import MlflowClient
 
 from cluster.local import LocalCluster, available
 from tests.commands import EXPERIMENT, ROOT, runs, states, undisturbed, write
+from tests.test_plugins import HALVED, MINE
 
 pytestmark = [
     pytest.mark.ray,
@@ -82,3 +85,26 @@ def test_a_driver_on_the_head_ships_the_code_itself(place: Place) -> None:
     done = place.cluster.run(argv, cwd=place.copy, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 client actors of 1 CPU" in done.stdout
+
+
+def test_a_plug_in_reaches_a_node_that_has_never_seen_its_file(place: Place) -> None:
+    """Nor does the head see it when the run goes on: its text lies in the run's folder."""
+    own, changes = place.copy / "own", {"method": "mine", "uplink": ["halved"], "training": {"rounds": 1}}
+    own.mkdir()
+    (own / "mine.py").write_text(MINE + HALVED)
+    content = {k: v for k, v in EXPERIMENT.items() if k not in ("space", "baselines")} | changes
+    (own / "own.yaml").write_text(yaml.safe_dump(content | {"name": "own", "plugins": ["mine.py"]}))
+    begin = ["python", "-m", "platform.run", "own/own.yaml", "--name", "own"]
+    go_on = ["python", "-m", "platform.run", "--resume", "own", "training.rounds=2"]
+    for argv in (begin, go_on):
+        done = place.cluster.run(argv, cwd=place.copy, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+        shutil.rmtree(own, ignore_errors=True)
+    run = place.home / "runs" / "own"
+    listed = {"plugins": [str(run / "plugins" / "mine.py")]}
+    assert states(run)["00-mine"] == undisturbed(content | {"training": {"rounds": 2}} | listed, run.parent)
+    shutil.rmtree(run.parent / "local")
+    (tracked,) = runs(place.home, "own")
+    assert tracked.data.metrics["nodes"] == 2.0
+    files = MlflowClient(f"sqlite:///{place.home}/mlflow.db").list_artifacts(tracked.info.run_id, "plugins")
+    assert [file.path for file in files] == ["plugins/mine.py"]

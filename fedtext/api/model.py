@@ -76,16 +76,18 @@ class Model:
         self._bound: dict[str | None, _Bound] = {}
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Model":
+    def load(cls, folder: str | Path, trust_plugins: bool = False) -> "Model":
         """Read a model folder.
 
         Args:
             folder: Where a run, or ``save``, has written it.
+            trust_plugins: Whether the plug-ins that are kept with the model may run. They are programs: read them
+                before. Those that this process has loaded already need no trust.
 
         Raises:
-            UserError: If it is no model folder, or is damaged.
+            UserError: If it is no model folder, is damaged, or has plug-ins that are not trusted.
         """
-        return cls(model_folder.read(Path(folder).expanduser()))
+        return cls(model_folder.read(Path(folder).expanduser(), trust_plugins))
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder.

@@ -1,39 +1,54 @@
-"""What an experiment can be made of, by the names that a file has for it."""
+"""What an experiment can be made of, by the names that a file has for it.
+
+Parts of plug-ins are among them: of installed packages, and of the experiment that was loaded last.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
 
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
+from fedtext.config import plugins
+from fedtext.config.experiment import use
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
 from fedtext.models import MODELS
 from fedtext.schema import Strict
 
+Part = TypeVar("Part")
+
+
+def _known(classes: Mapping[str, Part]) -> dict[str, Part]:
+    use(plugins.active())
+    return dict(classes)
+
 
 def list_methods() -> dict[str, type[Method]]:
     """Return the federated methods by name. Their docstrings say what they do, their fields which keys they have."""
-    return dict(METHODS)
+    return _known(METHODS)
 
 
 def list_mechanisms() -> dict[str, type[Mechanism]]:
     """Return the mechanisms of ``uplink`` by name."""
-    return dict(MECHANISMS)
+    return _known(MECHANISMS)
 
 
 def list_aggregations() -> dict[str, type[Aggregation]]:
     """Return the aggregations of ``server.aggregation`` by name."""
-    return dict(AGGREGATIONS)
+    return _known(AGGREGATIONS)
 
 
 def list_corpora() -> dict[str, type[CorpusConfig]]:
     """Return the corpora by name."""
-    return dict(CORPORA)
+    return _known(CORPORA)
 
 
 def list_models() -> dict[str, type[Strict]]:
     """Return the models by name; one class can have several."""
-    return dict(MODELS)
+    return _known(MODELS)
 
 
 def list_audits() -> dict[str, type[Audit]]:
     """Return the audits by name."""
-    return dict(AUDITS)
+    return _known(AUDITS)

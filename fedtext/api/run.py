@@ -1,7 +1,7 @@
 """Load an experiment, and run it in this process."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import noise_key
 
 
-def load(experiment: str | Path | Mapping[str, Any] | Experiment, *overrides: str) -> Experiment:
+def load(
+    experiment: str | Path | Mapping[str, Any] | Experiment, *overrides: str, plugins: Iterable[str | Path] = ()
+) -> Experiment:
     """Load an experiment.
 
     Args:
         experiment: The path of an experiment file, the name of one in ``tune_spaces/``, or its content.
         overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
+        plugins: Files, or installed modules, with parts of your own, beside those that the experiment lists.
 
     Returns:
         The experiment with every default filled in. It is immutable.
@@ -39,13 +42,17 @@ def load(experiment: str | Path | Mapping[str, Any] | Experiment, *overrides: st
     Raises:
         UserError: One sentence for each problem, naming the key.
     """
-    if isinstance(experiment, Experiment) and not overrides:
+    more = list(plugins)
+    if isinstance(experiment, Experiment) and not overrides and not more:
         return experiment
     if isinstance(experiment, str | Path):
-        return files.load(experiment, overrides)[1]
-    content = experiment.model_dump(mode="json") if isinstance(experiment, Experiment) else dict(experiment)
+        return files.load(experiment, overrides, more=more)[1]
+    if isinstance(experiment, Experiment):
+        content = experiment.model_dump(mode="json") | {"plugins": list(experiment.plugins)}
+    else:
+        content = dict(experiment)
     pairs = dict(files.parse_override(word) for word in overrides)
-    return files.validate(files.override(content, pairs), overridden=pairs)
+    return files.validate(files.with_plugins(files.override(content, pairs), more=more), overridden=pairs)
 
 
 def run(

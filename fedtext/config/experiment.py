@@ -5,42 +5,32 @@ person can write stands here. Every key is read somewhere, and an unknown one is
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fedtext.aggregations import AGGREGATIONS, Aggregation
-from fedtext.audits import AUDITS, Audit
+from fedtext.aggregations import Aggregation
+from fedtext.config import plugins
 from fedtext.config.compatibility import problems
+from fedtext.config.fields import (
+    AggregationField,
+    AuditField,
+    CorpusField,
+    MechanismField,
+    MethodField,
+    ModelField,
+    PluginField,
+    ServerOptimizerField,
+)
+from fedtext.config.plugins import Plugin
 from fedtext.config.selection import Sorting, Validated, threshold
-from fedtext.config.server import MethodsOwn, Noise, ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
-from fedtext.corpora import CORPORA, CorpusConfig
+from fedtext.config.server import MethodsOwn, Noise, ServerSGD
 from fedtext.layout import TABLE
-from fedtext.mechanisms import MECHANISMS, Mechanism
-from fedtext.methods import METHODS, Method
 from fedtext.metrics import smaller_is_better
-from fedtext.models import MODELS
-from fedtext.models.base import ModelConfig
 from fedtext.models.recurrent import Recurrent, RecurrentClassifier
-from fedtext.schema import Strict, choice, entry
+from fedtext.schema import Strict
 from fedtext.training.config import Training
-
-if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
-    CorpusField: TypeAlias = CorpusConfig
-    ModelField: TypeAlias = ModelConfig
-    MethodField: TypeAlias = Method
-    MechanismField: TypeAlias = Mechanism
-    AuditField: TypeAlias = Audit
-    ServerOptimizerField: TypeAlias = ServerOptimizer
-    AggregationField: TypeAlias = MethodsOwn | Aggregation
-else:
-    CorpusField = choice(*CORPORA.values())
-    ModelField = choice(*dict.fromkeys(MODELS.values()), default="bigru")
-    MethodField = choice(*METHODS.values())
-    MechanismField = entry(*MECHANISMS.values())
-    AuditField = entry(*AUDITS.values())
-    ServerOptimizerField = choice(ServerSGD, ServerAdam, ServerYogi, default="sgd")
-    AggregationField = choice(MethodsOwn, *AGGREGATIONS.values(), tagged=True)
 
 
 class Participation(Strict):
@@ -222,6 +212,9 @@ class Experiment(Strict):
     """One experiment file. With a ``space`` it can be swept; without, it is one run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="of the experiment, in MLflow and in runs/")
+    plugins: tuple[PluginField, ...] = Field(
+        (), description="files and installed modules with parts of your own, which the other keys can name"
+    )
     seed: int = Field(0, description="of every random draw")
     corpus: CorpusField = Field(description="where the texts come from, and how they are split into clients")
     model: ModelField = Field(RecurrentClassifier(), description="the network that is trained")
@@ -291,6 +284,18 @@ class Experiment(Strict):
             return asked
         return self.method.own_vocabularies and self.corpus.counts_words and not self.corpus.has_features
 
+    @property
+    def all_plugins(self) -> tuple[Plugin, ...]:
+        """The plug-ins that it lists, and those of installed packages that define a part of it."""
+        parts = (self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation)
+        used = (plugins.defining(type(part)) for part in parts)
+        found = {plugin.module: plugin for plugin in used if plugin}  # a text can have been loaded by another name
+        return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle brings the plug-ins, which are loaded before anything that needs them."""
+        return _unpickled, (type(self), self.all_plugins), self.__getstate__()
+
     def evaluates(self, round_: int) -> bool:
         """Whether accuracies are read after this round."""
         return round_ == self.training.rounds or round_ % self.evaluation.every == 0
@@ -305,3 +310,20 @@ class Experiment(Strict):
                 and not any(mechanism.randomises for mechanism in self.uplink)
             )
         return self.wire.rows == "own"
+
+
+def _unpickled(cls: type[Experiment], needed: Iterable[Plugin]) -> Experiment:
+    for plugin in needed:
+        plugins.load(plugin)
+    return cls.__new__(cls)
+
+
+def use(chosen: Iterable[Plugin]) -> None:
+    """Let experiments that are made from here on have the parts of these plug-ins, and of installed ones.
+
+    Raises:
+        UserError: If a plug-in cannot be loaded, or a name is taken.
+    """
+    if plugins.activate(chosen):
+        for changed in (Server, Experiment):
+            changed.model_rebuild(force=True)

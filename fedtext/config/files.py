@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import os
 import re
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -11,7 +12,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from fedtext.config.experiment import Experiment
+from fedtext.config import plugins
+from fedtext.config.experiment import Experiment, use
 from fedtext.config.yaml_text import YAMLTextError, lines, parse
 from fedtext.errors import UserError
 from fedtext.schema import classes_of, names_of
@@ -36,7 +38,10 @@ def find(name: str | Path) -> Path:
 
 
 def load(
-    name: str | Path, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None
+    name: str | Path,
+    overrides: Iterable[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    more: Iterable[str | Path] = (),
 ) -> tuple[Content, Experiment]:
     """Read an experiment file.
 
@@ -44,17 +49,64 @@ def load(
         name: A path, or the name of a file in ``tune_spaces/``.
         overrides: ``key=value`` words.
         changes: Further values by dotted key, applied after ``overrides``.
+        more: Plug-ins beside those that the file lists.
 
     Returns:
-        The file's content with all changes, and the experiment it describes.
+        The file's content with all changes and its plug-ins, and the experiment it describes.
 
     Raises:
         UserError: One sentence for each problem.
     """
     path = find(name)
     pairs = dict(parse_override(word) for word in overrides) | dict(changes or {})
-    content = override(read(path), pairs)
+    content = with_plugins(override(read(path), pairs), path.parent, more)
     return content, validate(content, path.name, path, pairs)
+
+
+def with_plugins(content: Content, folder: Path | None = None, more: Iterable[str | Path] = ()) -> Content:
+    """Return ``content`` with its plug-ins found, their text with them.
+
+    Args:
+        content: What an experiment file holds.
+        folder: Where paths in it begin; else in the working folder.
+        more: Further plug-ins; paths begin in the working folder.
+
+    Raises:
+        UserError: If one is not there.
+    """
+    listed = content.get("plugins") or []
+    if not isinstance(listed, list):
+        return content  # refused by the schema
+    found = [*(plugins.find(name, folder) for name in listed), *map(plugins.find, more)]
+    return content | {"plugins": list(dict.fromkeys(found))} if found else content
+
+
+def use_plugins(experiment: str | Path | None, more: Iterable[str | Path]) -> None:
+    """Load the plug-ins of an experiment file, if there is one, and ``more`` of them, so that ``--keys`` knows them.
+
+    Raises:
+        UserError: If one cannot be loaded.
+    """
+    path = None if experiment is None else find(experiment)
+    content = with_plugins(read(path), path.parent, more) if path else with_plugins({}, None, more)
+    use(plugins_of(content))
+
+
+def plugins_of(content: Content) -> list[plugins.Plugin]:
+    """Return the plug-ins of a content in which they have been found."""
+    listed = content.get("plugins")
+    return listed if isinstance(listed, list) else []  # the schema refuses all else
+
+
+def keep_plugins(experiment: Experiment, folder: Path) -> None:
+    """Write the files of an experiment's plug-ins to where ``resolved`` names them, below ``folder``."""
+    for plugin in experiment.plugins:
+        if plugin.source is not None:
+            file = folder / plugin.kept
+            file.parent.mkdir(parents=True, exist_ok=True)
+            draft = file.with_name(f".{file.name}.draft")
+            draft.write_text(plugin.source, encoding="utf-8")
+            os.replace(draft, file)
 
 
 def read(path: Path) -> Content:
@@ -133,6 +185,8 @@ def validate(
     Raises:
         UserError: one sentence for each problem, naming the key, where it was given, and the nearest valid key.
     """
+    content = with_plugins(content)
+    use(plugins_of(content))
     try:
         return Experiment.model_validate(content)
     except ValidationError as error:
@@ -243,5 +297,6 @@ def _nearest(word: str, valid: list[str]) -> str:
 
 
 def resolved(experiment: Experiment) -> str:
-    """The experiment with every default filled in, as YAML that reads back to the same experiment."""
+    """The experiment with every default filled in, as YAML that reads back to the same experiment where its plug-ins
+    are kept beside it."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.metrics import METRICS
-from fedtext.schema import classes_of, names_of
+from fedtext.schema import Extensible, classes_of, names_of
 
 Class = type[BaseModel]
 WIDTH = 110  # characters of a line
@@ -237,6 +237,8 @@ def _default(field: FieldInfo) -> str:
 def _kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     """A type in words, with its range: ``integer >= 1``, ``auto | integer > 0``."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if extensible := [data for data in metadata if isinstance(data, Extensible)]:
+        return _kind(extensible[0].type_of())
     if origin is typing.Annotated:
         return _kind(inner[0], [*_constraints(inner[1:]), *metadata])
     if origin in (typing.Union, types.UnionType):  # a range is of what can have one

@@ -83,7 +83,10 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
 def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts = named(experiment, SCIENCE)
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
-    return _identified(parts)
+    parts = _identified(parts)
+    if experiment.all_plugins:
+        parts["plugins"] = sorted(plugin.digest for plugin in experiment.all_plugins)
+    return parts
 
 
 def _digest(parts: Any) -> str:

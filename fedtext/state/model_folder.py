@@ -2,7 +2,8 @@
 
 A folder holds ``experiment.yaml``, ``model.json`` (classes, labels, clients, what it gives away), ``model.safetensors``
 (the shared parameters by name; tables have a row for each vocabulary entry), ``vocabulary.json`` or ``tokenizer/``, and
-only where it was asked for ``clients/``: what each client keeps to itself.
+only where it was asked for ``clients/``: what each client keeps to itself. ``plugins/`` has the files that are plug-ins
+of the experiment.
 """
 
 import json
@@ -108,6 +109,7 @@ def write(trained: Trained, folder: Path) -> None:
 def _write(trained: Trained, draft: Path) -> None:
     draft.mkdir(parents=True)
     (draft / EXPERIMENT).write_text(files.resolved(trained.experiment), encoding="utf-8")
+    files.keep_plugins(trained.experiment, draft)
     about = {
         "format": FORMAT,
         "round": trained.round,
@@ -131,11 +133,17 @@ def _write(trained: Trained, draft: Path) -> None:
             (where / WORDS).write_text(json.dumps(part.vocabulary, ensure_ascii=False), encoding="utf-8")
 
 
-def read(folder: Path) -> Trained:
+def read(folder: Path, trust_plugins: bool = False) -> Trained:
     """Read a model folder.
 
+    Args:
+        folder: Where it is.
+        trust_plugins: Whether the plug-ins in it may run. They are programs. Those that this process has loaded
+            already need no trust.
+
     Raises:
-        UserError: If it is no model folder, is damaged, or a newer version has written it.
+        UserError: If it is no model folder, is damaged, a newer version has written it, or it has plug-ins that are
+            not trusted.
     """
     if not (folder / ABOUT).is_file():
         raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
@@ -143,7 +151,13 @@ def read(folder: Path) -> Trained:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if about["format"] != FORMAT:
             raise UserError(f"{folder} has format {about['format']}, and this version reads {FORMAT}: use a newer one")
-        content = files.read(folder / EXPERIMENT)
+        content = files.with_plugins(files.read(folder / EXPERIMENT), folder)
+        unknown = [plugin.name for plugin in files.plugins_of(content) if not plugin.is_loaded]
+        if unknown and not trust_plugins:
+            raise UserError(
+                f"{folder} needs the plug-in {' and '.join(unknown)}, a program: read it, and if you trust it, load "
+                "the model with trust_plugins=True (predict --trust-plugins)"
+            )
         if (folder / TOKENIZER).is_dir():
             content = _relocated(content, str(folder / TOKENIZER))
         return Trained(

@@ -1,0 +1,295 @@
+"""Plug-ins: Python files and installed modules that add parts to experiments.
+
+A part is a method, mechanism, aggregation, corpus, model or audit. A file is known by its text: its classes lie in a
+module that is named after the digest of the text, in every process and on every machine, so that pickles of them can be
+read wherever the text has been loaded.
+"""
+
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import linecache
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedtext import metrics
+from fedtext.aggregations import AGGREGATIONS, Aggregation
+from fedtext.audits import AUDITS, Audit
+from fedtext.config.compatibility import RULES
+from fedtext.corpora import CORPORA, CorpusConfig
+from fedtext.errors import UserError
+from fedtext.mechanisms import MECHANISMS, Mechanism
+from fedtext.methods import METHODS, Method
+from fedtext.models import MODELS
+from fedtext.models.base import ModelConfig
+from fedtext.schema import names_of
+
+GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always there
+FOLDER = "plugins"  # where the files are kept, in the folder of a run or of a model
+LISTS: tuple[list[Any], ...] = (RULES, metrics.METRICS)  # what a plug-in may append to
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Parts of one kind: what they are called, their base class, and the dict that holds them by name."""
+
+    word: str
+    base: type
+    classes: dict[str, Any]
+
+
+KINDS = (
+    Kind("method", Method, METHODS),
+    Kind("mechanism", Mechanism, MECHANISMS),
+    Kind("aggregation", Aggregation, AGGREGATIONS),
+    Kind("corpus", CorpusConfig, CORPORA),
+    Kind("model", ModelConfig, MODELS),
+    Kind("audit", Audit, AUDITS),
+)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plug-in, loaded or not.
+
+    Attributes:
+        name: The file's name, or the name of an installed module.
+        digest: SHA-256 of its source; of a package, of all its Python files.
+        source: The file's text; None for a module, which has to be installed wherever it is used.
+    """
+
+    name: str
+    digest: str
+    source: str | None = field(default=None, repr=False)
+
+    @property
+    def module(self) -> str:
+        """The name of its module."""
+        return self.name if self.source is None else f"fedtext_plugin_{self.digest[:16]}"
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether this process has run it already."""
+        return self.module in _LOADED
+
+    @property
+    def kept(self) -> str:
+        """How an experiment names it that is kept in the folder of a run or of a model."""
+        return self.name if self.source is None else f"{FOLDER}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A plug-in with its classes, and with what it appends to each of ``LISTS``."""
+
+    plugin: Plugin
+    parts: list[tuple[Kind, Any]]
+    appended: list[list[Any]]
+
+
+_LOADED: dict[str, Loaded] = {}  # by the name of the module
+_active: tuple[Plugin, ...] = ()
+
+
+def find(name: Any, folder: Path | None = None) -> Plugin:
+    """Find a plug-in. A file is read, and not run.
+
+    Args:
+        name: The path of a file, with ``.py`` at its end, or the name of an installed module.
+        folder: Where a path begins; else in the working folder.
+
+    Raises:
+        UserError: If there is none, or the file cannot be read.
+    """
+    if isinstance(name, Plugin):
+        return name
+    if not isinstance(name, str | Path) or not str(name):
+        raise UserError(f"plugins: {name!r} is no plug-in: name a file, such as my_method.py, or an installed module")
+    if str(name).endswith(".py") or "/" in str(name):
+        path = Path(name).expanduser()
+        places = [each / path for each in dict.fromkeys((folder or Path.cwd(), Path.cwd()))]
+        file = next((place for place in places if place.is_file()), None)
+        if file is None:
+            raise UserError(f"plugins: there is no file {' or '.join(map(str, dict.fromkeys(places)))}")
+        try:
+            source = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"plugins: {file} cannot be read ({error})") from error
+        return Plugin(file.name, hashlib.sha256(source.encode()).hexdigest(), source)
+    return _LOADED[str(name)].plugin if str(name) in _LOADED else _module(str(name))
+
+
+def _module(name: str) -> Plugin:
+    """Find an installed module or package, and read its source."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except Exception as error:  # the packages around it are imported
+        raise UserError(f"plugins: module {name} cannot be imported ({type(error).__name__}: {error})") from error
+    if spec is None:
+        raise UserError(f"plugins: there is no module {name}: install its package, or name a file, such as {name}.py")
+    folders = spec.submodule_search_locations
+    if folders is not None:
+        files = sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
+    else:
+        files = [Path(spec.origin)] if spec.origin else []
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + (file.read_bytes() if file.is_file() else b"") + b"\0")
+    return Plugin(name, digest.hexdigest())
+
+
+def load(plugin: Plugin) -> Loaded:
+    """Run a plug-in's source or import its module, once in a process.
+
+    Raises:
+        UserError: If it raises, defines no part, or is another version than the one that is installed here.
+    """
+    if plugin.module not in _LOADED:
+        here = plugin if plugin.source is not None else _module(plugin.name)
+        starts = [len(each) for each in LISTS]
+        try:
+            parts = list(_parts(here, _run(here)))
+        finally:  # what was appended counts only while the plug-in is active
+            appended = [each[start:] for each, start in zip(LISTS, starts, strict=True)]
+            for each, start in zip(LISTS, starts, strict=True):
+                del each[start:]
+        _LOADED[plugin.module] = Loaded(here, parts, appended)
+    found = _LOADED[plugin.module]
+    if found.plugin.digest != plugin.digest:
+        raise UserError(f"plugins: {plugin.name} is installed here in another version: install the same one everywhere")
+    return found
+
+
+def _run(plugin: Plugin) -> ModuleType:
+    """Make the plug-in's module.
+
+    Raises:
+        UserError: If its code raises, with the line.
+    """
+    name = f"<{plugin.name} {plugin.digest[:8]}>"  # no file: what lies there later may be another text
+    try:
+        if plugin.source is None:
+            return importlib.import_module(plugin.name)
+        module = ModuleType(plugin.module)
+        module.__file__ = name
+        sys.modules[plugin.module] = module
+        linecache.cache[name] = (len(plugin.source), None, plugin.source.splitlines(keepends=True), name)
+        exec(compile(plugin.source, name, "exec"), vars(module))
+        return module
+    except Exception as error:
+        if plugin.source is not None:
+            sys.modules.pop(plugin.module, None)
+        numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+        line = error.lineno if isinstance(error, SyntaxError) else numbers[-1] if numbers else None
+        where = f"{plugin.name}, line {line}" if line else plugin.name
+        raise UserError(f"plugins: {where}: {type(error).__name__}: {error}") from error
+
+
+def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
+    """Yield the classes of a module that an experiment can name, each with its kind.
+
+    Raises:
+        UserError: If there are none, or one of them is unfinished.
+    """
+    none = True
+    classes: Iterable[Any] = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
+    for cls in classes:
+        own = cls.__module__ == plugin.module or cls.__module__.startswith(f"{plugin.module}.")
+        for kind in KINDS if own else ():
+            if not issubclass(cls, kind.base) or not names_of(cls):
+                continue
+            if inspect.isabstract(cls):
+                missing = ", ".join(sorted(cls.__abstractmethods__))
+                raise UserError(f"plugins: {plugin.name}: {cls.__name__} lacks {missing}, which a {kind.word} has")
+            none = False
+            yield kind, cls
+    if none:
+        raise UserError(
+            f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model or audit: derive a class "
+            'from Method, for example, and give it a name: Literal["mine"] = "mine"'
+        )
+
+
+@functools.cache
+def installed() -> tuple[Plugin, ...]:
+    """Return the plug-ins of installed packages, which every experiment can use.
+
+    Raises:
+        UserError: If one cannot be loaded.
+    """
+    found = []
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            found.append(load(find(entry.module)).plugin)
+        except UserError as error:
+            package = entry.dist.name if entry.dist else entry.name
+            raise UserError(f"{error}; the package {package} brings it: repair or uninstall it") from error
+    return tuple(found)
+
+
+def active() -> tuple[Plugin, ...]:
+    """Return the plug-ins whose parts experiments can name now."""
+    return _active
+
+
+def activate(plugins: Iterable[Plugin]) -> bool:
+    """Make the parts of these plug-ins, and of installed ones, and of no others, those that experiments can name.
+
+    Returns:
+        Whether anything has changed, so that ``Experiment`` has to be rebuilt.
+
+    Raises:
+        UserError: If a plug-in cannot be loaded, or a name is taken.
+    """
+    global _active
+    wanted = tuple({plugin.module: plugin for plugin in (*installed(), *plugins)}.values())
+    if wanted == _active:
+        return False
+    _check_names(wanted)
+    added = [load(plugin) for plugin in wanted]
+    for each in map(load, _active):
+        for kind, cls in each.parts:
+            for name in names_of(cls):
+                del kind.classes[name]
+        for registry, appended in zip(LISTS, each.appended, strict=True):
+            registry[:] = [entry for entry in registry if entry not in appended]
+    for each in added:
+        for kind, cls in each.parts:
+            kind.classes.update(dict.fromkeys(names_of(cls), cls))
+        for registry, appended in zip(LISTS, each.appended, strict=True):
+            registry += appended
+    metrics.find.cache_clear()
+    _active = wanted
+    return True
+
+
+def _check_names(wanted: Iterable[Plugin]) -> None:
+    """Raise UserError if two parts of a kind, or two files, have the same name."""
+    active = {cls for each in map(load, _active) for _, cls in each.parts}
+    owners = {(kind.word, name): "" for kind in KINDS for name, cls in kind.classes.items() if cls not in active}
+    files: dict[str, Plugin] = {}
+    for plugin in wanted:
+        if files.setdefault(plugin.name, plugin) != plugin:
+            raise UserError(f"plugins: two of them are called {plugin.name}: rename one")
+        for kind, cls in load(plugin).parts:
+            for name in names_of(cls):
+                if (kind.word, name) in owners:
+                    owner = owners[kind.word, name] or "fedtext"
+                    raise UserError(
+                        f"plugins: {plugin.name} defines the {kind.word} {name}, which {owner} has already: choose "
+                        "another name"
+                    )
+                owners[kind.word, name] = plugin.name
+
+
+def defining(cls: type) -> Plugin | None:
+    """Return the plug-in that defines a class; None if it is none's."""
+    return next((each.plugin for each in _LOADED.values() if any(cls is part for _, part in each.parts)), None)

@@ -1,0 +1,352 @@
+"""Parts of a user's own, from files and installed modules, without a change to the repository."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+from typing import Any
+
+import pytest
+import yaml
+
+import fedtext
+from fedtext.__main__ import main
+from fedtext.config import files
+from fedtext.config.compatibility import RULES
+from fedtext.config.experiment import Experiment, use
+from fedtext.errors import UserError
+from fedtext.mechanisms import MECHANISMS
+from fedtext.methods import METHODS
+from fedtext.metrics import METRICS, legend
+from fedtext.state import model_folder
+from fedtext.state.fingerprint import fingerprint, released
+from tests import tiny
+from tests.commands import ROOT
+
+MINE = """
+from typing import Literal
+
+from pydantic import Field
+
+from fedtext.methods import FedAvg
+
+
+class Mine(FedAvg):
+    \"\"\"FedAvg by another name.\"\"\"
+
+    name: Literal["mine"] = "mine"
+    beta: float = Field(0.5, ge=0, description="what nothing reads")
+
+    def loss(self, model, received, batch):
+        terms = super().loss(model, received, batch)
+        return terms | {"size": (model(batch) ** 2).mean()}
+"""
+HALVED = """
+from typing import Literal
+
+from fedtext.mechanisms.base import Mechanism
+
+
+class Halved(Mechanism):
+    \"\"\"Half of an update.\"\"\"
+
+    name: Literal["halved"] = "halved"
+
+    def apply(self, delta, received, rng):
+        return {name: tensor / 2 for name, tensor in delta.items()}
+"""
+MORE = (
+    MINE
+    + """
+from fedtext.config.compatibility import RULES
+from fedtext.metrics import METRICS, Metric
+
+
+def small(experiment):
+    if experiment.method.name == "mine" and experiment.method.beta > 1:
+        yield "method.beta: 1 is the largest that was tried: take less"
+
+
+RULES.append(small)
+METRICS.append(Metric("loss_size", "mean squared logit", kind="training"))
+"""
+)
+CONTENT: dict[str, Any] = {
+    "name": "plugged",
+    "corpus": {"name": "demo", "max_length": 9},
+    "model": {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}},
+    "method": "mine",
+    "training": {"rounds": 1},
+    "evaluation": {"personalize": None},
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    use(())
+
+
+def write(folder: Path, source: str = MINE, name: str = "mine.py", **changes: Any) -> Path:
+    """A plug-in, and an experiment beside it that lists it."""
+    (folder / name).write_text(source)
+    file = folder / "plugged.yaml"
+    file.write_text(yaml.safe_dump(CONTENT | {"plugins": [name]} | changes))
+    return file
+
+
+def test_a_file_of_ones_own_trains_is_saved_and_is_loaded_again(tmp_path: Path) -> None:
+    experiment = fedtext.load(write(tmp_path), "method.beta=0.25")
+    assert (experiment.method.name, experiment.plugins[0].name) == ("mine", "mine.py")
+    (tmp_path / "mine.py").unlink()  # nothing reads it any more
+    result = fedtext.run(experiment)
+    assert result.metrics["loss"] > result.metrics["loss_size"] > 0
+    longer = fedtext.load(experiment, "training.rounds=2")
+    assert (longer.method, longer.plugins) == (experiment.method, experiment.plugins)
+    result.save(tmp_path / "model")
+    assert (tmp_path / "model/plugins/mine.py").read_text() == MINE
+    assert fedtext.Model.load(tmp_path / "model").experiment == result.experiment
+
+
+def test_a_plug_in_that_is_kept_with_a_model_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
+    result = fedtext.run(fedtext.load(write(tmp_path)))
+    result.save(tmp_path / "model")
+    asked = [sys.executable, "-m", "fedtext", "predict", str(tmp_path / "model"), "superb"]
+    for more, status in (([], 2), (["--trust-plugins"], 0)):
+        done = subprocess.run([*asked, *more], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert ("needs the plug-in mine.py, a program" in done.stderr) == (status == 2)
+    label, probability, _ = done.stdout.split()
+    assert (label, probability) == (result.model.predict(["superb"])[0].label, f"{_probability(result):.3f}")
+    experiment = model_folder.read(tmp_path / "model").experiment
+    assert experiment.plugins == result.experiment.plugins
+
+
+def _probability(result: fedtext.Result) -> float:
+    (found,) = result.model.predict(["superb"])
+    assert isinstance(found, fedtext.Prediction)
+    return found.probability
+
+
+def test_an_experiment_knows_the_parts_of_its_own_plug_ins_only(tmp_path: Path) -> None:
+    mine, halved = write(tmp_path), CONTENT | {"method": "fedavg", "uplink": ["halved"]}
+    (tmp_path / "halved.py").write_text(HALVED)
+    assert "mine" not in METHODS
+    first = fedtext.load(mine)
+    assert "mine" in METHODS
+    assert "mine" in fedtext.list_methods()
+    second = fedtext.load(halved, plugins=[tmp_path / "halved.py"])
+    assert ("mine" in METHODS, "halved" in MECHANISMS) == (False, True)
+    with pytest.raises(UserError, match="method cannot be 'mine'"):
+        fedtext.load(CONTENT)
+    with pytest.raises(UserError, match=r"uplink\.0 cannot be 'halve'; did you mean halved"):
+        fedtext.load(halved | {"uplink": ["halve"]}, plugins=[tmp_path / "halved.py"])
+    for experiment, given in ((first, mine), (second, halved)):  # they can be used whatever was loaded since
+        content = experiment.model_dump(mode="json")
+        again = fedtext.load(given, plugins=experiment.plugins) if given is halved else fedtext.load(mine)
+        assert again.model_dump(mode="json") == content
+        assert fingerprint(again, "content", 3) == fingerprint(experiment, "content", 3)
+        assert pickle.loads(pickle.dumps(experiment)) == experiment
+    assert type(fedtext.load(mine).method) is type(first.method), "the same text is loaded once"
+    other = fedtext.load(write(tmp_path, name="other.py"))
+    assert [plugin.name for plugin in other.all_plugins] == ["other.py"]
+    assert fingerprint(other, "content", 3) == fingerprint(first, "content", 3)
+
+
+def test_a_changed_file_takes_the_place_of_what_it_was(tmp_path: Path) -> None:
+    before = fedtext.load(write(tmp_path))
+    after = fedtext.load(write(tmp_path, MINE.replace("0.5", "0.75")))
+    assert (before.method.model_dump()["beta"], after.method.model_dump()["beta"]) == (0.5, 0.75)
+    assert type(before.method) is not type(after.method)
+    assert before.model_copy(update={"seed": 1}).model_dump()["method"] == {"name": "mine", "beta": 0.5}
+    assert pickle.loads(pickle.dumps(before)) == before
+
+
+def test_rules_and_metrics_of_a_plug_in_are_there_while_it_is(tmp_path: Path) -> None:
+    rules, metrics = list(RULES), list(METRICS)
+    file = write(tmp_path, MORE)
+    with pytest.raises(UserError, match=r"method.beta: 1 is the largest that was tried"):
+        fedtext.load(file, "method.beta=2")
+    assert (len(RULES), len(METRICS)) == (len(rules) + 1, len(metrics) + 1)
+    assert legend(["loss_size", "loss_unheard_of"]) == ["loss_size: mean squared logit"]
+    fedtext.load(CONTENT | {"method": "fedavg"})
+    assert (list(RULES), list(METRICS)) == (rules, metrics)
+    assert legend(["loss_size"]) == []
+
+
+def test_the_source_is_part_of_what_names_a_run_and_no_path_is(tmp_path: Path) -> None:
+    digests = set()
+    for place, source in enumerate((MINE, MINE, MINE + "\n")):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        experiment = fedtext.load(write(folder, source))
+        digests.add((fingerprint(experiment, "content", 3), released(experiment, "content", 3)))
+    assert len(digests) == 2
+    assert len({digest for pair in digests for digest in pair}) == 4
+    unused = fedtext.load(CONTENT | {"method": "fedavg"}, plugins=[tmp_path / "0/mine.py"])
+    assert released(unused, "content", 3) != released(fedtext.load(unused, "plugins=[]"), "content", 3)
+
+
+def test_without_plug_ins_noise_is_drawn_as_ever() -> None:
+    noisy = tiny.experiment("kteps", uplink=[{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}])
+    assert released(noisy, "tiny", 3) == "91c2fe7e1bad3f2da5be6710701b0768ee64111ac1922a616c510dd6b08245bf"
+
+
+def test_a_pickle_is_read_where_the_file_never_was(tmp_path: Path) -> None:
+    experiment = fedtext.load(write(tmp_path))
+    (tmp_path / "pickle").write_bytes(pickle.dumps({"inside": [experiment]}))
+    read = """
+import pathlib, pickle, sys
+(experiment,) = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())["inside"]
+from fedtext.state.fingerprint import released
+print(experiment.method.name, experiment.method.beta, released(experiment, "content", 3))
+"""
+    argv = [sys.executable, "-c", read, str(tmp_path / "pickle")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["mine", "0.5", released(experiment, "content", 3)]
+
+
+FAULTS = {
+    "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
+    "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
+    "no Python": ("import math\nclass:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
+    "empty": (
+        "import math\n",
+        "mine.py defines no method, mechanism, aggregation, corpus, model or audit: derive a class",
+    ),
+    "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
+    "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
+    "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
+    "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_loaded_is_one_sentence(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sentence = FAULTS[fault]
+    file = write(tmp_path, source or "")
+    if source is None:
+        (tmp_path / "mine.py").unlink()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main([str(file)]) == 2
+    said = capsys.readouterr().err
+    assert sentence.format(folder=tmp_path, here=tmp_path / "here") in said
+    assert len(said.strip().splitlines()) == 1
+    assert "mine" not in METHODS
+    assert fedtext.load(CONTENT | {"method": "fedavg"}).method.name == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("plugins", "sentence"),
+    [
+        (
+            ["no_such_module"],
+            "plugins: there is no module no_such_module: install its package, or name a file, such as",
+        ),
+        ([3], "plugins: 3 is no plug-in: name a file"),
+        ("mine.py", "plugins holds a list, as [a, b], and here it is 'mine.py'"),
+        (["a/mine.py", "b/mine.py"], "plugins: two of them are called mine.py: rename one"),
+        (["json"], "plugins: json defines no method"),
+    ],
+)
+def test_what_is_no_plug_in_is_one_sentence(plugins: Any, sentence: str, tmp_path: Path) -> None:
+    for folder, source in (("a", MINE), ("b", HALVED)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(source)
+    with pytest.raises(UserError) as refused:
+        fedtext.load(write(tmp_path, plugins=plugins))
+    assert sentence in str(refused.value)
+
+
+def test_on_the_command_line_they_come_to_those_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, uplink=["halved"])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "halved.py").write_text(HALVED)
+    monkeypatch.chdir(tmp_path / "here")
+    assert main([str(file), "--plugin", "halved.py", "--plugin", "halved.py"]) == 0
+    assert "loss_size" in capsys.readouterr().out
+    assert main([str(file), "--plugin", "halved.py", "--keys", "mine"]) == 0
+    assert "method.beta: number >= 0; default 0.5" in capsys.readouterr().out
+    assert main(["--plugin", "halved.py", "--keys", "halved"]) == 0
+    assert "uplink: halved" in capsys.readouterr().out
+    assert main(["--keys", "halved"]) == 2
+
+
+PACKAGED = """
+import importlib.util, json, pickle, sys
+import fedtext
+from fedtext.state.fingerprint import fingerprint
+content = json.loads(sys.argv[1])
+experiment = fedtext.load(content)
+assert "mine" in fedtext.list_methods()
+print(sorted(plugin.name for plugin in experiment.all_plugins), fingerprint(experiment, "content", 3))
+assert pickle.loads(pickle.dumps(experiment)) == experiment
+print(fingerprint(fedtext.load(content, "method=fedavg"), "content", 3))
+"""
+
+
+def test_a_package_brings_its_plug_in(tmp_path: Path) -> None:
+    """Its source is part of what names a run that uses it, and of no other."""
+    package, about = tmp_path / "mypackage", tmp_path / "mypackage-1.0.dist-info"
+    package.mkdir()
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[fedtext.plugins]\nmine = mypackage\n")
+    (package / "__init__.py").write_text("from mypackage.method import Mine\n")
+    said = []
+    for source in (MINE, MINE + "\n"):
+        (package / "method.py").write_text(source)
+        done = _packaged(tmp_path)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.splitlines())
+    plain = fingerprint(fedtext.load(CONTENT | {"method": "fedavg"}), "content", 3)
+    assert [lines[1] for lines in said] == [plain, plain]
+    assert said[0][0] != said[1][0]
+    assert all(lines[0].startswith("['mypackage'] ") for lines in said)
+    (package / "method.py").write_text("1 / 0\n")
+    done = _packaged(tmp_path)
+    assert "mypackage: ZeroDivisionError: division by zero; the package mypackage brings it: repair" in done.stderr
+
+
+def _packaged(folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [sys.executable, "-c", PACKAGED, json.dumps(CONTENT)]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True)
+
+
+def test_a_run_goes_on_with_the_text_it_was_begun_with(tmp_path: Path) -> None:
+    file, folder = write(tmp_path), RunFolder(tmp_path / "run")
+    content, experiment = files.load(file)
+    folder.create(content, experiment, "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    folder = RunFolder(tmp_path / "moved")
+    folder.check(experiment)
+    file.with_name("mine.py").unlink()
+    assert files.validate(folder.content()) == experiment
+    assert not folder.longer(experiment)
+    for source in (MINE + "\n", None):
+        changed = (
+            fedtext.load(write(tmp_path, source)) if source else fedtext.load(experiment, "plugins=[]", "method=fedavg")
+        )
+        with pytest.raises(UserError, match=r'begun otherwise \(.*plugins.mine.py "\w{8}" -> '):
+            folder.check(changed)
+
+
+def test_an_experiment_reads_back_from_its_folder(tmp_path: Path) -> None:
+    experiment = fedtext.load(write(tmp_path))
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "experiment.yaml").write_text(files.resolved(experiment))
+    files.keep_plugins(experiment, kept)
+    assert fedtext.load(kept / "experiment.yaml") == experiment
+    assert Experiment.model_validate(experiment.model_dump() | {"plugins": experiment.plugins}) == experiment
