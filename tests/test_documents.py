@@ -1,18 +1,16 @@
 """What documents say of the code that can be looked up: files, anchors, commands, names of parts."""
 
+import json
 import re
 import shlex
-from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from platform.reproduce import parser  # type: ignore[import-not-found]
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-import torch
-from pydantic import Field
 
 from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
@@ -106,9 +104,10 @@ def test_the_readme_is_short_and_its_python_runs() -> None:
     with TemporaryDirectory() as folder:
         exec(short, {"folder": Path(folder)})
         assert (Path(folder) / "my-model" / "model.json").is_file()
-    names: dict[str, Any] = {"Literal": Literal, "Mapping": Mapping, "Field": Field}
-    names |= {"FedAvg": METHODS["fedavg"], "Tensor": torch.Tensor, "Model": Any, "Batch": Any, "__name__": "readme"}
-    exec(method, names)
+    plugin = (ROOT / "docs" / "near_head.py").read_text()
+    assert method in plugin
+    names: dict[str, Any] = {"__name__": "near_head"}
+    exec(plugin, names)
     near = names["NearHead"](mu=0.5)
     model, batch = tiny.model_and_batch(METHODS["fedavg"](), texts=2)
     received = {name: tensor.detach() + 0.5 * name.startswith("head.") for name, tensor in model.parameters.items()}
@@ -116,3 +115,16 @@ def test_the_readme_is_short_and_its_python_runs() -> None:
     size = sum(tensor.numel() for name, tensor in model.parameters.items() if name.startswith("head."))
     assert terms["near"].item() == pytest.approx(0.25 * size)
     assert near.objective(terms).item() == pytest.approx(terms["ce"].item() + 0.5 * 0.25 * size)
+
+
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a CSV to a comparison of three methods, with a plug-in among them. Its output is what it prints."""
+    notebook = json.loads((ROOT / "docs" / "comparison.ipynb").read_text())
+    (cell,) = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    monkeypatch.chdir(ROOT / "docs")
+    pytest.importorskip("pandas")
+    exec("".join(cell["source"]), {"__name__": "notebook"})
+    shown = "".join(line for output in cell["outputs"] for line in output["text"])
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [line.split()[0] for line in shown.splitlines()]
+    assert {"local_only", "fedavg", "near_head"} <= set(rows)
