@@ -190,6 +190,13 @@ def test_hsic_equals_its_definition_and_by_hand() -> None:
     assert hsic(o_s, constant, bandwidth=1.0).item() == pytest.approx(0, abs=1e-15)
 
 
+def test_a_kernel_of_a_given_bandwidth_by_hand() -> None:
+    """Squared distances 4 and 1 and 5, divided by b = 2."""
+    kernel_BB = gram(torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 2.0)
+    assert kernel_BB[0].tolist() == pytest.approx([1.0, math.exp(-2.0), math.exp(-0.5)])
+    assert kernel_BB[1, 2].item() == pytest.approx(math.exp(-2.5))
+
+
 def test_diversity_has_a_gradient_at_any_scale_and_offset_with_a_median_bandwidth_and_not_with_a_small_one() -> None:
     base = torch.randn(8, 128)
     values = []

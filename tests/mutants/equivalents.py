@@ -253,6 +253,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "mechanisms/draws",
+        "flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)",
+        "flat_N, bits_N = np.ravel(numbers), bits.reshape(-2)",
+        "to numpy every negative length of a single axis is the one to be inferred",
+    ),
+    (
+        "mechanisms/draws",
         "size = min(_CHUNK, len(flat_N))",
         "size = max(_CHUNK, len(flat_N))",
         "the length of buffers of which each piece takes as much as it needs: only memory changes",
