@@ -10,8 +10,6 @@ parameter, relative to the largest change that training made to that tensor.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +21,15 @@ if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read 
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from benchmarks import synthetic
 from fedtext.corpora.types import TokenSet
-from fedtext.layout import Layout, is_table
 from fedtext.methods import METHODS, FedAvg
-from fedtext.methods.base import Method
-from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
-from fedtext.runtime.threads import one_torch_thread
+from fedtext.testing.epochs import LONGEST, Client, difference, epoch, stackable
 from fedtext.text.tokens import encode, penn_tokens
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
-from fedtext.training.batches import Assembler, Texts, by_task, shuffled
-from fedtext.training.config import SGD, Adam
-from fedtext.training.local import Problem, Work, train
-from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.stack import Stack, Workspace
+from fedtext.training.config import SGD
 
 MODELS: list[dict[str, Any]] = [
     {"name": "bigru"},
@@ -50,93 +39,6 @@ MODELS: list[dict[str, Any]] = [
     {"name": "bilstm"},
     {"name": "lstm", "layers": 2, "pooling": "last"},
 ]
-LONGEST, CPU = 200, torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Client:
-    """Texts in the client's own row numbers, 1 to ``rows`` - 1."""
-
-    tokens: TokenSet
-    rows: int
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A client before and after: the mean of each loss term, and its parameters."""
-
-    terms: dict[str, float]
-    before: dict[str, Tensor]
-    after: dict[str, Tensor]
-    network: torch.nn.Module
-
-
-def epoch(
-    engine: str,
-    method: Method,
-    config: RecurrentClassifier,
-    clients: Sequence[Client],
-    optimizer: SGD | Adam,
-    dtype: torch.dtype = torch.float64,
-    scales: Sequence[float] = (),
-    longest: int = LONGEST,
-) -> list[Trained]:
-    """One local epoch of these clients side by side, in batches of 8, from tables of their own (all times ``scales``).
-
-    The batches' order and the parameters of a client depend on its own texts only, not on who is beside it. Where the
-    method tells tasks apart, every other text is of the second of two.
-    """
-    torch.manual_seed(3)
-    classes = 2 if config.output == "sigmoid" else 3
-    network = method.network(Parts(config, classes, clients=2)).to(dtype)
-    drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
-    layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
-    stack = Stack(layout, [client.rows for client in clients], Workspace(CPU, dtype))
-    pad_to = longest if config.pooling == "mean" else None
-    texts = [Texts(replace(c.tokens, tasks_N=np.arange(len(c.tokens)) % 2), c.rows, pad_to) for c in clients]
-    for place, client in enumerate(clients):
-        torch.manual_seed(client.rows)
-        for name, tensor in stack.tensors(place).items():
-            tensor.copy_(torch.randn(tensor.shape) if is_table(name) else drawn[name])
-            tensor.mul_(scales[place] if scales else 1)
-        own = stack.tensors(place)
-        for name, tensor in own.items():
-            tensor.copy_(own[method.mirrors(name) or name])
-    directions = 2 if config.name.startswith("bi") else 1
-    cells = engine != "reference"
-    shortcut = cells and not method.reads_table
-    assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
-    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of)
-    work = []
-    for each, client in zip(texts, clients, strict=True):
-        how = 8, 1, 0, 1, client.rows
-        order = by_task(each.tasks_N, *how) if method.separates else shuffled(len(each), *how)
-        work.append(Work(each, list(order)))
-    before = [copies(stack, place) for place in range(len(clients))]
-    torch.manual_seed(5)
-    with one_torch_thread():
-        outcomes = train(Problem(method, network, before[0]), assembler, local, work)
-    return [
-        Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)
-    ]
-
-
-def stackable(method: Method | type[Method]) -> bool:
-    """Whether several clients may train side by side by it."""
-    return not method.reads_table and not method.pooled
-
-
-def copies(stack: Stack, place: int) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in stack.tensors(place).items()}
-
-
-def difference(got: Trained, expected: Trained) -> float:
-    """The largest difference of any parameter, in units of the largest change of its tensor."""
-    found = 0.0
-    for name, after in expected.after.items():
-        change = float((after - expected.before[name]).abs().max())
-        found = max(found, float((got.after[name] - after).abs().max()) / (change or 1.0))
-    return found
 
 
 def cut(tokens: TokenSet, texts: int) -> TokenSet:

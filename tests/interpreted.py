@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.equality import Client, difference, epoch
 from fedtext.client.worker import Worker
 from fedtext.layout import Layout
 from fedtext.methods import KTEPS
@@ -16,6 +15,7 @@ from fedtext.models.packing import BLOCK, Packing
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.steps import GRUSteps, LSTMSteps
 from fedtext.parameters import initial
+from fedtext.testing.epochs import Client, difference, epoch
 from fedtext.training.config import SGD
 from tests import tiny
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.equality import Client, Trained, difference, epoch, fdu, imdb, stackable
+from benchmarks.equality import fdu, imdb
 from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
 from fedtext.models.packing import Packing
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.steps import GRUSteps, LSTMSteps
+from fedtext.testing.epochs import Client, Trained, difference, epoch, stackable
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD, Adam
 from tests import tiny

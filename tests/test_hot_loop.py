@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.equality import Client, epoch
 from fedtext.corpora.types import TokenSet
 from fedtext.methods import KTEPS
 from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.testing.epochs import Client, epoch
 from fedtext.training.config import SGD, Adam
 
 ROWS, TEXTS = 5_000, 8  # of a client: one batch

@@ -1,6 +1,6 @@
 """Whoever hosts a client, its turns have the same bits: without Ray, for every method that trains clients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from fedtext.server.aggregation import Summation
 from fedtext.server.optimizers import step
+from fedtext.testing.runs import Host, exchange
 from fedtext.wire.decoder import Decoder
 from tests import tiny
-
-Host = Sequence[Sequence[int]]  # each worker's clients
 
 CORPUS = tiny.corpus(clients=5, texts=2)
 TOGETHER = [[0, 1, 2, 3, 4]]
@@ -43,7 +42,7 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
         Worker(experiment, CORPUS, [everybody[c] for c in members], private, corpus_clients=5) for members in hosted[0]
     ]
     for round_, now in enumerate(hosted, 1):
-        exchange(workers, now)
+        exchange(workers, now, CORPUS)
         replies, states, total = [], {}, summation.empty()
         for worker, members in zip(workers, now, strict=True):
             replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
@@ -55,16 +54,6 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
                 total.add(decoder.update(reply.payload, reply.client, flat, round_))
         mean_N = total.mean()
         flat = flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0]
-
-
-def exchange(workers: Sequence[Worker], hosted: Host) -> None:
-    """Moves clients to where they are wanted."""
-    states: dict[int, bytes] = {}
-    for worker, members in zip(workers, hosted, strict=True):
-        states |= worker.release([client for client in worker.clients if client not in members])
-    for worker, members in zip(workers, hosted, strict=True):
-        new = [client for client in members if client not in worker.clients]
-        worker.adopt([CORPUS.clients[client] for client in new], {client: states[client] for client in new})
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -1,103 +1,40 @@
 """Small corpora and experiments made in the test, for whatever needs no real text."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.config.experiment import Experiment
-from fedtext.corpora.types import ClientData, Corpus, TokenSet
-from fedtext.layout import is_table
-from fedtext.messages import Reply
-from fedtext.methods.base import Batch, Method, Model
-from fedtext.models.parts import Parts
-from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.corpora.types import Corpus
+from fedtext.methods.base import Method
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
+from fedtext.testing.runs import Recording
+from fedtext.testing.tiny import (
+    TRAINING,
+    corpus,
+    experiment,
+    language_corpus,
+    language_model,
+    model_and_batch,
+    token_set,
+)
 
-
-def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
-    """``texts`` random texts of tokens low..high-1; the label is whether the first token is even."""
-    lengths = rng.integers(1, longest + 1, texts)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    tokens = rng.integers(low, high, offsets[-1]).astype(np.int32)
-    return TokenSet(tokens, offsets, (tokens[offsets[:-1]] % 2).astype(np.int64))
-
-
-def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 0) -> Corpus:
-    """Clients of different sizes whose vocabularies overlap in part; every client also has test-only rows. Every third
-    word counts as one with a digit in it."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for number in range(clients):
-        used = np.sort(rng.choice(np.arange(1, vocabulary), vocabulary // 2, replace=False))
-        cut = len(used) - 4
-        train = token_set(rng, texts + 3 * number, 1, cut + 1)
-        held = np.unique(train.tokens_T)
-        order = np.concatenate([held, np.setdiff1d(np.arange(1, len(used) + 1), held)])  # train's rows come first
-        place = np.zeros(len(used) + 1, np.int32)
-        place[order] = np.arange(1, len(order) + 1)
-        test = token_set(rng, 10, 1, len(used) + 1)
-        rows = np.concatenate([[0], used[order - 1]]).astype(np.int32)
-        made.append(
-            ClientData(
-                number,
-                f"client{number}",
-                rows,
-                len(held) + 1,
-                TokenSet(place[train.tokens_T], train.offsets, train.labels_N),
-                TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64)),
-                TokenSet(place[test.tokens_T], test.offsets, test.labels_N),
-            )
-        )
-    words = ["<pad>", "<unk>", *[f"w{n}" for n in range(2, vocabulary)]]
-    digits_V = (np.arange(vocabulary) % 3 == 0) & (np.arange(vocabulary) > 0)
-    tests = tuple(replace(client.test, tokens_T=client.rows_R[client.test.tokens_T]) for client in made)
-    return Corpus(
-        *("tiny", 2, words, made, [], f"tiny-{clients}-{texts}-{vocabulary}-{seed}", None),
-        tests=tests,
-        digits_V=digits_V,
-    )
-
-
-def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed: int = 0) -> Corpus:
-    """Framed sentences in which a word is often followed by the next one; entries <pad>, <unk>, <s>, </s>, then words.
-    Every client holds all rows, and has 4 validation and 5 test sentences."""
-    rng = np.random.default_rng(seed)
-    rows_R = np.arange(4 + words, dtype=np.int32)
-
-    def drawn(count: int) -> TokenSet:
-        made = []
-        for length in rng.integers(1, 7, count):
-            word = (rng.integers(words) + np.cumsum(rng.integers(1, 3, length))) % words
-            made.append(np.concatenate([[2], 4 + word, [3]]))
-        offsets = np.cumsum([0, *map(len, made)])
-        return TokenSet(np.concatenate(made).astype(np.int32), offsets, np.zeros(count, np.int64))
-
-    data = [
-        ClientData(n, f"client{n}", rows_R, len(rows_R), drawn(sentences + 2 * n), drawn(4), drawn(5))
-        for n in range(clients)
-    ]
-    entries = ["<pad>", "<unk>", "<s>", "</s>", *[f"w{n}" for n in range(words)]]
-    digest = f"tiny-language-{clients}-{sentences}-{words}-{seed}"
-    return Corpus("tiny language", len(entries) - 1, entries, data, [], digest, None)
-
-
-def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:
-    """In float64: a network of its own numbers, its tables with 11 rows, and up to five texts of three classes."""
-    config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
-    torch.manual_seed(1)
-    network = method.network(Parts(config, 3, clients)).double()
-    parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
-    for name in filter(is_table, parameters):
-        parameters[name] = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)
-    lengths_B = torch.tensor([6, 2, 4, 1, 3])[:texts]
-    tokens_BT = torch.randint(1, 11, (texts, 6)) * (torch.arange(6) < lengths_B[:, None])
-    return Model(network, parameters), Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1, 0])[:texts], task=task)
+__all__ = [
+    "TRAINING",
+    "TWO",
+    "Finished",
+    "Recording",
+    "corpus",
+    "experiment",
+    "grads",
+    "language_corpus",
+    "language_model",
+    "model_and_batch",
+    "token_set",
+]
 
 
 def grads(method: Method, term: str, parameters: Sequence[str], **how: Any) -> list[Tensor | None]:
@@ -105,35 +42,6 @@ def grads(method: Method, term: str, parameters: Sequence[str], **how: Any) -> l
     model, batch = model_and_batch(method, **how)
     leaves = [model.parameters[name] for name in parameters]
     return list(torch.autograd.grad(method.loss(model, {}, batch)[term], leaves, allow_unused=True))
-
-
-TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.1}}
-
-
-def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
-    """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections. Of fedsgd it
-    is one epoch of all clients, since it takes nothing else."""
-    base: dict[str, Any] = {
-        "name": "tiny",
-        "corpus": {"name": "demo", "max_length": 9},
-        "model": {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}},
-        "method": method,
-        "training": TRAINING,
-        "evaluation": {"personalize": {"steps": 4, "every": 2, "lr_multiplier": 0.1}},
-    }
-    base |= changes
-    if method in ("fedsgd", {"name": "fedsgd"}):
-        base["training"] = base["training"] | {"local_epochs": 1}
-        base["participation"] = base.get("participation", {}) | {"fraction": 1, "dropout": 0}
-    return Experiment.model_validate(base)
-
-
-def language_model(method: Any = "fedavg", tied: bool = True, **changes: Any) -> Experiment:
-    """The same for a language model on ``language_corpus``."""
-    embedding = {"dim": 6 if tied else 5, "init": {"random": {"std": 1.0}}}  # as far apart as few units need
-    model = {"name": "gru_lm", "embedding": embedding, "hidden": 6, "tied": tied}
-    base = {"corpus": {"name": "ptb"}, "model": model, "evaluation": {"personalize": None}}
-    return experiment(method, **(base | changes))
 
 
 TWO = corpus(clients=2)
@@ -151,15 +59,3 @@ class Finished(Federation):
         super().__init__(made, shared, fleet, None)
         self.before, self.worker = self.flat.copy(), fleet.worker
         self.rows = list(self.run())
-
-
-class Recording(LocalFleet):
-    """A fleet that keeps what the server receives."""
-
-    received: list[Reply]
-
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        self.received = []
-        for reply in super().train(handle, round_, cohort):
-            self.received.append(reply)
-            yield reply

@@ -1,0 +1,15 @@
+"""Conformance checks: what fedtext promises of every method, mechanism, aggregation, corpus, model and audit.
+
+Each takes a part with its keys and raises AssertionError with a sentence on the first thing that does not hold::
+
+    from fedtext.testing import check_method
+
+    def test_my_method():
+        check_method(MyMethod(beta=0.1))
+"""
+
+from fedtext.testing.data import check_audit, check_corpus
+from fedtext.testing.methods import check_method, check_model
+from fedtext.testing.uplinks import check_aggregation, check_mechanism
+
+__all__ = ["check_aggregation", "check_audit", "check_corpus", "check_mechanism", "check_method", "check_model"]

@@ -1,0 +1,148 @@
+"""Conformance checks of methods and models."""
+
+from typing import Any, cast, get_args
+
+import numpy as np
+import torch
+
+from fedtext.client.texts import texts_of
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.rows import within
+from fedtext.layout import is_table
+from fedtext.methods.base import Inference, Method, Model
+from fedtext.models.base import ClassifierConfig, ModelConfig
+from fedtext.models.parts import Parts, whole
+from fedtext.parameters import table_rows
+from fedtext.testing import tiny
+from fedtext.testing.epochs import CPU, Client, difference, epoch, stackable
+from fedtext.testing.parts import check_declared
+from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
+from fedtext.training.batches import Assembler
+from fedtext.training.config import SGD
+
+EQUAL = 1e-9  # in float64, of the largest change of a tensor
+SIZES = (50, 44, 20)  # texts of the clients of an epoch: last batches differ, and one client runs out early
+
+
+def check_method(method: Method, **sections: Any) -> None:
+    """Check that a method keeps what fedtext promises of every method.
+
+    Its loss terms are finite numbers with finite gradients, its probabilities are some, all engines and stacks compute
+    the same, private parameters never leave a client, an interrupted run ends with the same bits, and it does not
+    matter who hosts a client.
+
+    >>> check_method(MyMethod(beta=0.1))
+
+    Args:
+        method: The method, with its keys.
+        sections: Sections of the experiment to replace, such as ``training={"local_epochs": 1}``.
+
+    Raises:
+        AssertionError: With a sentence on the first thing that does not hold.
+    """
+    check_declared(method, Method)
+    check_losses(method)
+    check_engines(method)
+    check_run(experiment_with({"method": method}, sections))
+
+
+def check_losses(method: Method) -> None:
+    """Check the loss terms, their gradients, and the probabilities, on one batch in float64."""
+    model, batch = tiny.model_and_batch(method, clients=2)
+    received = {name: tensor.detach().clone() for name, tensor in model.parameters.items() if not method.private(name)}
+    terms = method.loss(model, received, batch)
+    expect(terms, f"the loss of {method.name} has no terms")
+    for name, term in terms.items():
+        expect(torch.is_tensor(term) and term.dim() == 0, f"loss term {name} of {method.name} is no scalar tensor")
+        expect(torch.isfinite(term), f"loss term {name} of {method.name} is {term.item()}")
+    leaves = list(model.parameters.values())
+    grads = torch.autograd.grad(method.objective(terms), leaves, allow_unused=True)
+    reached = {name: grad for name, grad in zip(model.parameters, grads, strict=True) if grad is not None}
+    expect(reached, f"the loss of {method.name} has no gradient: it does not depend on the parameters")
+    for name, grad in reached.items():
+        expect(grad.isfinite().all(), f"the gradient of {method.name} at {name} is not finite")
+    for name in model.parameters:
+        mirrored = method.mirrors(name)
+        expect(not mirrored or method.private(name), f"{name} mirrors {mirrored} and is not private")
+        there = not mirrored or (mirrored in model.parameters and not method.private(mirrored))
+        expect(there, f"{name} mirrors {mirrored}, which is no shared parameter")
+    for inference in get_args(Inference):
+        table_BC = method.probabilities(model, batch, cast(Inference, inference))
+        expect(table_BC.shape == (len(batch.labels_B), 3), f"probabilities ({inference}) are not one row a text")
+        sums = (table_BC >= 0).all() and torch.allclose(table_BC.sum(1), torch.ones(len(table_BC)).double())
+        expect(sums, f"probabilities ({inference}) are below 0, or do not sum to 1")
+
+
+def check_engines(method: Method) -> None:
+    """Check that engine cells, and stacks of clients, train as engine reference does, in float64."""
+    config = tiny.experiment().model
+    clients = [
+        Client(tiny.token_set(np.random.default_rng(number), texts, 1, 60 + number), 60 + number)
+        for number, texts in enumerate(SIZES)
+    ]
+    how: Any = {"optimizer": SGD(lr=0.05), "longest": 12}
+    expected = epoch("reference", method, cast(Any, config), clients[:1], **how)[0]
+    apart = difference(epoch("cells", method, cast(Any, config), clients[:1], **how)[0], expected)
+    expect(apart < EQUAL, f"engine cells differs from reference by {apart:.1e}: does the loss look into the batch?")
+    if not stackable(method):
+        return
+    try:
+        apart = difference(epoch("cells", method, cast(Any, config), clients, **how)[0], expected)
+    except RuntimeError as error:  # torch's, of what vmap cannot do
+        raise AssertionError(
+            f"clients cannot be trained in stacks ({error}): let no number decide in Python what is computed next"
+        ) from error
+    expect(apart < EQUAL, f"in a stack a client differs from itself alone by {apart:.1e}")
+
+
+def check_model(model: ModelConfig, **sections: Any) -> None:
+    """Check that a model keeps what fedtext promises of every model.
+
+    Its encoder is as wide as it says, what it makes of a text does not depend on the other texts of a batch, and runs
+    of it can be interrupted and placed anywhere.
+
+    Args:
+        model: The model, with its keys; small, since several runs are made of it.
+        sections: Sections of the experiment to replace, such as ``corpus={"name": "demo", "max_length": None}``.
+
+    Raises:
+        AssertionError: With a sentence on the first thing that does not hold.
+    """
+    check_declared(model, ModelConfig)
+    experiment = experiment_with({"model": model}, sections, model.language)
+    if isinstance(model, ClassifierConfig):
+        check_texts(model, experiment)
+    check_run(experiment)
+
+
+def check_texts(model: ClassifierConfig, experiment: Experiment) -> None:
+    """Check the logits and gradients of a classifier on a client's texts in float64, in one batch and one by one."""
+    corpus = corpus_for(experiment)
+    data = within(corpus.clients[0], table_rows(experiment, len(corpus.vocabulary), 0), 0)
+    torch.manual_seed(1)
+    parts = Parts(model, corpus.classes, weights=False)
+    network = whole(parts).double().eval()
+    drawn = {name: p.detach().clone().requires_grad_() for name, p in network.named_parameters()}
+    for name in filter(is_table, drawn):
+        drawn[name] = torch.randn(len(data.rows_R), model.embedding.dim, dtype=torch.float64, requires_grad=True)
+    bound, texts = Model(network, drawn), texts_of(experiment, data, "test")
+    assembler = Assembler(None, False, CPU)
+
+    def logits(numbers: list[int]) -> torch.Tensor:
+        return bound(assembler.single(texts, np.array(numbers))[0])
+
+    numbers = list(range(len(texts)))
+    try:
+        together_BC = logits(numbers)
+    except RuntimeError as error:
+        raise AssertionError(
+            f"model {model.name} cannot read a batch ({error}): width has to be that of what its encoder returns"
+        ) from error
+    expect(together_BC.shape == (len(numbers), corpus.classes), f"model {model.name} gives not one row a text")
+    expect(together_BC.isfinite().all(), f"logits of model {model.name} are not finite")
+    apart_BC = torch.cat([logits([number]) for number in numbers])
+    equal = torch.allclose(together_BC, apart_BC, rtol=EQUAL, atol=EQUAL)
+    expect(equal, f"model {model.name} reads a text otherwise beside others: is padding left out?")
+    grads = torch.autograd.grad(together_BC.square().sum(), list(drawn.values()), allow_unused=True)
+    finite = all(grad is None or bool(grad.isfinite().all()) for grad in grads)
+    expect(finite, f"gradients of model {model.name} are not finite")

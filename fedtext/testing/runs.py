@@ -1,0 +1,162 @@
+"""Whole runs on small corpora in this process, and what of them has to be equal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors.numpy import load
+
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.participants import stacks
+from fedtext.client.worker import Worker
+from fedtext.config.compatibility import problems
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import Corpus
+from fedtext.layout import TABLE, Layout
+from fedtext.messages import Reply
+from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.testing import tiny
+
+Host = Sequence[Sequence[int]]  # each worker's clients
+
+
+def expect(holds: object, sentence: str) -> None:
+    """Raise AssertionError with this sentence unless it holds."""
+    if not holds:
+        raise AssertionError(sentence)
+
+
+class Recording(LocalFleet):
+    """A fleet that keeps what the server receives."""
+
+    received: list[Reply]
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        self.received = []
+        for reply in super().train(handle, round_, cohort):
+            self.received.append(reply)
+            yield reply
+
+
+def experiment_with(parts: Mapping[str, Any], sections: Mapping[str, Any], language: bool = False) -> Experiment:
+    """Return a small experiment with these parts, which need not be among those that a file can name.
+
+    Args:
+        parts: Validated values by key, such as a method.
+        sections: Sections of the experiment to replace, as a file writes them.
+        language: Whether it is about a language model.
+
+    Raises:
+        AssertionError: If the parts and the sections do not go together.
+    """
+    made = (tiny.language_model if language else tiny.experiment)(**sections).model_copy(update=dict(parts))
+    problem = next(problems(made), "")
+    expect(not problem, f"no experiment can be made of it ({problem}): give check other sections, training={{...}}")
+    return made
+
+
+def corpus_for(experiment: Experiment, clients: int = 3) -> Corpus:
+    """Return a small corpus that the experiment's model reads."""
+    return tiny.language_corpus(clients) if experiment.language else tiny.corpus(clients)
+
+
+def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, rounds: int | None = None) -> Any:
+    """Run it, or go on with it in ``folder``; return the shared parameters and the clients' private states, as bytes.
+
+    Args:
+        rounds: How many rounds to run, if not all.
+    """
+    shared, private = initial(experiment, corpus)
+    fleet = LocalFleet(experiment, corpus, private)
+    name = fingerprint(experiment, corpus.content, len(fleet.clients))
+    federation = Federation(experiment, shared, fleet, Checkpoints(folder, name) if folder else None)
+    for record in federation.run():
+        if record.round == rounds:
+            break
+    return federation.flat.tobytes(), fleet.private_states()
+
+
+def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
+    """Check what holds of every run: what crosses the wire, going on after an interruption, and who hosts a client.
+
+    Raises:
+        AssertionError: With a sentence on the first thing that does not hold.
+    """
+    corpus = corpus or corpus_for(experiment)
+    check_wire(experiment, corpus)
+    whole = final(experiment, corpus)
+    expect(final(experiment, corpus) == whole, "two runs of it differ: it draws numbers that the seed does not decide")
+    with TemporaryDirectory() as folder:
+        final(experiment, corpus, Path(folder), rounds=1)
+        gone_on = final(experiment, corpus, Path(folder))
+    expect(gone_on == whole, "a run that is interrupted ends with other bits: it keeps state that no checkpoint has")
+    if not experiment.method.pooled:
+        check_packing(experiment, corpus)
+
+
+def check_wire(experiment: Experiment, corpus: Corpus) -> None:
+    """Check that a client sends the shared parameters of the round, and nothing of its private ones."""
+    shared, private = initial(experiment, corpus)
+    fleet = Recording(experiment, corpus, private)
+    federation = Federation(experiment, shared, fleet, None)
+    for record in federation.run():
+        for reply in fleet.received:
+            content = set(load(reply.payload.tobytes())) if reply.payload.size else set()
+            names = {name for name in content if not name.startswith("#")}
+            hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
+            expect(not names & hidden, f"a client sends what is private: {', '.join(sorted(names & hidden))}")
+            sent = {name: t.shape for name, t in shared.items() if experiment.method.shared_in(name, record.round)}
+            for mechanism in experiment.uplink:
+                sent = dict(mechanism.leaves(sent))
+            odd = ", ".join(sorted(names ^ set(sent)))
+            expect(names == set(sent), f"what a client sends is not what is shared in round {record.round}: {odd}")
+            if experiment.own_rows and TABLE in names:
+                expect("#rows" in content, "a client sends all rows of the table where its own are asked for")
+
+
+def check_packing(experiment: Experiment, corpus: Corpus) -> None:
+    """Check that a client's local updates have the same bits whoever hosts it, also when it moves."""
+    size, _ = stack_size(experiment, len(corpus.clients))
+    blocks = stacks(range(len(corpus.clients)), size)
+    together = [list(range(len(corpus.clients)))]
+    halves = [[client for block in blocks[place::2] for client in block] for place in (0, 1)]
+    alone = list(hosted_rounds(experiment, corpus, [together, together]))
+    apart = list(hosted_rounds(experiment, corpus, [halves, halves[::-1]]))
+    expect(alone == apart, "a client's update depends on who else is in its process: it keeps state between clients")
+
+
+def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]) -> Iterator[Any]:
+    """Yield every client's payload and private state after each round, hosted as that round wants it. The server sends
+    what it began with."""
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    size, _ = stack_size(experiment, len(corpus.clients))
+    workers = [
+        Worker(experiment, corpus, [corpus.clients[c] for c in members], private, corpus_clients=len(corpus.clients))
+        for members in hosted[0]
+    ]
+    for round_, now in enumerate(hosted, 1):
+        exchange(workers, now, corpus)
+        replies: list[Reply] = []
+        states: dict[int, bytes] = {}
+        for worker, members in zip(workers, now, strict=True):
+            replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
+            states |= worker.private_states(members)
+        problem = next((reply.error for reply in replies if reply.error), "")
+        expect(not problem, f"a client fails: {problem}")
+        yield {reply.client: reply.payload.tobytes() for reply in replies}, states
+
+
+def exchange(workers: Sequence[Worker], hosted: Host, corpus: Corpus) -> None:
+    """Move clients to where they are wanted."""
+    states: dict[int, bytes] = {}
+    for worker, members in zip(workers, hosted, strict=True):
+        states |= worker.release([client for client in worker.clients if client not in members])
+    for worker, members in zip(workers, hosted, strict=True):
+        new = [client for client in members if client not in worker.clients]
+        worker.adopt([corpus.clients[client] for client in new], {client: states[client] for client in new})

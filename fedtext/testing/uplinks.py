@@ -1,0 +1,213 @@
+"""Conformance checks of mechanisms and aggregations."""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.accounting.entry import Bound, Sent
+from fedtext.aggregations import Aggregation, IndividualAggregation, SumAggregation
+from fedtext.layout import TABLE
+from fedtext.ledger import ledger
+from fedtext.mechanisms.base import Mechanism, Tensors, bounds, steps
+from fedtext.messages import Update
+from fedtext.parameters import shared_numbers
+from fedtext.seeding import generator
+from fedtext.testing.parts import check_declared, no_global_draws
+from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
+from fedtext.wire import encoding
+
+SHAPES = {TABLE: (60, 5), "head.weight": (3, 40), "head.bias": (3,)}
+ROUNDING = 1e-5  # of float32 sums, relative
+SAMPLING = 0.1  # of a variance from a few thousand draws, relative: several standard errors
+
+
+def check_mechanism(mechanism: Mechanism, before: Sequence[Mechanism] = (), **sections: Any) -> None:
+    """Check that a mechanism keeps what fedtext promises of every mechanism.
+
+    It draws from the given generator alone, changes none of its arguments, leaves what it says and what the wire
+    carries, its bound is kept, and what it claims in the privacy ledger names its bound and what that rests on.
+
+    >>> check_mechanism(MyNoise(sigma=0.1), before=[Clip(norm=1.0)])
+
+    Args:
+        mechanism: The mechanism, with its keys.
+        before: Those that have to stand in front of it.
+        sections: Sections of the experiment to replace, such as ``wire={"rows": "all"}``.
+
+    Raises:
+        AssertionError: With a sentence on the first thing that does not hold.
+    """
+    check_declared(mechanism, Mechanism)
+    uplink = [*before, mechanism]
+    check_wire_form(uplink)
+    check_bound(uplink)
+    experiment = experiment_with({"uplink": tuple(uplink)}, sections)
+    check_claims(uplink, random=_sent(uplink, _update(), 1) != _sent(uplink, _update(), 2))
+    corpus = corpus_for(experiment)
+    numbers = shared_numbers(experiment, corpus.classes, len(corpus.clients), len(corpus.vocabulary))
+    known = {each.name for each in uplink}
+    for entry in ledger(experiment, numbers, len(corpus.clients), experiment.training.rounds):
+        claims = entry.epsilon is None or entry.mechanism in known
+        expect(claims, f"the ledger has a guarantee of {entry.mechanism}, which is not in the uplink")
+    check_run(experiment, corpus)
+
+
+def _update(scale: float = 1.0) -> Tensors:
+    draws = generator(0, "testing/update")
+    return {name: (scale * draws.standard_normal(shape)).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def _received() -> dict[str, NDArray[np.float32]]:
+    draws = generator(0, "testing/received")
+    return {name: draws.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def _applied(uplink: Sequence[Mechanism], delta: Tensors, seed: int) -> Tensors:
+    for name, step in steps(uplink).items():
+        delta = step(delta, _received(), generator(seed, f"testing/{name}"))
+    return delta
+
+
+def _sent(uplink: Sequence[Mechanism], delta: Tensors, seed: int) -> bytes:
+    return encoding.encode(Update(0, 1, _applied(uplink, delta, seed)))
+
+
+def _restored(uplink: Sequence[Mechanism], sent: Tensors) -> Tensors:
+    for mechanism in reversed(uplink):
+        sent = mechanism.restore(sent, _received())
+    return sent
+
+
+def check_wire_form(uplink: Sequence[Mechanism]) -> None:
+    """Check what an uplink leaves of an update, that the wire carries it, and that the server makes an update of it."""
+    name, delta, received = uplink[-1].name, _update(), _received()
+    problem = uplink[-1].order_problem(uplink[:-1])
+    expect(not problem, f"{problem}: name what stands in front of it, before=[...]")
+    given, kept = copy.deepcopy((delta, received)), (delta, received)
+    with no_global_draws(name):
+        last = list(steps(uplink).values())[-1]
+        in_front = delta if len(steps(uplink)) == 1 else _applied(uplink[:-1], delta, 1)
+        before = copy.deepcopy(in_front)
+        last(in_front, received, generator(1, "testing"))
+    unchanged = _equal(in_front, before) and _equal(kept[1], given[1])
+    expect(unchanged, f"{name} changes what it is given: return new tensors")
+    expect(_sent(uplink, delta, 1) == _sent(uplink, delta, 1), f"{name} gives other bits with the same generator")
+    left: Mapping[str, tuple[int, ...]] = SHAPES
+    for mechanism in uplink:
+        left = mechanism.leaves(left)
+    sent = _applied(uplink, delta, 1)
+    shapes = {key: tensor.shape for key, tensor in sent.items()}
+    expect(shapes == dict(left), f"{name} leaves {shapes}, and its leaves says {dict(left)}")
+    kind = np.bool_ if uplink[-1].bits else np.float32
+    wrong = [f"{key} is {tensor.dtype}" for key, tensor in sent.items() if tensor.dtype != kind]
+    expect(not wrong, f"what {name} leaves has to be {np.dtype(kind)}: {', '.join(wrong)}")
+    try:
+        decoded = encoding.decode(_sent(uplink, delta, 1), 0, shapes, bits=uplink[-1].bits)
+    except ValueError as error:
+        raise AssertionError(f"the server refuses what {name} leaves: {error}") from error
+    restored = _restored(uplink, dict(decoded.tensors))
+    back = {key: (tensor.shape, tensor.dtype) for key, tensor in restored.items()}
+    whole = {key: (shape, np.dtype(np.float32)) for key, shape in SHAPES.items()}
+    expect(back == whole, f"the server restores {back} from {name}, and an update is {whole}")
+    finite = all(np.isfinite(tensor).all() for tensor in restored.values())
+    expect(finite, f"what the server restores from {name} is not finite")
+    metrics = uplink[-1].metrics(in_front, received, sent)
+    expect(all(map(math.isfinite, metrics.values())), f"metrics of {name} are not finite: {metrics}")
+
+
+def _equal(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def _vector(tensors: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    return np.concatenate([tensor.ravel() for tensor in tensors.values()]).astype(np.float64)
+
+
+def check_bound(uplink: Sequence[Mechanism]) -> None:
+    """Check that updates behind a mechanism are as it states: within its norm, with noise of its variance."""
+    bound, name = bounds(uplink)[-1], uplink[-1].name
+    if bound.norm is None:
+        return
+    for scale in (0.01, 1.0, 100.0):
+        drawn = [_vector(_applied(uplink, _update(scale), seed)) for seed in range(1, 41)]
+        variance = float(np.var(drawn, 0, ddof=1).mean())
+        near = abs(variance - bound.variance) <= SAMPLING * bound.variance + ROUNDING * bound.norm**2
+        expect(near, f"{name} states noise of variance {bound.variance:g} on each coordinate, and it is {variance:g}")
+        norm = float(np.linalg.norm(np.mean(drawn, 0)))
+        noise = math.sqrt(bound.variance * len(drawn[0]) / len(drawn))  # of the mean over draws
+        limit = math.hypot(bound.norm, noise) * (1 + (SAMPLING if noise else ROUNDING))
+        expect(norm <= limit, f"{name} states that updates are no longer than {bound.norm:g}, and one is {norm:g}")
+
+
+def check_claims(uplink: Sequence[Mechanism], random: bool) -> None:
+    """Check the guarantees of a mechanism: what they name, and that none is claimed without noise.
+
+    Args:
+        uplink: The mechanism, behind those in front of it.
+        random: Whether what is sent depends on draws.
+    """
+    mechanism, known = uplink[-1], bounds(uplink)[-2]
+    name = mechanism.name
+    expect(not random or any(each.randomises for each in uplink), f"{name} draws noise: say so, randomises = True")
+    for before in (Bound(), known):
+        for entry in mechanism.guarantee(before, Sent(100, 2, 1e-5)):
+            expect(entry.mechanism == name, f"{name} states a guarantee of {entry.mechanism}")
+            expect(entry.how, f"a guarantee of {name} does not say by which bound, or why there is none")
+            if entry.epsilon is None:
+                continue
+            expect(random, f"{name} claims epsilon = {entry.epsilon:g}, and draws nothing")
+            expect(entry.assumptions, f"{name} claims epsilon = {entry.epsilon:g}, and does not say what it rests on")
+            expect(entry.epsilon >= 0 and 0 <= entry.delta < 1, f"{name} claims what is no (epsilon, delta): {entry}")
+
+
+def check_aggregation(aggregation: Aggregation, **sections: Any) -> None:
+    """Check that an aggregation keeps what fedtext promises of every aggregation.
+
+    It changes none of its arguments, returns parameters of the form of those before, reads rows that a client does not
+    hold as unchanged ones, and runs with it can be interrupted.
+
+    Args:
+        aggregation: The aggregation, with its keys.
+        sections: Sections of the experiment to replace.
+
+    Raises:
+        AssertionError: With a sentence on the first thing that does not hold.
+    """
+    check_declared(aggregation, Aggregation)
+    problem = aggregation.problem(5)
+    expect(not problem, f"it cannot combine the five updates of this check: {problem}")
+    if isinstance(aggregation, IndividualAggregation):
+        _check_individual(aggregation)
+    else:
+        expect(isinstance(aggregation, SumAggregation), "derive it from SumAggregation or IndividualAggregation")
+    server = experiment_with({}, sections).server.model_copy(update={"aggregation": aggregation})
+    check_run(experiment_with({"server": server}, sections), corpus_for(experiment_with({}, sections), clients=5))
+
+
+def _check_individual(aggregation: IndividualAggregation) -> None:
+    state, rows = _received(), np.arange(0, SHAPES[TABLE][0], 2, dtype=np.int32)
+    draws = generator(0, "testing/cohort")
+    own, whole = [], []
+    for client in range(5):
+        tensors = {name: draws.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+        tensors[TABLE][1::2] = 0
+        whole.append(Update(client, client + 1, tensors))
+        own.append(Update(client, client + 1, tensors | {TABLE: tensors[TABLE][rows]}, rows))
+    before = copy.deepcopy((state, whole))
+    with no_global_draws(aggregation.name):
+        after, metrics = aggregation.aggregate(state, iter(whole))
+    kept = _equal(state, before[0]) and all(
+        _equal(one.tensors, other.tensors) for one, other in zip(whole, before[1], strict=True)
+    )
+    expect(kept, f"{aggregation.name} changes what it is given: return new tensors")
+    form = {name: (tensor.shape, tensor.dtype) for name, tensor in after.items()}
+    expected = {name: (shape, np.dtype(np.float32)) for name, shape in SHAPES.items()}
+    expect(form == expected, f"{aggregation.name} returns {form}, and the parameters are {expected}")
+    finite = all(np.isfinite(tensor).all() for tensor in after.values())
+    expect(finite and all(map(math.isfinite, metrics.values())), f"what {aggregation.name} returns is not finite")
+    equal = _equal(aggregation.aggregate(state, iter(own))[0], after)
+    expect(equal, f"{aggregation.name} reads rows that a client does not hold otherwise than as unchanged ones")
