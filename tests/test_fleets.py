@@ -209,10 +209,11 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
-def test_every_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
+def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
+    """One that takes sums, and one that compares updates; the others read the same updates in the same order."""
     private = initial(tiny.experiment(), CORPUS)[1]
-    for name, asked in CONFIGURED.items():
-        experiment = tiny.experiment(training=THREE, server={"aggregation": asked})
+    for name in ("norm_bounded", "multi-krum"):
+        experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]})
         fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(2, 1, 0, 1), None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         rounds, folded = [], []
@@ -220,7 +221,7 @@ def test_every_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_
             rounds.append(seen(record))
             folded.append(fleet.folding)
         assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name
-        assert folded == ([[], [0, 1], [0, 1]] if name in ("mean", "norm_bounded") else [[]] * 3), name
+        assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[]] * 3), name
         fleet.close(keep=name != "multi-krum")  # the next one's, until the last
 
 
