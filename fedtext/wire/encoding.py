@@ -33,8 +33,8 @@ def encode(update: Update) -> bytes:
 def decode(
     data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
 ) -> Update:
-    """The update in ``data``, checked against the tensors the server expects: float32, or bool if ``bits``. The shape
-    of the table is that of all its rows.
+    """The update in ``data``, checked against the tensors the server expects, and in their order: float32, or bool if
+    ``bits``. The shape of the table is that of all its rows.
 
     Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, with
     elements that are not finite, or with rows that are not distinct rows of the table.
@@ -63,7 +63,8 @@ def decode(
             content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
         elif not finite(tensor):
             raise ValueError(f"it sent {name} with numbers that are not finite")
-    return Update(client, int(count_1[0]), content, rows)
+    in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
+    return Update(client, int(count_1[0]), in_order, rows)
 
 
 def _check_rows(rows: NDArray, vocabulary: int) -> None:

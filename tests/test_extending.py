@@ -1,0 +1,59 @@
+"""docs/extending.md: its files are complete, train, and keep to what is promised of every part."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import fedtext
+from fedtext import testing
+from fedtext.__main__ import main
+from fedtext.config import plugins
+from fedtext.config.experiment import use
+from tests.commands import ROOT
+
+PAGE = (ROOT / "docs/extending.md").read_text()
+EXAMPLES = {
+    name.strip(): (python, text)
+    for name, python, text in re.findall(
+        r"^## ([^\n]+)\n.*?```python\n(.*?)```\n.*?```yaml\n(.*?)```", PAGE, re.M | re.S
+    )
+}
+PLUGIN = ROOT / "docs/near_head.py"  # the README's
+SHORT = ["training.rounds=1", "evaluation.personalize={steps: 2}", "corpus.max_length=20"]
+CHECKED: dict[str, dict[str, Any]] = {"attentive": {"embedding": {"dim": 4}}}
+
+
+def test_there_is_an_example_of_each_kind() -> None:
+    assert list(EXAMPLES) == ["A method", "A mechanism", "An aggregation", "A corpus", "A model", "An audit"]
+    assert PAGE.count("```python") == PAGE.count("```yaml") == len(plugins.KINDS)
+    for python, _ in EXAMPLES.values():
+        assert len([line for line in python.splitlines() if line.strip()]) <= 40
+
+
+@pytest.mark.parametrize("heading", EXAMPLES)
+def test_an_example_trains_and_passes_its_check(
+    heading: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python, text = EXAMPLES[heading]
+    (name,) = yaml.safe_load(text)["plugins"]
+    (tmp_path / name).write_text(python)
+    file = tmp_path / "example.yaml"
+    file.write_text(text)
+    assert main([str(file), *SHORT, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert "round 1/1" in capsys.readouterr().out
+    experiment = fedtext.load(file, *SHORT)
+    ((kind, cls),) = plugins.load(experiment.plugins[0]).parts
+    check = getattr(testing, f"check_{kind.word}")
+    check(cls.model_validate({"name": (called := cls.model_fields["name"].default)} | CHECKED.get(called, {})))
+    file.write_text(text.replace(f"plugins: [{name}]\n", ""))
+    assert main([str(file), *SHORT, "--plugin", str(tmp_path / name), "--out", str(tmp_path / "out")]) == 0
+    use(())
+
+
+def test_the_method_of_the_readme_passes_its_check() -> None:
+    ((kind, cls),) = plugins.load(plugins.find(PLUGIN)).parts
+    assert kind.word == "method"
+    testing.check_method(cls())
