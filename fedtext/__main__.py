@@ -48,10 +48,10 @@ def _run(words: Sequence[str]) -> int:
         return 0
     if arguments.experiment is None:
         parser.error("which experiment? name a file, demo.yaml for example; --keys lists what it can hold")
+    experiment = load(arguments.experiment, *arguments.overrides, plugins=arguments.plugin)
     logger = logging.getLogger("fedtext.api.run")  # says which engine trains, before the first round
     logger.setLevel(logging.INFO)
     logger.addHandler(printed := _Printed())
-    experiment = load(arguments.experiment, *arguments.overrides, plugins=arguments.plugin)
 
     def show(record: RoundRecord) -> None:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
