@@ -57,7 +57,7 @@ class ClientActor:
         device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
         self.decoder = Decoder(experiment, self.worker.shared)
-        self.summation = Summation(experiment, self.worker.shared, weights)
+        self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return Host(context.get_node_id(), unused)
 

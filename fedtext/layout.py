@@ -58,5 +58,5 @@ class Layout:
         return flat
 
     def with_rows(self, rows: int) -> "Layout":
-        """The same tensors with ``rows`` rows in the embedding table."""
-        return Layout({n: (rows, *s[1:]) if n == TABLE else s for n, s in self.shapes.items()})
+        """The same tensors with ``rows`` rows in the embedding table, and in what a method keeps about it."""
+        return Layout({n: (rows, *s[1:]) if n.rpartition("/")[2] == TABLE else s for n, s in self.shapes.items()})

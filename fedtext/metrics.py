@@ -205,8 +205,9 @@ METRICS: list[Metric] = [
         "Over all batches of the round, while the parameters change; clients are weighted by their numbers of texts.",
     ),
     _loss("loss_ce", "mean cross-entropy"),
+    _loss("loss_ce_mixture", "mean cross-entropy of the mixture of shared and personal model (apfl)"),
     _loss("loss_ce_shared", "mean cross-entropy of the shared branch (kteps) or of the shared model (pfl_da)"),
-    _loss("loss_ce_private", "mean cross-entropy of the private branch (kteps)"),
+    _loss("loss_ce_private", "mean cross-entropy of the private branch (kteps) or the personal model (ditto)"),
     _loss("loss_transfer", "knowledge transfer, equation 8, without its weight lambda1 (kteps)"),
     _loss(
         "loss_diversity",
@@ -215,7 +216,8 @@ METRICS: list[Metric] = [
     ),
     _loss(
         "loss_proximal",
-        "squared distance from the received parameters, without its weight mu / 2 (fedprox)",
+        "squared distance from the received parameters, without its weight mu / 2 (fedprox) or lambda_ / 2 (ditto, of "
+        "the personal model)",
         unit="number",
     ),
     _loss(

@@ -8,6 +8,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.layout import Layout, is_table
+from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
 from fedtext.models.parts import Parts
 from fedtext.seeding import generator, torch_scope
@@ -25,11 +26,13 @@ def build_network(
 
 
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:
-    """How many numbers the shared parameters of ``initial`` are. No table is made for it."""
+    """How many coordinates a client sends: of the shared parameters of ``initial``, and of what its method sends
+    beside them. No table is made for it."""
     network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
-    return Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)}).numbers
+    shared = Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)})
+    return layouts.sent(experiment.method, shared).numbers
 
 
 def initial(

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
+
+
+@pytest.fixture(autouse=True)
+def own_plugins() -> Iterator[None]:
+    """Leave no plug-in of a test to those that follow it in its process."""
+    yield
+    if "fedtext.config.experiment" in sys.modules:
+        from fedtext.config import plugins
+        from fedtext.config.experiment import use
+
+        if plugins.active():
+            use(())
 
 
 @pytest.fixture(scope="session")

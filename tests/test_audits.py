@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 WORDS = [f"w{number}" for number in range(2, 40, 3)]
 AUDIT: list[Any] = [{"word_relations": {"words": WORDS, "top": 4}}]
 STRONG: list[Any] = [{"project": {"d1": 2, "d2": 4}}, {"gaussian": {"sigma": 0.01}}]
-SHARING = [name for name, method in METHODS.items() if tiny.experiment(name).shares_table and not method.pooled]
+SHARING = [
+    name
+    for name, method in METHODS.items()
+    if tiny.experiment(name).shares_table and not method.pooled and not method.whole_table
+]
 
 
 class Watching(Recording):

@@ -56,6 +56,36 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (methods.language, "kteps", {"model": LANGUAGE}, "method kteps trains classifiers and no language models"),
     (methods.pooled, "pooled", {"uplink": [GAUSSIAN]}, "method pooled has all data in one place"),
     (
+        methods.mean_gradient,
+        "scaffold",
+        {"training": tiny.TRAINING | {"optimizer": "adam"}},
+        "training.optimizer: method scaffold reads the mean gradient off an update, which steps of adam",
+    ),
+    (
+        methods.whole_table,
+        "scaffold",
+        {"wire": {"rows": "own"}},
+        "wire.rows: own leaves out the words that a client does not have, and method scaffold moves all",
+    ),
+    (
+        methods.extras,
+        "scaffold",
+        {"server": {"aggregation": "median"}},
+        "server.aggregation: median compares updates, and method scaffold sends delta_c beside them",
+    ),
+    (
+        methods.extras,
+        "scaffold",
+        {"uplink": [{"project": {"d1": 1, "d2": 2}}]},
+        "uplink: project is about the embedding of an update, and method scaffold also sends delta_c",
+    ),
+    (
+        audits.embedding_rows,
+        "scaffold",
+        {"audits": ["embedding_rows"]},
+        "audits: embedding_rows looks for the rows that a client moved",
+    ),
+    (
         methods.fedsgd,
         FedSGD(),
         {},

@@ -117,6 +117,29 @@ class Remembering(_Method):
         return {"ce": super().loss(model, received, batch)["ce"] * (1 + kept)}
 
 
+class Growing(_Method):
+    def client_state(self, received: Any) -> Any:
+        return {"c": received.zeros()}
+
+    def after_update(self, local: Any) -> Any:
+        return {"d": local.delta}, {}
+
+
+class Chatty(_Method):
+    def after_update(self, local: Any) -> Any:
+        return {}, {"extra": local.delta}
+
+
+class Dropping(_Method):
+    def gradient(self, gradients: Any, local: Any) -> Any:
+        return type(gradients)({name: tensor for name, tensor in gradients.items() if "bias" not in name})
+
+
+class Stepless(_Method):
+    def server_step(self, server: Any, change: Any, extras: Any, share: float) -> Any:
+        return {"h": change}, change
+
+
 class _Mechanism(Mechanism):
     """A mechanism of this test."""
 
@@ -237,6 +260,10 @@ FOUND: list[tuple[Callable[..., None], Any, str]] = [
     (check_method, Endless(), "the gradient of faulty at embedding.weight is not finite"),
     (check_method, Looking(), "clients cannot be trained in stacks"),
     (check_method, Unnormalised(), "probabilities .both. are below 0, or do not sum to 1"),
+    (check_method, Growing(), "client_state of faulty becomes other tensors in after_update: c/"),
+    (check_method, Chatty(), "faulty sends other tensors than extras says: extra/"),
+    (check_method, Dropping(), "gradient of faulty gives other tensors than it takes: /encoder"),
+    (check_method, Stepless(), "server_state of faulty becomes other tensors in server_step: h/"),
     (check_method, Remembering(), "engine cells differs from reference"),
     (check_mechanism, InPlace(), "faulty changes what it is given"),
     (check_mechanism, Global(), "faulty draws from a global generator"),

@@ -13,6 +13,9 @@ PLAIN = {
     "pooled": False,
     "shares": True,
     "reads_table": False,
+    "whole_table": False,
+    "sends_state": False,
+    "takes_sgd": False,
     "separates": False,
     "personalizes": True,
     "complete": True,
@@ -26,6 +29,10 @@ APART: dict[str, dict[str, bool]] = {
     "fedsgd": LANGUAGE,
     "fedatt": LANGUAGE,
     "fedprox": LANGUAGE | {"reads_table": True},  # its distance is over all rows
+    "scaffold": LANGUAGE | {"reads_table": True, "whole_table": True, "sends_state": True, "takes_sgd": True},
+    "feddyn": LANGUAGE | {"reads_table": True},
+    "ditto": {"reads_table": True},
+    "apfl": {},
     "kteps": {},
     "fedper": LANGUAGE | {"complete": False},
     "fedevocab": {"complete": False, "own_vocabularies": True},  # words that are predicted have to be common ones

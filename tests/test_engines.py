@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.equality import fdu, imdb
-from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedAvg, FedFusion, FedMMD, FedProx
+from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
 from fedtext.models.packing import Packing
 from fedtext.models.recurrent import RecurrentClassifier
@@ -70,6 +70,8 @@ WITH_TWO = [  # methods with several encoders or tables, on two models only; the
     FedFusion(operator="single"),
     FedFusion(operator="conv"),
     PFLDA(),
+    Ditto(lambda_=1),
+    APFL(alpha=0.4),
     ASPMTL(adv=1, diff=1),
 ]
 CASES = [(method, model) for model in MODELS for method in EVERYWHERE]

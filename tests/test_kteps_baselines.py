@@ -91,6 +91,28 @@ def proximal(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int
     return plain(p, received, x_BV, y_B, task) + 0.3 / 2 * away
 
 
+def renamed(p: Numbers, suffix: str = "_private") -> Numbers:
+    """Each model's numbers by the names of the shared one's."""
+    parts = {name: name.partition(".") for name in p}
+    return {part.removesuffix(suffix) + "." + rest: p[n] for n, (part, _, rest) in parts.items() if suffix in part}
+
+
+def held_near(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
+    own = renamed(p)
+    away = sum((own[name] - received[name]).square().sum() for name in own)
+    return plain(p, received, x_BV, y_B, task) + plain(own, received, x_BV, y_B, task) + 0.6 / 2 * away
+
+
+def half_mixed(
+    p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int, share: float | None = None
+) -> Tensor:
+    own, learnt = renamed(p), p["alpha_private.value"]
+    alpha = learnt + (learnt.clamp(0, 1) - learnt).detach() if share is None else share
+    shared = {name: p[name].detach() for name in own if name in p}
+    both = {name: alpha * own[name] + (1 - alpha) * tensor for name, tensor in shared.items()}
+    return plain(p, received, x_BV, y_B, task) + plain(both, received, x_BV, y_B, task)
+
+
 def fused(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
     f_l_BF, f_g_BF = features(p, x_BV), features(received, x_BV)
     if "fusion.gamma" not in p:
@@ -169,6 +191,9 @@ BY_HAND: list[tuple[dict[str, Any], Objective]] = [
     (KTEPS_WEIGHTS, transferred),
     (KTEPS_WEIGHTS | {"distillation": "standard"}, partial(transferred, printed=False)),
     (KTEPS_WEIGHTS | {"lambda2": 0, "projection": False, "architecture": "encoder"}, unprojected),
+    ({"name": "ditto", "lambda_": 0.6}, held_near),
+    ({"name": "apfl"}, half_mixed),
+    ({"name": "apfl", "adaptive": False, "alpha": 0.3}, partial(half_mixed, share=0.3)),
     ({"name": "asp_mtl", "adv": 0.5, "diff": 2.5}, adversarial),
     ({"name": "asp_mtl", "adv": 0.5, "diff": 0.1, "penalty": "sum"}, partial(adversarial, diff=0.1, penalty=summed)),
 ]
@@ -176,8 +201,8 @@ NAMES = ["-".join(map(str, options.values())) for options, _ in BY_HAND]
 
 
 def test_every_method_is_among_those_by_hand() -> None:
-    in_phases = {"fedevocab", "fedrecon"}  # tests/test_fedevocab.py
-    assert {options["name"] for options, _ in BY_HAND} == set(METHODS) - in_phases
+    elsewhere = {"fedevocab", "fedrecon", "scaffold", "feddyn"}  # test_fedevocab.py, test_method_state.py
+    assert {options["name"] for options, _ in BY_HAND} == set(METHODS) - elsewhere
 
 
 @pytest.mark.parametrize(("options", "objective"), BY_HAND, ids=NAMES)

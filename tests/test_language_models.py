@@ -115,7 +115,18 @@ def plain_rank(plain: Plain, sentence: NDArray[np.int32]) -> NDArray[np.int64]:
     return (logits > logits.gather(1, tokens[1:, None])).sum(1).numpy()
 
 
-METHODS = ["fedavg", {"name": "fedprox", "mu": 0.1}, "fedatt", "fedsgd", "local_only", "pooled", "fedper", "lg_fedavg"]
+METHODS = [
+    "fedavg",
+    {"name": "fedprox", "mu": 0.1},
+    "scaffold",
+    "feddyn",
+    "fedatt",
+    "fedsgd",
+    "local_only",
+    "pooled",
+    "fedper",
+    "lg_fedavg",
+]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

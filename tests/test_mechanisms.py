@@ -181,11 +181,12 @@ def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> No
     federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
     before = federation.flat.copy()
     rows = list(federation.run())
-    numbers = sum(tensor.size for tensor in shared.values())
+    twice = 1 + (method == "scaffold")  # as much again beside an update
+    numbers = twice * sum(tensor.size for tensor in shared.values())
     if not shared:
         assert rows[-1].metrics["bytes_up"] == 0
         return
-    header = 100 * (len(shared) + 2)
+    header = 100 * (twice * len(shared) + 2)
     assert rows[-1].metrics["bytes_up"] <= 3 * (numbers / 8 + header)
     change = federation.flat - before
     if TABLE in shared:
@@ -193,6 +194,8 @@ def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> No
         withheld = federation.fleet.withheld
         kept = np.isin(np.arange(len(moved_V)), [] if withheld is None else withheld)
         assert (moved_V != kept).all(), "the rows of all words move, whoever has them, but for those that nobody sends"
+    if method == "feddyn":  # h / alpha is taken off beside
+        return
     step = getattr(experiment.method, "step", 1)
     assert np.abs(change).max() <= 2 * step * Q / math.tanh(0.5) * (1 + 1e-3)  # in two rounds
 

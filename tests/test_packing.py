@@ -12,6 +12,7 @@ from fedtext.layout import Layout
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from fedtext.server.aggregation import Summation
+from fedtext.server.method_state import MethodState
 from fedtext.server.optimizers import step
 from fedtext.testing.runs import Host, exchange
 from fedtext.wire.decoder import Decoder
@@ -27,6 +28,8 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
     """Every client's payload and private state after each round, hosted as that round wants it."""
     name = method if isinstance(method, str) else method["name"]
     options: dict[str, Any] = {"name": optimizer, "persist": name != "fedrecon"} | OPTIMIZERS[optimizer]
+    if METHODS[name].takes_sgd:
+        options = OPTIMIZERS["sgd"]
     size = 1 if METHODS[name].reads_table else 2
     experiment = tiny.experiment(
         method,
@@ -35,14 +38,15 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
     )
     shared, private = initial(experiment, CORPUS)
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-    flat, decoder = layout.pack(shared), Decoder(experiment, layout)
-    summation = Summation(experiment, layout, [len(client.train) for client in CORPUS.clients])
+    decoder, beside = Decoder(experiment, layout), MethodState(experiment.method, shared)
+    state, summation = layout.pack(shared), Summation(experiment, decoder.sent, [len(c.train) for c in CORPUS.clients])
     everybody = CORPUS.clients
     workers = [
         Worker(experiment, CORPUS, [everybody[c] for c in members], private, corpus_clients=5) for members in hosted[0]
     ]
     for round_, now in enumerate(hosted, 1):
         exchange(workers, now, CORPUS)
+        flat = beside.with_state(state)
         replies, states, total = [], {}, summation.empty()
         for worker, members in zip(workers, now, strict=True):
             replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
@@ -53,7 +57,8 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
             if reply.payload.size:
                 total.add(decoder.update(reply.payload, reply.client, flat, round_))
         mean_N = total.mean()
-        flat = flat if mean_N is None else step(ServerSGD(), flat, mean_N, {})[0]
+        if mean_N is not None:
+            state, _ = step(ServerSGD(), state, beside.step(mean_N, 1.0), {})
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -26,7 +26,7 @@ from tune_spaces.cases import cases
 
 RNG = generator(0, "test")
 DIM = 5  # of tiny.experiment's embedding
-SHARING = [name for name, method in METHODS.items() if method.shares and not method.pooled]
+SHARING = [name for name, m in METHODS.items() if m.shares and not m.pooled and not m.whole_table]
 SQRT_HALF = np.sqrt(0.5).astype(np.float32)
 
 

@@ -29,7 +29,7 @@ from tests import tiny
         ({"training": {"stack": 5}}, 16, 5, "as configured"),
         ({"training": {"stack": 1}}, 1000, 1, "as configured"),
         ({"training": {"engine": "reference"}}, 1000, 1, "the reference engine knows no stacks"),
-        ({"method": "fedprox"}, 1000, 1, "the loss of fedprox reads the whole embedding table"),
+        ({"method": "fedprox"}, 1000, 1, "method fedprox reads the whole embedding table"),
         ({"method": "pooled"}, 1000, 1, "one client trains"),
         ({"model": {"hidden": 300}}, 1000, 1, "with 300 hidden units each fills a core by itself"),
         ({"model": "bag"}, 1000, 1, "a bag"),
@@ -45,7 +45,7 @@ def test_auto_says_what_it_chose_and_why(changes: dict, clients: int, size: int,
     ("changes", "sentence"),
     [
         ({"training": {"stack": 2, "engine": "reference"}}, "the engine reference trains clients one by one"),
-        ({"training": {"stack": 2}, "method": "fedprox"}, "the loss of fedprox reads the whole embedding table"),
+        ({"training": {"stack": 2}, "method": "fedprox"}, "method fedprox reads the whole embedding table"),
         ({"training": {"stack": 0}}, "greater than or equal to 1"),
     ],
 )
@@ -97,10 +97,10 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
         expected.train(flat, 1, [client])
     original = broken.uplink.payload
 
-    def payload(flat: np.ndarray, parameters: dict, round_: int, data: ClientData) -> np.ndarray:
+    def payload(flat: np.ndarray, parameters: dict, round_: int, data: ClientData, extras: dict) -> np.ndarray:
         if data.id == 2:
             raise OSError("no")
-        return original(flat, parameters, round_, data)
+        return original(flat, parameters, round_, data, extras)
 
     monkeypatch.setattr(broken.uplink, "payload", payload)
     assert [reply.error for reply in broken.train(flat, 1, [0, 1, 2])] == ["", "", "OSError: no"]

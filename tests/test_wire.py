@@ -100,6 +100,8 @@ def test_the_server_receives_shared_tensors_and_counts_and_nothing_else(method: 
     for reply in fleet.received:
         content = load(reply.payload.tobytes()) if shared else {}
         extra = {"#samples", "#rows"} if experiment.own_rows and TABLE in shared else {"#samples"}
+        if method == "scaffold":
+            extra |= {f"delta_c/{name}" for name in shared}
         assert set(content) == (set(shared) | extra if shared else set())
         assert not set(content) & hidden
         hosted = fleet.worker.clients[reply.client]

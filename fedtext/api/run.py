@@ -108,7 +108,7 @@ def run(
             write_files(record, folder)
         if on_round:
             on_round(record)
-    entries = ledger(single, federation.layout.numbers, len(federation.trainees), len(federation.history))
+    entries = ledger(single, federation.coordinates, len(federation.trainees), len(federation.history))
     result = Result(single, tuple(federation.history), entries, trained(federation, corpus))
     if folder:
         result.write_records(folder)

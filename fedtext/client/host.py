@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
-from fedtext.client.load import Received, Values, load_into
+from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.texts import order_of, texts_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.pool import everybody
-from fedtext.corpora.rows import within
+from fedtext.corpora.rows import with_all_rows, within
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.layout import Layout, is_table
+from fedtext.layout import TABLE, Layout, is_table
+from fedtext.methods import layouts
 from fedtext.methods.base import Phase
+from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
 from fedtext.models.inits import EachInit, OwnStart
 from fedtext.models.recurrent import Recurrent
@@ -36,7 +38,8 @@ from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
 from fedtext.training.workspace_pool import WorkspacePool
 
-OPTIMIZER = "#optimizer/"  # prefix of optimizer state kept among a client's private tensors
+# Prefixes of what is kept among a client's private tensors: the state of its optimizer, and of its method.
+OPTIMIZER, STATE = "#optimizer/", "#state/"
 
 
 class Host:
@@ -63,11 +66,12 @@ class Host:
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.beside = corpus.features if experiment.model.joins else 0
-        self.clients = {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.clients = {client.id: self._hosted(client) for client in clients}
         self.network = build_network(experiment, *self.parts).to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
+        self.down = layouts.received(self.method, self.shared)
         self.everyone = self._everyone() if experiment.evaluation.union else None
         self.initial_private = private
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
@@ -80,6 +84,10 @@ class Host:
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
         self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of)
+
+    def _hosted(self, client: ClientData) -> ClientData:
+        own = within(client, self.rows, self.beside)
+        return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
 
     def _everyone(self) -> ClientData:
         """All clients' test texts, or as many as are asked for."""
@@ -154,12 +162,16 @@ class Host:
     def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
         """The server's parameters, on a GPU sent there once for all clients of a round. Each call of an actor has an
         array of its own over the same memory, which cannot become another's for as long as one of them is kept."""
+        return self.shared.views(self._placed(flat))
+
+    def _placed(self, flat: NDArray[np.float32]) -> Values:
+        """What the server sent, where this place computes."""
         if self.device.type == "cpu":
-            return self.shared.views(flat)
+            return flat
         if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
             self.sent = None  # its memory is needed
             self.sent = flat, torch.tensor(flat, device=self.device)
-        return self.shared.views(self.sent[1])
+        return self.sent[1]
 
     def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
         """A table with V rows, which of several sources the client's own."""
@@ -190,6 +202,22 @@ class Host:
         """What these clients optimise, having received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
         return Problem(self.method, self.network, Received(self._received(flat), rows_R))
+
+    def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
+        """A client's local update before its first step, for the hooks of its method. It has the first place of
+        ``stack``."""
+        rows_R = self.clients[client].rows_R
+        received = Tensors(Received(self._received(flat), rows_R))
+        server: dict[str, Tensor] = {}
+        if self.method.sends_state:
+            beside = {n: v for n, v in self.down.views(self._placed(flat)).items() if n not in self.shared.shapes}
+            for name, values in beside.items():
+                held = chosen_rows(values, rows_R) if name.rpartition("/")[2] == TABLE else values
+                server[name] = held if isinstance(held, Tensor) else torch.tensor(held)
+        kept = self.kept(client, STATE)
+        state = grouped(kept) if kept else self.method.client_state(received)
+        samples = len(self.clients[client].train)
+        return Local(received, state, grouped(server), Tensors(stack.tensors(0)), samples, {})
 
     def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
         """Moves what moves in a ``phase``, with nothing remembered."""
@@ -226,12 +254,12 @@ class Host:
         optimizer = self.optimizer(phase, stack, members)
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 
-    def remembered(self, client: int) -> dict[str, Tensor]:
-        """The optimizer's state after the client's last local update, where it persists."""
+    def kept(self, client: int, prefix: str) -> dict[str, Tensor]:
+        """The state after the client's last local update: of its optimizer where that persists, or of its method."""
         return {
-            name.removeprefix(OPTIMIZER): to_device(value.copy(), self.device)
+            name.removeprefix(prefix): to_device(value.copy(), self.device)
             for name, value in self.private.get(client, {}).items()
-            if name.startswith(OPTIMIZER)
+            if name.startswith(prefix)
         }
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
@@ -244,7 +272,7 @@ class Host:
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
         """Hosts these clients too, with the private states they bring."""
-        self.clients |= {client.id: within(client, self.rows, self.beside) for client in clients}
+        self.clients |= {client.id: self._hosted(client) for client in clients}
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:

@@ -3,24 +3,30 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
-from fedtext.client.host import OPTIMIZER, Host
+from fedtext.client.host import OPTIMIZER, STATE, Host
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
+from fedtext.layout import finite
 from fedtext.messages import Reply
+from fedtext.methods.state import Local, Tensors
+from fedtext.methods.state import flat as by_name
 from fedtext.parameters import withheld
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.seeding import torch_scope
 from fedtext.training.local import train
 from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack
 from fedtext.wire.uplink import Uplink
 
 Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
@@ -84,31 +90,49 @@ class Worker(Host):
         members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack
         stack = self.stack(flat, members)
         *earlier, last = self.method.phases(config.local_epochs)
-        work = self.work(last, members, round_)
+        work, problem = self.work(last, members, round_), self.problem(flat, members)
+        if self.method.has_hooks():  # clients of it are trained one by one
+            problem = replace(problem, local=self.local(flat, members[0], stack))
         with torch_scope(seed, "training", round_, min(members)):
             before = {phase.name: self.run(phase, stack, flat, members, round_) for phase in earlier}
             optimizer = self.optimizer(last, stack, members)
             for place, client in enumerate(members):
-                optimizer.recall(place, self.remembered(client))
+                optimizer.recall(place, self.kept(client, OPTIMIZER))
             optimizer.plan([len(each.batches) for each in work])
-            outcomes = train(self.problem(flat, members), self.training, optimizer, work)
+            outcomes = train(problem, self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
         finished: dict[int, Finished] = {}
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            problem = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
-            if problem:
-                finished[client] = Reply(client, error=problem), {}
+            wrong = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
+            if wrong:
+                finished[client] = Reply(client, error=wrong), {}
                 continue
             start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
-            payload, said = self.uplink.payload(flat, parameters, round_, data)
+            state, extras = self._after(problem.local, stack, optimizer, outcome.steps)
+            payload, said = self.uplink.payload(flat, parameters, round_, data, extras)
             self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
             seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
             metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
             reply = Reply(client, payload, payload.nbytes, metrics)
-            finished[client] = reply, self._kept(parameters, optimizer, place, round_)
+            finished[client] = reply, self._kept(parameters, optimizer, place, round_) | state
         return [finished[client] for client in sorted(members)]
+
+    def _after(
+        self, local: Local | None, stack: Stack, optimizer: LocalOptimizer, steps: int
+    ) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The state that a method keeps with the client in the first place of ``stack``, and what it sends beside its
+        update; nothing of a method without hooks."""
+        if local is None:
+            return {}, {}
+        with torch.no_grad():
+            parameters, lr_sums = Tensors(stack.tensors(0)), optimizer.lr_sums(local.received, steps)
+            state, extras = self.method.after_update(replace(local, parameters=parameters, lr_sums=lr_sums))
+        kept = {STATE + name: tensor.cpu().numpy().copy() for name, tensor in by_name(state).items()}
+        if not all(map(finite, kept.values())):
+            raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
+        return kept, {name: tensor.cpu().numpy().copy() for name, tensor in by_name(extras).items()}
 
     def _kept(
         self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int

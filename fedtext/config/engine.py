@@ -69,7 +69,7 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     if experiment.language:
         return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
     if experiment.method.reads_table:
-        return 1, f"clients one by one: the loss of {experiment.method.name} reads the whole embedding table"
+        return 1, f"clients one by one: method {experiment.method.name} reads the whole embedding table"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
     cohort = trainees(experiment, clients)

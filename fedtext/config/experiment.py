@@ -306,6 +306,7 @@ class Experiment(Strict):
         if self.wire.rows == "auto":
             return (
                 not self.language
+                and not self.method.whole_table
                 and not self.server.noise
                 and not any(mechanism.randomises for mechanism in self.uplink)
             )

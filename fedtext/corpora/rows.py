@@ -10,6 +10,22 @@ import numpy as np
 from fedtext.corpora.types import ClientData, TokenSet
 
 
+def with_all_rows(client: ClientData, rows: int) -> ClientData:
+    """Return the client with all ``rows`` of the table, as if each of its words stood in its train texts."""
+
+    def renumbered(tokens: TokenSet) -> TokenSet:
+        return replace(tokens, tokens_T=client.rows_R[tokens.tokens_T])
+
+    return replace(
+        client,
+        rows_R=np.arange(rows, dtype=np.int32),
+        train_rows=rows,
+        train=renumbered(client.train),
+        validation=renumbered(client.validation),
+        test=renumbered(client.test),
+    )
+
+
 def within(client: ClientData, kept: range, features: int) -> ClientData:
     """The client with tokens of the vocabulary's entries in ``kept`` alone, its rows counted from the first of these.
     A text without any has no token left. The ``features`` entries behind ``kept``, if so many are asked for, stand

@@ -7,6 +7,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import figure, hidden
 from fedtext.mechanisms.base import bounds
+from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
 from fedtext.models.language import GRULanguageModel
 
@@ -54,6 +55,11 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
+    if beside := ", ".join(experiment.method.extras(Tensors())):
+        said.append(
+            f"beside its update a client sends {beside} (method {experiment.method.name}); mechanisms of the uplink "
+            "and the ledger cover both"
+        )
     if not experiment.aggregation.sums:
         aggregation = experiment.aggregation
         said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")

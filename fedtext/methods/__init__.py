@@ -1,9 +1,12 @@
 """Federated methods. To add one, write its file and name its class here."""
 
+from fedtext.methods.apfl import APFL
 from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.base import Method
+from fedtext.methods.ditto import Ditto
 from fedtext.methods.fedatt import FedAtt
 from fedtext.methods.fedavg import FedAvg
+from fedtext.methods.feddyn import FedDyn
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedfusion import FedFusion
 from fedtext.methods.fedmmd import FedMMD
@@ -16,12 +19,15 @@ from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.methods.local_only import LocalOnly
 from fedtext.methods.pfl_da import PFLDA
 from fedtext.methods.pooled import Pooled
+from fedtext.methods.scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedsgd": FedSGD,
     "fedatt": FedAtt,
     "fedprox": FedProx,
+    "scaffold": Scaffold,
+    "feddyn": FedDyn,
     "kteps": KTEPS,
     "fedper": FedPer,
     "fedevocab": FedeVocab,
@@ -30,6 +36,8 @@ METHODS: dict[str, type[Method]] = {
     "fedfusion": FedFusion,
     "fedmmd": FedMMD,
     "pfl_da": PFLDA,
+    "ditto": Ditto,
+    "apfl": APFL,
     "asp_mtl": ASPMTL,
     "local_only": LocalOnly,
     "pooled": Pooled,

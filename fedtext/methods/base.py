@@ -1,8 +1,11 @@
-"""What a federated method is: a few pure functions of its hyper-parameters.
+"""A federated method: a few pure functions of its hyper-parameters.
 
 A method says which network it trains, which of its parameters stay private, the local objective, and which aggregation
 it brings where that is not the weighted mean. It is written for one client and one batch; how that is made fast, placed
 and sent is not its concern.
+
+A method can also keep state with each client and with the server, change gradients, send tensors beside an update, and
+change the server's step. These hooks are pure functions of named tensors (``fedtext.methods.state``).
 """
 
 from abc import ABC, abstractmethod
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 
 from fedtext.aggregations import Aggregation
 from fedtext.aggregations.mean import Mean
+from fedtext.methods.state import Local, State, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.schema import Strict
@@ -76,13 +80,33 @@ class Method(Strict, ABC):
     name: str
     pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
-    reads_table: ClassVar[bool] = False  # True: the loss uses the embedding table beyond the rows of the batch's tokens
+    # True: the loss, or ``gradient``, uses the embedding table beyond the rows of the batch's tokens
+    reads_table: ClassVar[bool] = False
+    whole_table: ClassVar[bool] = False  # True: local updates move rows of words that a client does not have
+    sends_state: ClassVar[bool] = False  # True: clients receive the server's state with the parameters
+    takes_sgd: ClassVar[bool] = False  # True: it reads the mean gradient off an update (``Local.mean_gradient``)
     separates: ClassVar[bool] = False  # True: where texts of several clients are pooled, a batch is of one of them
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
     own_vocabularies: ClassVar[bool] = False  # True: by default each client has a vocabulary of its own
     withholds: ClassVar[bool] = False  # True: rows of words with a digit in them do not leave a client
     language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not asked then
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.changes_gradients():
+            cls.reads_table = True  # a change of it has the rows of the table that a batch lacks
+
+    @classmethod
+    def changes_gradients(cls) -> bool:
+        """Whether a step is along something else than the objective's gradient."""
+        return cls.gradient is not Method.gradient
+
+    @classmethod
+    def has_hooks(cls) -> bool:
+        """Whether a local update is more than its steps: it keeps state, sends extras, or changes gradients."""
+        return cls.changes_gradients() or cls.after_update is not Method.after_update
 
     @abstractmethod
     def network(self, parts: Parts) -> nn.Module:
@@ -127,6 +151,60 @@ class Method(Strict, ABC):
         Returns:
             Scalars by the name under which they are logged (``loss_<name>``). A term whose weight is 0 is left out.
         """
+
+    def client_state(self, received: Tensors) -> State:
+        """Return the state of a client before its first local update. It stays on the client, is checkpointed, and
+        moves with it.
+
+        Args:
+            received: The shared parameters, of whose shapes state usually is.
+        """
+        return {}
+
+    def server_state(self, shared: Tensors) -> State:
+        """Return the state of the server before the first round, in float32.
+
+        Args:
+            shared: The shared parameters, tables with all rows.
+        """
+        return {}
+
+    def extras(self, shared: Tensors) -> State:
+        """Return tensors of the shapes of what clients send beside an update. Their values do not matter."""
+        return {}
+
+    def gradient(self, gradients: Tensors, local: Local) -> Tensors:
+        """Change the gradient of a step of the last phase, before it is clipped.
+
+        A method that overrides it trains its clients one by one (``reads_table``).
+
+        Args:
+            gradients: The objective's gradients, by the names of the parameters that move.
+            local: The client's local update so far.
+        """
+        return gradients
+
+    def after_update(self, local: Local) -> tuple[State, State]:
+        """Return a client's next state, and what it sends beside its update: tensors of the shapes of ``extras``.
+
+        Mechanisms of the uplink are applied to update and extras together: a clip bounds the norm of both as one
+        vector, noise is added to each coordinate, and the ledger counts them all.
+        """
+        return local.state, {}
+
+    def server_step(self, server: State, change: Tensors, extras: State, share: float) -> tuple[State, Tensors]:
+        """Change the step that ``server.optimizer`` is then applied to. It is not called in a round without updates.
+
+        Args:
+            server: The server's state.
+            change: The aggregated update of the shared parameters, in float64.
+            extras: The mean of what clients sent beside their updates, under the same weights.
+            share: The participants' share of the weights of all clients; with server.weights: uniform, of all clients.
+
+        Returns:
+            The server's next state, and the change of the shared parameters.
+        """
+        return server, change
 
     @property
     def aggregation(self) -> Aggregation:

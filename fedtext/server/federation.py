@@ -17,16 +17,16 @@ from fedtext.evaluation import SPLITS, pooled
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
-from fedtext.parameters import table_rows
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
+from fedtext.server.downlink import Downlink
 from fedtext.server.fleet import ClientInfo, Fleet
+from fedtext.server.method_state import PREFIX, MethodState
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.sampling import sampled
 from fedtext.server.selection import best_round, reached
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 
 NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their local updates
@@ -58,22 +58,23 @@ class Federation:
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []
         self.decoder = Decoder(experiment, self.layout)
-        self.summation = Summation(experiment, self.layout, [client.samples for client in fleet.clients])
+        self.summation = Summation(experiment, self.decoder.sent, [client.samples for client in fleet.clients])
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
         self.deviation = deviation(experiment, len(trainees))  # of the server's noise
         self.moments: Moments = {}
-        self.took_part: dict[int, int] = {}  # the last round of each client, of the first ``drawn``
-        self.drawn = 0
         self.choosing = experiment.evaluation.select != "last"
         self.selected: NDArray[np.float32] | None = None  # the best model so far
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
-            self.flat, self.history, self.moments = snapshot.flat, list(snapshot.history), snapshot.moments
+            self.flat, self.history = snapshot.flat, list(snapshot.history)
+            self.moments = {name: tensor for name, tensor in snapshot.moments.items() if not name.startswith(PREFIX)}
             if self.choosing:
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
+        self.beside = MethodState(experiment.method, shared, snapshot.moments if snapshot else None)
+        self.downlink = Downlink(experiment, self.beside.received, self._sample)
         if len(self.history) > experiment.training.rounds:
             raise UserError(
                 f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "
@@ -90,7 +91,7 @@ class Federation:
         rounds, if it has entries, so that a trial has one however early it is stopped, and the last what audits show. A
         record is yielded after its checkpoint is safe. A run that is made longer keeps the records it has, with what
         its last round had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
-        handle, rounds = self.fleet.broadcast(self.flat), self.experiment.training.rounds
+        handle, rounds = self._broadcast(), self.experiment.training.rounds
         budget = text(entries) if (entries := self._ledger(rounds)) else ""
         told = next((record.files[FILE] for record in reversed(self.history) if FILE in record.files), "")
         for round_ in range(len(self.history) + 1, rounds + 1):
@@ -113,7 +114,7 @@ class Federation:
                 for name in unsent:  # an optimizer's momentum or the server's noise would move it
                     views[name][...] = kept[name]
             del handle  # what it held is freed, and is room for what follows
-            handle = self.fleet.broadcast(self.flat)
+            handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
             metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
@@ -129,8 +130,18 @@ class Federation:
                 record.files |= self._files(handle, record.clients)
             if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
                 selected = None if self.selected is self.flat else self.selected
-                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, self.moments, selected)
+                kept = self.moments | self.beside.to_keep()
+                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, kept, selected)
             yield record
+
+    def _broadcast(self) -> Any:
+        """Hands what clients receive to the fleet."""
+        return self.fleet.broadcast(self.beside.with_state(self.flat))
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates a client sends."""
+        return self.decoder.sent.numbers
 
     def _sample(self, round_: int) -> list[int]:
         """Who trains this round."""
@@ -173,31 +184,40 @@ class Federation:
             first = next(updates, None)
             if first is None:
                 return self.flat, metrics
-            given = chain([first], updates)
+            weights: list[float] = []
+            given = self._weighed(chain([first], updates), weights)
             aggregated, metrics = aggregation.aggregate(self.state, given, self.summation.weight)
             state = self.layout.pack(aggregated)
-            for _ in updates:  # it need not look at all of them, yet all were sent
+            for _ in given:  # it need not look at all of them, yet all were sent
                 pass
-            if optimizer.plain:
+            if optimizer.plain and not self.beside.steps:
                 return state, metrics
-            change = np.subtract(state, self.flat, dtype=np.float64)
+            change, weight = np.subtract(state, self.flat, dtype=np.float64), sum(weights)
         else:
             total = self.summation.empty()
             for update in updates:
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
-            mean = total.mean(expected(self.experiment, len(self.trainees)) if self.deviation else None)
+            count = expected(self.experiment, len(self.trainees)) if self.deviation else None
+            mean = total.mean(count)
             if mean is None:
                 return self.flat, metrics
             if self.deviation:
-                add_noise(mean, self.layout, self.deviation, self.fleet.noise, round_)
-            change, metrics = mean, total.metrics()
+                add_noise(mean, self.decoder.sent, self.deviation, self.fleet.noise, round_)
+            change, metrics, weight = mean, total.metrics(), count or total.weight
+        change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics
 
+    def _weighed(self, updates: Iterable[Update], weights: list[float]) -> Iterator[Update]:
+        """The updates, and their weights as they pass."""
+        for update in updates:
+            weights.append(self.summation.weight(update))
+            yield update
+
     def _ledger(self, rounds: int) -> list[Entry]:
-        return ledger(self.experiment, self.layout.numbers, len(self.trainees), rounds)
+        return ledger(self.experiment, self.coordinates, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
         """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
@@ -242,7 +262,7 @@ class Federation:
         rounds until now."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)
-        up, down = traffic.bytes_up, self._down([c for c in self.trainees if c.id in set(cohort)], round_)
+        up, down = traffic.bytes_up, self.downlink.size([c for c in self.trainees if c.id in set(cohort)], round_)
         if self.experiment.method.pooled:  # the one trainee stands beside the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
@@ -255,27 +275,6 @@ class Federation:
         if traffic.errors:
             metrics["clients_failed"] = len(traffic.errors)
         return {name: float(value) for name, value in metrics.items()}
-
-    def _down(self, cohort: Sequence[ClientInfo], round_: int) -> int:
-        """Bytes that a round's clients receive: what is shared in this round, and what was shared in earlier ones and
-        has changed since a client last received it."""
-        all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in
-        unsent = [name for name in self.layout.shapes if not shared_in(name, round_)]
-        before = range(round_ - 1, 0, -1)
-        earlier = {name: next((one for one in before if shared_in(name, one)), 0) for name in unsent}
-        for one in range(self.drawn + 1, round_) if unsent else ():
-            self.took_part |= dict.fromkeys(self._sample(one), one)
-            self.drawn = one
-        total = 0
-        for client in cohort:
-            withheld = client.digits if self.experiment.method.withholds else 0
-            own_rows = len(table_rows(self.experiment, client.rows, client.features)) - withheld
-            shapes = self.layout.with_rows(own_rows if self.experiment.own_rows else all_rows).shapes
-            known = {
-                name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
-            }
-            total += encoding.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
-        return total
 
 
 def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:

@@ -10,6 +10,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import within
 from fedtext.layout import is_table
 from fedtext.methods.base import Inference, Method, Model
+from fedtext.methods.state import Local, State, Tensors, flat
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.parts import Parts, whole
 from fedtext.parameters import table_rows
@@ -27,9 +28,9 @@ SIZES = (50, 44, 20)  # texts of the clients of an epoch: last batches differ, a
 def check_method(method: Method, **sections: Any) -> None:
     """Check that a method keeps what fedtext promises of every method.
 
-    Its loss terms are finite numbers with finite gradients, its probabilities are some, all engines and stacks compute
-    the same, private parameters never leave a client, an interrupted run ends with the same bits, and it does not
-    matter who hosts a client.
+    Its loss terms are finite numbers with finite gradients, and its probabilities are some. Its state keeps its shapes.
+    All engines and stacks compute the same. Private parameters never leave a client. An interrupted run ends with the
+    same bits, and it does not matter who hosts a client.
 
     >>> check_method(MyMethod(beta=0.1))
 
@@ -42,6 +43,7 @@ def check_method(method: Method, **sections: Any) -> None:
     """
     check_declared(method, Method)
     check_losses(method)
+    check_hooks(method)
     check_engines(method)
     check_run(experiment_with({"method": method}, sections))
 
@@ -71,6 +73,34 @@ def check_losses(method: Method) -> None:
         expect(table_BC.shape == (len(batch.labels_B), 3), f"probabilities ({inference}) are not one row a text")
         sums = (table_BC >= 0).all() and torch.allclose(table_BC.sum(1), torch.ones(len(table_BC)).double())
         expect(sums, f"probabilities ({inference}) are below 0, or do not sum to 1")
+
+
+def check_hooks(method: Method) -> None:
+    """Check that states, extras and gradients keep the names and shapes that they begin with."""
+    model, _ = tiny.model_and_batch(method, clients=2)
+    detached = Tensors({name: tensor.detach() for name, tensor in model.parameters.items()})
+    shared = Tensors({name: tensor for name, tensor in detached.items() if not method.private(name)})
+    state, server = method.client_state(shared), method.server_state(shared)
+    local = Local(shared, state, server if method.sends_state else {}, detached * 1.5, 3, dict.fromkeys(shared, 0.5))
+    kept, sent = method.after_update(local)
+    _check_shapes(f"client_state of {method.name} becomes other tensors in after_update", state, kept)
+    _check_shapes(f"{method.name} sends other tensors than extras says", method.extras(shared), sent)
+    extras = {group: tensors.zeros() for group, tensors in method.extras(shared).items()}
+    following, change = method.server_step(server, shared, extras, 0.5)
+    _check_shapes(f"server_state of {method.name} becomes other tensors in server_step", server, following)
+    _check_shapes(
+        f"server_step of {method.name} changes other tensors than the shared ones", {"": shared}, {"": change}
+    )
+    changed = method.gradient(detached, local)
+    _check_shapes(f"gradient of {method.name} gives other tensors than it takes", {"": detached}, {"": changed})
+    finite = all(tensor.isfinite().all() for tensor in changed.values())
+    expect(finite, f"gradient of {method.name} gives numbers that are not finite")
+
+
+def _check_shapes(problem: str, expected: State, got: State) -> None:
+    before, after = ({name: tuple(tensor.shape) for name, tensor in flat(state).items()} for state in (expected, got))
+    odd = sorted(before.items() ^ after.items())
+    expect(not odd, f"{problem}: {', '.join(f'{name} {list(shape)}' for name, shape in odd)}")
 
 
 def check_engines(method: Method) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from fedtext.client.local_fleet import LocalFleet
@@ -18,6 +20,7 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import Reply
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
+from fedtext.server.method_state import MethodState
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.testing import tiny
@@ -111,6 +114,7 @@ def check_wire(experiment: Experiment, corpus: Corpus) -> None:
             hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
             expect(not names & hidden, f"a client sends what is private: {', '.join(sorted(names & hidden))}")
             sent = {name: t.shape for name, t in shared.items() if experiment.method.shared_in(name, record.round)}
+            sent |= fleet.worker.uplink.extras
             for mechanism in experiment.uplink:
                 sent = dict(mechanism.leaves(sent))
             odd = ", ".join(sorted(names ^ set(sent)))
@@ -134,7 +138,7 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
     """Yield every client's payload and private state after each round, hosted as that round wants it. The server sends
     what it began with."""
     shared, private = initial(experiment, corpus)
-    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    flat = first_broadcast(experiment, shared)
     size, _ = stack_size(experiment, len(corpus.clients))
     workers = [
         Worker(experiment, corpus, [corpus.clients[c] for c in members], private, corpus_clients=len(corpus.clients))
@@ -150,6 +154,12 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
         problem = next((reply.error for reply in replies if reply.error), "")
         expect(not problem, f"a client fails: {problem}")
         yield {reply.client: reply.payload.tobytes() for reply in replies}, states
+
+
+def first_broadcast(experiment: Experiment, shared: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return what a server sends before the first round, for workers without a server."""
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    return MethodState(experiment.method, shared).with_state(layout.pack(shared))
 
 
 def exchange(workers: Sequence[Worker], hosted: Host, corpus: Corpus) -> None:

@@ -1,13 +1,14 @@
 """The one local-training loop: for one client, or for a stack of clients side by side."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from fedtext.methods.base import Method, Model
+from fedtext.methods.state import Local, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.packing import Ints
 from fedtext.training.batches import Assembler, Texts
@@ -40,11 +41,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Problem:
-    """What each client optimises: the method's loss of ``network``; ``received`` is what the server sent."""
+    """What each client optimises: the method's loss of ``network``; ``received`` is what the server sent. ``local`` is
+    for the method's hooks, where they take part in the steps."""
 
     method: Method
     network: nn.Module
     received: Mapping[str, Tensor]
+    local: Local | None = None
+
+    def correction(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensors], Tensors] | None:
+        """The method's change of the gradient at these parameters; None if it leaves it as it is."""
+        if self.local is None or not self.method.changes_gradients():
+            return None
+        now = replace(self.local, parameters=Tensors({name: p.detach() for name, p in parameters.items()}))
+        return lambda gradients: self.method.gradient(gradients, now)
 
     def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """The loss terms of one client's batch, without their weights."""
@@ -82,7 +92,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words, batch.task)
         terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
-        optimizer.step(clients, problem.method.objective(terms))
+        optimizer.step(clients, problem.method.objective(terms), problem.correction(parameters))
         size = batch.labels_B.shape[-1]
         for name, term in terms.items():
             seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))

@@ -3,13 +3,15 @@
 Legend: C clients of a stack, P parameters besides the table, U words of a batch, D embedding.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
+from fedtext.layout import is_table
+from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
 from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.stack import Stack
@@ -90,7 +92,7 @@ class LocalOptimizer:
         self.config, self.stack, self.lr = config, stack, lr
         self.tasks = {name: task_of(name) for name in stack.layout.shapes if moving is None or name in moving}
         self.apart = any(task is not None for task in self.tasks.values())
-        embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
+        self.embedding_lr = embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
         take, shape = stack.workspace.take, stack.flat_CP.shape
         self.grad_CP = take("gradient", *shape)
         self.memory = {kind: take(kind, *shape) for kind in kinds(config)}
@@ -154,10 +156,12 @@ class LocalOptimizer:
             steps = [self._steps[c][name] for c in clients for name in moving]
         return pieces.pop(""), pieces.pop("gradient"), pieces, steps
 
-    def step(self, clients: range, loss: Tensor) -> None:
-        """One step along the gradient of ``loss`` at the parameters that ``begin`` gave."""
+    def step(self, clients: range, loss: Tensor, correction: Callable[[Tensors], Tensors] | None = None) -> None:
+        """One step along the gradient of ``loss`` at the parameters that ``begin`` gave, after its ``correction``."""
         grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
         table_grad = None if self.frozen else grads.pop()
+        if correction:
+            grads, table_grad = self._corrected(correction, grads, table_grad)
         if table_grad is not None and self.only is not None:
             table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
         held = self._views[self._key][2]
@@ -173,6 +177,29 @@ class LocalOptimizer:
             self.tables.step(clients, table_grad)
         for client in clients if self.ahead else ():
             self.made[client] += 1
+
+    def _corrected(
+        self, correction: Callable[[Tensors], Tensors], grads: list[Tensor], table_grad: Tensor | None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        moving = self._views[self._key][1]
+        named = Tensors(zip(moving, grads, strict=True))
+        if table_grad is not None:
+            named.update(self.stack.columns(table_grad))
+        with torch.no_grad():
+            changed = correction(named)
+            tables = None if table_grad is None else torch.cat([changed[name] for name in self.stack.widths], -1)
+        return [changed[name] for name in moving], tables
+
+    def lr_sums(self, parameters: Iterable[str], steps: int) -> dict[str, float]:
+        """How far a gradient of one in each of so many steps moves each of these parameters, from rest; empty for
+        optimizers whose steps are not linear in gradients."""
+        if not isinstance(self.config, SGD):
+            return {}
+        velocity = share = 0.0  # of the rate, over all steps
+        for step in range(steps):
+            velocity = self.config.momentum * velocity + 1
+            share += self.config.slope(step, steps) * velocity
+        return {name: share * (self.embedding_lr if is_table(name) else self.lr) for name in parameters}
 
     def _advance(
         self,

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
+from fedtext.methods import layouts
 from fedtext.wire import encoding
 
 
@@ -14,11 +15,12 @@ class Decoder:
 
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self.experiment, self.layout = experiment, layout
+        self.sent, self.extras = layouts.sent(experiment.method, layout), layouts.extras(experiment.method, layout)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """The tensors that arrive in this round."""
         shared_in = self.experiment.method.shared_in
-        shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)}
+        shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)} | self.extras
         for mechanism in self.experiment.uplink:
             shapes = dict(mechanism.leaves(shapes))
         return shapes
@@ -30,6 +32,7 @@ class Decoder:
         if not uplink:
             return update
         received: dict[str, NDArray[np.float32]] = self.layout.views(flat)
+        received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}
         tensors = dict(update.tensors)
         if update.rows is not None:
             received = received | {TABLE: received[TABLE][update.rows]}

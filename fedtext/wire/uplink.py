@@ -10,8 +10,9 @@ from torch import Tensor
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, Layout
-from fedtext.mechanisms.base import steps
+from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
+from fedtext.methods import layouts
 from fedtext.state.noise_key import NoiseKey
 from fedtext.wire import encoding
 
@@ -25,36 +26,41 @@ class Uplink:
         self, experiment: Experiment, layout: Layout, noise: NoiseKey, withheld: NDArray[np.int64] | None = None
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
+        self.extras = layouts.extras(experiment.method, layout)  # shapes of what a method sends beside updates
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 
     def payload(
-        self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, data: ClientData
+        self,
+        flat: NDArray[np.float32],
+        parameters: Mapping[str, Tensor],
+        round_: int,
+        data: ClientData,
+        extras: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> tuple[NDArray[np.uint8], dict[str, float]]:
-        """The bytes of a client that received ``flat`` and has ``parameters`` now, on the CPU and with the table in
-        its own rows; none if nothing is shared. With them, what the mechanisms have to say of this turn.
+        """Encode a client's update, after the uplink's mechanisms.
 
-        Raises ValueError if what they leave is not finite; that the parameters are is known."""
+        Args:
+            flat: The shared parameters that the client received.
+            parameters: What it has now, on the CPU, with the table in its own rows.
+            round_: The round, counted from 1.
+            data: The client.
+            extras: What its method sends beside the update, by ``group/name``, tables in the client's own rows.
+
+        Returns:
+            The payload, empty if nothing is shared, and the mechanisms' metrics of this update.
+
+        Raises:
+            ValueError: If what the mechanisms leave is not finite. That the parameters are is known.
+        """
         if not self.layout.shapes:
             return np.zeros(0, np.uint8), {}
-        held: Any
-        own, held = self.experiment.own_rows, slice(0, data.train_rows)
-        if self.withheld is not None:
-            held = np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
+        held = self._held(data)
         rows = data.rows_R[held]
-        sent_now, delta = self.experiment.method.shared_in, {}
-        received = {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
-        for name, before in received.items():
-            after = parameters[name].numpy()
-            if name == TABLE:
-                change = before.take(rows, axis=0)
-                np.subtract(after[held], change, out=change)
-                delta[name] = change if own else np.zeros_like(before)
-                if not own:
-                    delta[name][rows] = change
-            else:
-                delta[name] = after - before
-        if own and TABLE in received and self.steps:
+        delta, received = self._delta(flat, parameters, round_, held, rows)
+        self._add_extras(extras or {}, delta, received, data)
+        own = self.experiment.own_rows and TABLE in received
+        if own and self.steps:
             received = received | {TABLE: received[TABLE][rows]}
         said: dict[str, float] = {}
         for name, step in self.steps.items():
@@ -63,5 +69,43 @@ class Uplink:
             delta = sent
         if self.steps and not all(np.isfinite(tensor.sum(dtype=np.float64)) for tensor in delta.values()):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
-        sent_rows = rows if own and TABLE in received else None
-        return np.frombuffer(encoding.encode(Update(data.id, len(data.train), delta, sent_rows)), np.uint8), said
+        update = Update(data.id, len(data.train), delta, rows if own else None)
+        return np.frombuffer(encoding.encode(update), np.uint8), said
+
+    def _held(self, data: ClientData) -> Any:
+        """Which of a client's rows of the table may be sent."""
+        if self.withheld is None:
+            return slice(0, data.train_rows)
+        return np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
+
+    def _delta(
+        self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, held: Any, rows: NDArray
+    ) -> tuple[Tensors, Tensors]:
+        """What a client changed of the tensors that are shared in a round, and these as it received them."""
+        sent_now = self.experiment.method.shared_in
+        received: Tensors = {n: tensor for n, tensor in self.layout.views(flat).items() if sent_now(n, round_)}
+        delta: Tensors = {}
+        for name, before in received.items():
+            after = parameters[name].numpy()
+            if name == TABLE:
+                change = before.take(rows, axis=0)
+                np.subtract(after[held], change, out=change)
+                delta[name] = change if self.experiment.own_rows else np.zeros_like(before)
+                if not self.experiment.own_rows:
+                    delta[name][rows] = change
+            else:
+                delta[name] = after - before
+        return delta, received
+
+    def _add_extras(
+        self, extras: Mapping[str, NDArray[np.float32]], delta: Tensors, received: Tensors, data: ClientData
+    ) -> None:
+        """Put what a method sends beside an update among its tensors; the server sent nothing of it, that is zeros."""
+        if set(extras) != set(self.extras):
+            raise ValueError(f"its method sends {sorted(extras)} beside its update, not {sorted(self.extras)}")
+        for name, values in extras.items():
+            delta[name] = values
+            if name.rpartition("/")[2] == TABLE:  # all rows of it travel
+                delta[name] = np.zeros(self.extras[name], np.float32)
+                delta[name][data.rows_R] = values
+            received[name] = np.zeros_like(delta[name])

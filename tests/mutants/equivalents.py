@@ -154,25 +154,25 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for other in (0, 2)
     ),
     (
-        "server/federation",
+        "server/downlink",
         "for one in range(self.drawn + 1, round_) if unsent else ():",
         "for one in range((self.drawn - 1), round_) if unsent else ():",
         "cohorts of two rounds are drawn once more, to the same; those of no round come before every change",
     ),
     (
-        "server/federation",
+        "server/downlink",
         "for one in range(self.drawn + 1, round_) if unsent else ():",
         "for one in range(self.drawn + 0, round_) if unsent else ():",
         "the cohort of one round is drawn once more, to the same",
     ),
     (
-        "server/federation",
-        "all_rows, shared_in = self.layout.shapes.get(TABLE, (0,))[0], self.experiment.method.shared_in",
-        "all_rows, shared_in = self.layout.shapes.get(TABLE, (1,))[0], self.experiment.method.shared_in",
+        "server/downlink",
+        "return self.received.shapes.get(TABLE, (0,))[0]",
+        "return self.received.shapes.get(TABLE, (1,))[0]",
         "how many rows a table has that is not shared is never asked",
     ),
     (
-        "server/federation",
+        "server/downlink",
         "self.drawn = 0",
         "self.drawn = 1",
         "what a client that took part in the first round alone lacks is what one lacks that never took part",

@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         "another client's optimizer state",
         "client/worker",
-        "self.remembered(client)",
+        "self.kept(client, OPTIMIZER)",
         "self.remembered(sorted(members)[place])",
     ),
     Fault(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.audits.base import Audit
+from fedtext.audits.embedding_rows import EmbeddingRows
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
@@ -38,6 +39,8 @@ def _inversion(e: "Experiment", audit: GradientInversion) -> Iterator[str]:
         yield f" reads updates, and method {method.name} sends none: leave it out"
     if audit.labels == "inferred" and (problem := _headless(e)):
         yield f".labels: inferred {problem}"
+    if method.changes_gradients():
+        yield f" {_changed(e)}"
     if method.name == "fedmmd":
         yield (
             ": fedmmd compares with features that are frozen, and dummies have no slope through "
@@ -63,6 +66,24 @@ def label_leakage(e: "Experiment") -> Iterator[str]:
     """Labels are read from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
         yield f"audits: label_leakage {problem}"
+    if any(isinstance(audit, LabelLeakage) for audit in e.audits) and e.method.changes_gradients():
+        yield f"audits: label_leakage {_changed(e)}"
+
+
+def _changed(e: "Experiment") -> str:
+    return (
+        f"takes an update for the gradient of a loss, and method {e.method.name} changes the gradients of steps by "
+        "state of clients and server, so that it would look safer than it is: leave it out"
+    )
+
+
+def embedding_rows(e: "Experiment") -> Iterator[str]:
+    """Rows name words where only those of a client's words move."""
+    if e.method.whole_table and any(isinstance(audit, EmbeddingRows) for audit in e.audits):
+        yield (
+            f"audits: embedding_rows looks for the rows that a client moved, and with method {e.method.name} it moves "
+            "all, so that it would look safer than it is: leave it out"
+        )
 
 
 def _headless(e: "Experiment") -> str:
@@ -95,4 +116,4 @@ def fits(e: "Experiment", audit: Audit) -> bool:
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, label_leakage, membership)
+RULES = (gradient_inversion, label_leakage, embedding_rows, membership)

@@ -42,7 +42,7 @@ def stack(e: "Experiment") -> Iterator[str]:
         )
     elif method.reads_table:
         yield (
-            f"training.stack: the loss of {method.name} reads the whole embedding table, and its rows differ from "
+            f"training.stack: method {method.name} reads the whole embedding table, and its rows differ from "
             "client to client; leave stack at auto or 1"
         )
 

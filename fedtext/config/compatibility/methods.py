@@ -8,8 +8,9 @@ from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.lg_fedavg import LGFedAvg
+from fedtext.methods.state import Tensors
 from fedtext.models.language import GRULanguageModel
-from fedtext.training.config import AdamW, Steps
+from fedtext.training.config import SGD, AdamW, Steps
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -103,5 +104,54 @@ def lg_fedavg(e: "Experiment") -> Iterator[str]:
         yield "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
 
 
+def mean_gradient(e: "Experiment") -> Iterator[str]:
+    """A mean gradient can be read off an update of sgd alone, which begins at rest."""
+    if not e.method.takes_sgd:
+        return
+    optimizer = e.training.optimizer
+    if not isinstance(optimizer, SGD):
+        yield (
+            f"training.optimizer: method {e.method.name} reads the mean gradient off an update, which steps of "
+            f"{optimizer.name} do not tell: use sgd"
+        )
+    elif optimizer.persist and optimizer.momentum:
+        yield (
+            f"training.optimizer.persist: method {e.method.name} reads the mean gradient off an update, which momentum "
+            "of earlier rounds would be in: leave it out, or set momentum to 0"
+        )
+
+
+def whole_table(e: "Experiment") -> Iterator[str]:
+    """A method that moves all rows of the embedding needs a common vocabulary, and sends all rows."""
+    if not e.method.whole_table:
+        return
+    if e.own_vocabularies:
+        yield (
+            f"corpus.own_vocabularies: method {e.method.name} moves the rows of all words, and clients would not know "
+            "each other's: leave it out"
+        )
+    if e.wire.rows == "own":
+        yield (
+            f"wire.rows: own leaves out the words that a client does not have, and method {e.method.name} moves all: "
+            "leave rows at auto"
+        )
+
+
+def extras(e: "Experiment") -> Iterator[str]:
+    """What is sent beside an update is averaged: no aggregation or audit has a reading of its own of it."""
+    sent = ", ".join(e.method.extras(Tensors()))
+    if sent and not e.aggregation.sums:
+        yield (
+            f"server.aggregation: {e.aggregation.name} compares updates, and method {e.method.name} sends {sent} "
+            "beside them, of which the mean is needed: use mean or norm_bounded"
+        )
+    for mechanism in e.uplink if sent else ():
+        if mechanism.needs_table:
+            yield (
+                f"uplink: {mechanism.name} is about the embedding of an update, and method {e.method.name} also sends "
+                f"{sent}, with rows of it as they are: leave out one of them"
+            )
+
+
 RULES = (embedding_lr, language, pooled)
-OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg)
+OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg, mean_gradient, whole_table, extras)

@@ -1,0 +1,60 @@
+"""APFL (Deng et al. 2020, algorithm 1): each client mixes a personal model with the shared one."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.methods.copies import TwoCopies, is_private, personal
+from fedtext.models.parts import Parts
+
+
+class Mixed(TwoCopies):
+    """The two models, and the weight alpha of the private one."""
+
+    def __init__(self, parts: Parts, alpha: float) -> None:
+        super().__init__(parts)
+        self.alpha_private = nn.ParameterDict({"value": torch.full((1,), alpha)})
+
+
+class APFL(Method):
+    """APFL (Deng et al. 2020): each client's model is a mixture of a personal model's parameters and the shared ones.
+
+    The shared model w is trained as by FedAvg. The personal one v_k stays on the client and is trained through the
+    mixture alpha_k v_k + (1 - alpha_k) w, in which w gets no gradient. With ``adaptive`` alpha_k is trained with it:
+    its gradient is <gradient of the mixture, v_k - w>, and it is held within [0, 1]. The paper moves alpha_k once a
+    round; here it moves with every step, by the clients' optimizer.
+    """
+
+    name: Literal["apfl"] = "apfl"
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of the personal model in the mixture, to begin with")
+    adaptive: bool = Field(True, description="whether each client learns its own alpha")
+
+    def network(self, parts: Parts) -> nn.Module:
+        return Mixed(parts, self.alpha)
+
+    def private(self, parameter: str) -> bool:
+        return is_private(parameter)
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        return {
+            "ce_shared": cross_entropy(model(batch), batch.labels_B),
+            "ce_mixture": cross_entropy(personal(model, self.share(model))(batch), batch.labels_B),
+        }
+
+    def share(self, model: Model) -> float | Tensor:
+        """Return alpha_k: the client's own, or the one that all have."""
+        if not self.adaptive:
+            return self.alpha
+        learnt = model.parameters["alpha_private.value"]
+        return learnt + (learnt.clamp(0, 1) - learnt).detach()  # the clamped value, with the gradient of ``learnt``
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        """``both`` is the mixture; ``private`` the personal model alone."""
+        if inference == "both":
+            return personal(model, self.share(model))(batch).softmax(1)
+        return (model if inference == "shared" else personal(model))(batch).softmax(1)

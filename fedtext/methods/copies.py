@@ -1,0 +1,49 @@
+"""Two models of one shape in one network, for methods whose clients keep a model of their own beside the shared one."""
+
+from torch import Tensor, nn
+
+from fedtext.methods.base import Model
+from fedtext.models.batch import Batch
+from fedtext.models.parts import Parts
+
+
+class TwoCopies(nn.Module):
+    """A shared model, and a private one that begins as its copy. Calling it gives the shared model's logits_BC;
+    ``personal`` gives the private one's."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
+        self.embedding_private, self.encoder_private = parts.embedding(), parts.encoder()
+        self.head_private = parts.head()
+        self.encoder_private.load_state_dict(self.encoder.state_dict())
+        self.head_private.load_state_dict(self.head.state_dict())
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.head(self.encoder(self.embedding, batch))
+
+
+def is_private(parameter: str) -> bool:
+    """Return whether a parameter stays on the client."""
+    return parameter.partition(".")[0].endswith("_private")
+
+
+def private_name(parameter: str) -> str:
+    """Return the name that a parameter of the shared model has in the private one."""
+    part, _, rest = parameter.partition(".")
+    return f"{part}_private.{rest}"
+
+
+def personal(model: Model, share: float | Tensor = 1.0) -> Model:
+    """Return the model of share * private + (1 - share) * shared parameters.
+
+    Args:
+        model: A ``TwoCopies`` with its parameters.
+        share: Weight of the private parameters. Shared ones get no gradient through the model that is returned.
+    """
+    mixed = {}
+    for name in [name for name in model.parameters if not is_private(name)]:
+        own = model.parameters[private_name(name)]
+        whole = isinstance(share, float) and share == 1
+        mixed[name] = own if whole else share * own + (1 - share) * model.parameters[name].detach()
+    return Model(model.network, model.parameters | mixed)

@@ -1,0 +1,50 @@
+"""Ditto (Li et al. 2021, algorithm 1): a personal model for each client, held near the shared one."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.methods.copies import TwoCopies, is_private, personal, private_name
+from fedtext.models.parts import Parts
+
+
+class Ditto(Method):
+    """Ditto (Li et al. 2021): FedAvg, and beside it a personal model of each client that stays near the shared one.
+
+    The shared model w is trained as by FedAvg. The personal model v_k begins as w and stays on the client. It minimises
+    F_k(v) + lambda_/2 ||v - w_received||^2. Both make the same number of steps, on the same batches.
+    """
+
+    name: Literal["ditto"] = "ditto"
+    lambda_: float = Field(
+        0.1, ge=0, description="lambda of the paper, which holds the personal model near; 0: local only"
+    )
+    reads_table = True
+
+    def network(self, parts: Parts) -> nn.Module:
+        return TwoCopies(parts)
+
+    def private(self, parameter: str) -> bool:
+        return is_private(parameter)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"proximal": self.lambda_ / 2}
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        terms = {
+            "ce_shared": cross_entropy(model(batch), batch.labels_B),
+            "ce_private": cross_entropy(personal(model)(batch), batch.labels_B),
+        }
+        if self.lambda_:
+            own = {name: model.parameters[private_name(name)] for name in received if not is_private(name)}
+            terms["proximal"] = torch.stack([(own[name] - received[name]).square().sum() for name in own]).sum()
+        return terms
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        return (model if inference == "shared" else personal(model))(batch).softmax(1)

@@ -1,0 +1,95 @@
+"""State of a method beside the parameters, and what its hooks are given: named tensors, and arithmetic on them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+class Tensors(dict[str, Tensor]):
+    """Tensors by the names of parameters, with arithmetic name by name.
+
+    The result of ``a + b`` and ``a - b`` has the names of ``a``. A name that ``b`` lacks counts as zeros in it.
+    """
+
+    def __add__(self, other: Mapping[str, Tensor]) -> Self:
+        return type(self)({n: tensor + other[n] if n in other else tensor for n, tensor in self.items()})
+
+    def __sub__(self, other: Mapping[str, Tensor]) -> Self:
+        return type(self)({n: tensor - other[n] if n in other else tensor for n, tensor in self.items()})
+
+    def __mul__(self, factor: float) -> Self:
+        return type(self)({name: factor * tensor for name, tensor in self.items()})
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Self:
+        return type(self)({name: tensor / divisor for name, tensor in self.items()})
+
+    def __neg__(self) -> Self:
+        return type(self)({name: -tensor for name, tensor in self.items()})
+
+    def zeros(self) -> Self:
+        """Return zeros of the same names and shapes."""
+        return type(self)({name: torch.zeros_like(tensor) for name, tensor in self.items()})
+
+
+State = Mapping[str, Tensors]  # groups of tensors, such as {"c": control variates by the names of parameters}
+
+
+@dataclass(frozen=True)
+class Local:
+    """One client's local update, as the hooks of a method are given it.
+
+    Tables have the rows of the client's own words, or all rows (``Method.whole_table``).
+
+    Attributes:
+        received: The shared parameters that the server sent.
+        state: The client's state after its last local update (``Method.client_state``).
+        server: The server's state, if clients receive it (``Method.sends_state``).
+        parameters: The client's parameters as they are now.
+        samples: n_k, the client's number of train texts.
+        lr_sums: By shared parameter how far a gradient of one in every step would have moved it; empty before the end
+            of an update, and where steps are not linear in gradients (adam).
+    """
+
+    received: Tensors
+    state: State
+    server: State
+    parameters: Tensors
+    samples: int
+    lr_sums: Mapping[str, float]
+
+    @property
+    def delta(self) -> Tensors:
+        """The client's update: its shared parameters less the received ones."""
+        return Tensors({name: self.parameters[name] for name in self.received}) - self.received
+
+    @property
+    def mean_gradient(self) -> Tensors:
+        """The mean of the gradients that the steps took, -delta / lr_sums. With momentum it is the mean under the
+        weights with which steps enter the update. A parameter that does not move has zeros."""
+        sums = {name: self.lr_sums[name] or 1.0 for name in self.received}
+        return Tensors({name: -tensor / sums[name] for name, tensor in self.delta.items()})
+
+
+def flat(state: State) -> dict[str, Tensor]:
+    """Return the tensors of all groups by ``group/name``."""
+    return {f"{group}/{name}": tensor for group, tensors in state.items() for name, tensor in tensors.items()}
+
+
+def grouped(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
+    """Return the groups of tensors that are named ``group/name``."""
+    state: dict[str, Tensors] = {}
+    for key, tensor in tensors.items():
+        group, _, name = key.partition("/")
+        state.setdefault(group, Tensors())[name] = tensor
+    return state
+
+
+def shapes_of(declare: Callable[[Tensors], State], shared: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what a hook makes of shared parameters of these shapes, by ``group/name``."""
+    empty = Tensors({name: torch.empty(shape, device="meta") for name, shape in shared.items()})
+    return {name: tuple(tensor.shape) for name, tensor in flat(declare(empty)).items()}

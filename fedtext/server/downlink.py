@@ -1,0 +1,50 @@
+"""The bytes that clients receive."""
+
+from collections.abc import Callable, Sequence
+
+from fedtext.config.experiment import Experiment
+from fedtext.layout import TABLE, Layout
+from fedtext.parameters import table_rows
+from fedtext.server.fleet import ClientInfo
+from fedtext.wire import encoding
+
+
+class Downlink:
+    """Counts what the server sends.
+
+    Args:
+        experiment: The experiment.
+        received: The layout of what clients receive, tables with all rows.
+        cohort: The ids of a round's clients.
+    """
+
+    def __init__(self, experiment: Experiment, received: Layout, cohort: Callable[[int], Sequence[int]]) -> None:
+        self.experiment, self.received, self.cohort = experiment, received, cohort
+        self.took_part: dict[int, int] = {}  # the last round of each client, of the first ``drawn``
+        self.drawn = 0
+
+    def size(self, clients: Sequence[ClientInfo], round_: int) -> int:
+        """Return the bytes that a round's clients receive: what is shared in this round, and what was shared in earlier
+        ones and has changed since a client last received it."""
+        shared_in = self.experiment.method.shared_in
+        unsent = [name for name in self.received.shapes if not shared_in(name, round_)]
+        before = range(round_ - 1, 0, -1)
+        earlier = {name: next((one for one in before if shared_in(name, one)), 0) for name in unsent}
+        for one in range(self.drawn + 1, round_) if unsent else ():
+            self.took_part |= dict.fromkeys(self.cohort(one), one)
+            self.drawn = one
+        total = 0
+        for client in clients:
+            known = {
+                name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
+            }
+            shapes = self.received.with_rows(self._rows(client)).shapes
+            total += encoding.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
+        return total
+
+    def _rows(self, client: ClientInfo) -> int:
+        """How many rows of the table a client receives."""
+        if not self.experiment.own_rows:
+            return self.received.shapes.get(TABLE, (0,))[0]
+        withheld = client.digits if self.experiment.method.withholds else 0
+        return len(table_rows(self.experiment, client.rows, client.features)) - withheld
