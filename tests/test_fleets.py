@@ -121,6 +121,12 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected[:3]
         fleet.close(keep=True)
     left = fleet.actors
+    stateful = tiny.experiment("scaffold", training=tiny.TRAINING | {"rounds": 3})
+    private = initial(stateful, CORPUS)[1]
+    fleet = RayFleet(stateful, ship(stateful, CORPUS), private, Plan(2, 1, 0, 1), None)
+    assert final(stateful, fleet) == final(stateful, local(stateful))
+    assert fleet.folding == [0, 1], "what is sent beside an update is added up with it"
+    fleet.close(keep=True)
     pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
     private = initial(pooled, FEW)[1]
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
