@@ -23,8 +23,7 @@ from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.state.checkpoint import STATE, SUMS, Checkpoints, history
 from fedtext.state.fingerprint import fingerprint
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
 
 # Three cases of a few seconds each: one reference row and a grid of two.
 EXPERIMENT: dict[str, Any] = {

@@ -1,5 +1,7 @@
-"""The kernels beside the loops they stand for, in Triton's interpreter: tests/test_kernels.py runs this in a process of
-its own, since Triton asks for the interpreter once, when it is imported."""
+"""The kernels beside the loops they stand for, in Triton's interpreter.
+
+tests/fedtext/models/test_kernels.py runs this in a process of its own: Triton asks for the interpreter once, on import.
+"""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ class Baseline:
             self.kept()
 
     def _out(self, file: str) -> Path:
-        return self.folder / f"{Path(file).stem}.json"
+        return self.folder / f"{file.replace('/', '-')}.json"
 
     def _work(self, file: str) -> Callable[[], int]:
         def work() -> int:

@@ -1,0 +1,285 @@
+"""The same numbers from every fleet, however clients are packed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from actors.cluster import connect, nodes
+from actors.fleet import RayFleet, ship
+from actors.placement import Plan, plan
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.engine import stack_size
+from fedtext.config.experiment import Experiment, Privacy, Resources
+from fedtext.corpora.types import Corpus
+from fedtext.methods import METHODS
+from fedtext.parameters import initial
+from fedtext.records import RoundRecord
+from fedtext.runtime.devices import no_cuda
+from fedtext.server.federation import Federation
+from fedtext.server.fleet import Fleet
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import NoiseKey
+from tests import tiny
+from tests.fedtext.aggregations.test_aggregations import CONFIGURED
+
+CORPUS = tiny.corpus(clients=16)
+FEW = tiny.corpus(clients=4)
+THREE = tiny.TRAINING | {"rounds": 3}
+SELECTING = {"personalize": None, "select": "perplexity_val"}
+
+
+def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[Any, ...]:
+    """Everything a run computes: server weights, each client's figures in each round and those pooled over clients,
+    with what audits found and show and the server says of it, the clients' private states, and their parts of the
+    model."""
+    federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
+    accuracies = [seen(row) for row in federation.run()]
+    clients = range(len(corpus.clients))
+    parts = fleet.parts(fleet.broadcast(federation.flat), experiment.training.rounds, clients)
+    assert sorted(parts) == list(clients)
+    kept = [
+        ({name: t.tobytes() for name, t in part.state.items()}, part.vocabulary) for _, part in sorted(parts.items())
+    ]
+    return federation.flat.tobytes(), accuracies, fleet.private_states(), kept
+
+
+def seen(record: RoundRecord) -> Any:
+    kinds = ("AUC", "perplexity", "selected_", "attention_", "norm_", "trimmed", "geometric_", "krum_")
+    figures = {name: value for name, value in record.metrics.items() if name.startswith(kinds)}
+    assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
+    return record.clients, figures, record.files
+
+
+def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
+    return LocalFleet(experiment, corpus, initial(experiment, corpus)[1])
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[None]:
+    """A Ray for the tests of this file."""
+    connect(None, num_cpus=4, num_gpus=1)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
+    """Sixteen clients in two actors, and in four, each on a quarter of a logical GPU: there are no more quarters. What
+    is sent has gone through numpy's linear algebra, which may have fewer threads in an actor than here."""
+    uplink = [{"clip": {"norm": 0.5}}, {"project": {"d1": 2, "d2": 5}}, {"gaussian": {"sigma": 0.01}}]
+    audits = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}]
+    experiment = tiny.experiment("kteps", uplink=uplink, audits=audits)
+    expected = final(experiment, local(experiment))
+    private = initial(experiment, CORPUS)[1]
+    shipment = ship(experiment, CORPUS)
+    by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
+    assert by_quarters.actors == 4
+    for made in (Plan(2, 1, 0, 1), by_quarters):
+        fleet = RayFleet(experiment, shipment, private, made, None)
+        assert len(fleet.actors) == made.actors
+        reason = no_cuda() if made.gpus else ""
+        reserved = "4 of 4 client actors reserved 0.25 GPUs each and cannot use that: "
+        assert fleet.unused_gpus == (f"{reserved}{reason}: their clients train on the CPU" if reason else "")
+        assert final(experiment, fleet) == expected
+        fleet.close()
+    pytest.importorskip("randomgen")
+    hidden, key = experiment.model_copy(update={"privacy": Privacy(noise="secret")}), NoiseKey(b"k" * 32, secret=True)
+    fleet = RayFleet(hidden, shipment, private, Plan(2, 1, 0, 1), None, key)
+    secret = final(hidden, LocalFleet(hidden, CORPUS, private, noise=key))
+    assert final(hidden, fleet) == secret
+    assert secret[0] != expected[0]
+    fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
+    """Blocks of four clients on four and two actors; in the second round an actor of many clients sends one sum. The
+    pooled client, and those that only evaluate, may be apart too, in actors that another trial has left."""
+    experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 4, "rounds": 3})
+    assert stack_size(experiment, len(CORPUS.clients))[0] == 4
+    expected = final(experiment, local(experiment))
+    private = initial(experiment, CORPUS)[1]
+    for actors in (4, 2):
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
+        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+        accuracies = []
+        for record in federation.run():
+            accuracies.append(seen(record))
+            assert fleet.folding == (list(range(actors)) if record.round > 1 else [])
+            fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
+            hosted = dict(fleet.home)
+            fleet.balance()
+            assert (hosted != fleet.home) == (actors == 2)
+        assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected[:3]
+        fleet.close(keep=True)
+    left = fleet.actors
+    stateful = tiny.experiment("scaffold", training=tiny.TRAINING | {"rounds": 3})
+    private = initial(stateful, CORPUS)[1]
+    fleet = RayFleet(stateful, ship(stateful, CORPUS), private, Plan(2, 1, 0, 1), None)
+    assert final(stateful, fleet) == final(stateful, local(stateful))
+    assert fleet.folding == [0, 1], "what is sent beside an update is added up with it"
+    fleet.close(keep=True)
+    pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
+    private = initial(pooled, FEW)[1]
+    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+    assert fleet.actors == left
+    expected = final(pooled, local(pooled, FEW), FEW)
+    assert final(pooled, fleet, FEW) == expected
+    fleet.close(keep=True)
+    ray.kill(left[0])
+    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
+    assert final(pooled, fleet, FEW) == expected
+    fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
+    """Two rounds of FedAvg, then the head alone: an actor decides by the round before whether it sends one sum."""
+    experiment = tiny.experiment({"name": "lg_fedavg", "pretrain": 2}, training=tiny.TRAINING | {"rounds": 4})
+    fleet = RayFleet(experiment, ship(experiment, CORPUS), initial(experiment, CORPUS)[1], Plan(2, 1, 0, 1), None)
+    folded = []
+    federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+    accuracies = []
+    for row in federation.run():
+        accuracies.append(seen(row))
+        folded.append(fleet.folding)
+    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))[:3]
+    assert folded == [[], [0, 1], [0, 1], []]
+    fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
+    """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process. Membership
+    reads test texts in the words of all clients, also where nothing else asks for these."""
+    drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
+    sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
+    known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
+    two, reading = replace(FEW, table_VD=drawn, public_SV=known_SV), {"personalize": None, "union": {"texts": 39}}
+    recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
+    for method, start, corpus, evaluation in (
+        ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two, reading),
+        (recon, {}, FEW, reading),
+        ("fedevocab", {}, FEW, {"personalize": None}),
+    ):
+        model = {"name": "bag", "embedding": {"dim": 5} | start, "hidden": ()}
+        made = tiny.experiment(method, model=model, evaluation=evaluation, audits=["membership"])
+        expected = final(made, local(made, corpus), corpus)
+        for metric in ("member_auc", "Global") if "union" in evaluation else ("member_auc",):
+            assert len({figures[metric] for figures in expected[1][-1][0].values()}) > 1
+        fleet = RayFleet(made, ship(made, corpus), initial(made, corpus)[1], Plan(2, 1, 0, 1), None)
+        assert final(made, fleet, corpus) == expected
+        fleet.close()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize(
+    ("experiment", "corpus"),
+    [
+        (tiny.experiment("fedatt", training=THREE | {"stack": 2}), FEW),
+        (tiny.experiment({"name": "fedatt", "norm": "spectral"}, training=THREE | {"stack": 2}), FEW),
+        (tiny.language_model("fedatt", training=THREE, evaluation=SELECTING), tiny.language_corpus(clients=4)),
+    ],
+    ids=["frobenius", "spectral", "language model"],
+)
+def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order(
+    experiment: Experiment, corpus: Corpus, tmp_path: Path
+) -> None:
+    """Also where a language model's best round counts, and after an interruption."""
+    shared, private = initial(experiment, corpus)
+    weights, rows, states, _ = expected = final(experiment, local(experiment, corpus), corpus)
+    for _, figures, _ in rows:
+        assert len([name for name in figures if name.startswith("attention_clients/")]) > 5
+    assert ("selected_round" in rows[-1][1]) == experiment.language
+    fleet = RayFleet(experiment, ship(experiment, corpus), private, Plan(2, 1, 0, 1), None)
+    assert final(experiment, fleet, corpus) == expected
+    checkpoints = Checkpoints(tmp_path, "same")
+    interrupted = Federation(experiment, shared, fleet, checkpoints).run()
+    next(interrupted), next(interrupted)
+    continued = Federation(experiment, shared, fleet, checkpoints)
+    assert [seen(row) for row in continued.run()] == rows[2:]
+    assert (continued.flat.tobytes(), fleet.private_states()) == (weights, states)
+    fleet.close(keep=not experiment.language)  # the next case's, until the last
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
+    """One that takes sums, and one that compares updates; the others read the same updates in the same order."""
+    private = initial(tiny.experiment(), CORPUS)[1]
+    for name in ("norm_bounded", "multi-krum"):
+        experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]})
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(2, 1, 0, 1), None)
+        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
+        rounds, folded = [], []
+        for record in federation.run():
+            rounds.append(seen(record))
+            folded.append(fleet.folding)
+        assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name
+        assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[]] * 3), name
+        fleet.close(keep=name != "multi-krum")  # the next one's, until the last
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer"),
+    [*((method, "sgd") for method in METHODS), ("kteps", "adam"), ("fedprox", "adam"), ("fedavg", "adamw")],
+)
+def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer: str, tmp_path: Path) -> None:
+    how = {"name": optimizer, "lr": 0.01, "persist": not (method == "fedrecon" or METHODS[method].takes_sgd)}
+    changes: dict[str, Any] = {"training": {"rounds": 3, "batch_size": 4, "optimizer": how}}
+    if not METHODS[method].pooled:
+        changes["participation"] = {"fraction": 0.5, "dropout": 0.2}
+    experiment = tiny.experiment(method, **changes)
+    shared = initial(experiment, FEW)[0]
+    whole = Federation(experiment, shared, local(experiment, FEW), None)
+    rows = list(whole.run())
+
+    checkpoints = Checkpoints(tmp_path, fingerprint(experiment, FEW.content, len(FEW.clients)))
+    interrupted = Federation(experiment, shared, local(experiment, FEW), checkpoints).run()
+    next(interrupted), next(interrupted)
+    continued = Federation(experiment, shared, local(experiment, FEW), checkpoints)
+    assert [record.round for record in continued.history] == [1, 2]
+    last = list(continued.run())
+    assert [record.round for record in last] == [3]
+    assert continued.flat.tobytes() == whole.flat.tobytes()
+    assert [record.clients for record in continued.history] == [record.clients for record in rows]
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.whole_table])
+def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
+    own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
+    assert final(own, local(own, FEW), FEW) == final(everything, local(everything, FEW), FEW)
+
+
+def test_an_optimizer_that_persists_remembers_across_rounds() -> None:
+    finals = [
+        final(experiment, local(experiment, FEW), FEW)[0]
+        for persist in (False, True)
+        for experiment in [tiny.experiment("fedavg", training={"rounds": 2, "optimizer": {"persist": persist}})]
+    ]
+    assert finals[0] != finals[1]
+
+
+def test_rows_no_client_trains_on_stay_as_they_were_unless_noise_covers_them() -> None:
+    corpus = tiny.corpus(clients=2, vocabulary=60)
+    trained = np.unique(np.concatenate([c.rows_R[: c.train_rows] for c in corpus.clients]))
+    untouched = np.setdiff1d(np.arange(60), trained)
+    assert len(untouched)
+    for uplink, moved in (([], False), ([{"gaussian": {"sigma": 0.1}}], True)):
+        experiment = tiny.experiment("fedavg", uplink=uplink)
+        shared = initial(experiment, corpus)[0]
+        federation = Federation(experiment, shared, local(experiment, corpus), None)
+        list(federation.run())
+        same = federation.state["embedding.weight"][untouched] == shared["embedding.weight"][untouched]
+        assert same.all() != moved

@@ -1,0 +1,126 @@
+"""The thread that records: when it begins, in which order it works, and what becomes of its faults."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+from platform._job import Job
+from platform._trials import recorder as recorder_of
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dashboards import store as stores
+from dashboards.callback import TrialCallback
+from dashboards.progress import PlainProgress
+from dashboards.recorder import Recorder
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from tests import ROOT, tiny
+from tune_spaces.cases import Case
+
+
+class Told:
+    """Stands where the Tracker would: what it was told, in which order."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def deliver(self, case: str, records: list[RoundRecord]) -> None:
+        self.words.append(f"{case} {records[0].round}")
+
+
+def never(error: Exception) -> None:
+    raise AssertionError(error)
+
+
+def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
+    made, began = Told(), Event()
+
+    def make() -> Any:
+        began.set()
+        return made
+
+    case = Case("case", "case", "", False, {}, tiny.experiment())
+    trial: Any = SimpleNamespace(config={"case": case.id})
+    with Recorder(make, hold=600) as recorder:
+        callback = TrialCallback([case], recorder, PlainProgress([case], io.StringIO()), lambda case_id: [])
+        recorder.call(lambda tracker: tracker.deliver("before", [RoundRecord(0, 0.0, {})]), never)
+        callback.on_trial_result(0, [], trial, {"training_iteration": 1})
+        assert not began.wait(0.2), "a result without a round is none"
+        callback.on_trial_result(0, [], trial, {"record": RoundRecord(1, 0.0, {})})
+        assert began.wait(60)
+    assert made.words == ["before 0", "case 1"]
+
+
+def test_it_does_not_wait_for_a_long_round() -> None:
+    made: Any = Told()
+    with Recorder(lambda: made, hold=0.01) as recorder:
+        assert recorder.call(lambda tracker: "done", never).result(60) == "done"
+
+
+def test_what_ends_early_is_recorded_to_the_end() -> None:
+    made: Any = Told()
+    with Recorder(lambda: made, hold=600) as recorder:
+        recorder.call(lambda tracker: tracker.deliver("all", [RoundRecord(0, 0.0, {})]), never)
+    assert made.words == ["all 0"]
+
+
+def test_its_faults_are_told_and_end_nothing() -> None:
+    made: Any = Told()
+    faults: list[str] = []
+
+    def fail(tracker: Any) -> None:
+        raise KeyError("a run")
+
+    with Recorder(lambda: made, hold=0) as recorder:
+        recorder.call(fail, lambda error: faults.append(repr(error)))
+        kept = recorder.call(lambda tracker: 2, never)
+    assert kept.result() == 2
+    assert faults == ["KeyError('a run')"]
+
+
+def test_without_a_tracker_nothing_is_done_and_that_is_told_once() -> None:
+    faults: list[str] = []
+
+    def make() -> Any:
+        raise OSError("no such folder")
+
+    with Recorder(make, hold=0) as recorder:
+        asked = [recorder.call(lambda tracker: 1, lambda error: faults.append(repr(error))) for _ in range(3)]
+    assert [one.result() for one in asked] == [None] * 3
+    assert faults == ["OSError('no such folder')"]
+
+
+def test_a_new_database_that_cannot_be_made_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training has begun by then."""
+
+    def refuse(store: stores.Store) -> None:
+        raise UserError("MLflow at here cannot be used: the disk is full; check tracking.uri")
+
+    store = stores.resolve(None, tmp_path)
+    stores.reach(store)
+    monkeypatch.setattr(stores, "open_", refuse)
+    experiment = tiny.experiment()
+    case = Case("case", "case", "", False, {}, experiment)
+    job = Job(True, experiment, [case], {}, {}, {}, [], store, RunFolder(tmp_path / "run"))
+    with recorder_of(job) as recorder:
+        recorder.call(lambda tracker: tracker.open(), never)
+        recorder.call(lambda tracker: tracker.open_trial(case), never)
+        recorder.call(lambda tracker: tracker.close(), never)
+    assert capsys.readouterr().err == (
+        "MLflow at here cannot be used: the disk is full; check tracking.uri; nothing that was trained is lost by it\n"
+    )
+    assert len(store.client().search_runs(["1"])) == 2
+
+
+def test_mlflow_is_not_imported_before_it_is_needed() -> None:
+    """Seconds of a core that the first round's processes need."""
+    code = "import platform, sys, platform._launch, platform._trials; print('mlflow' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"

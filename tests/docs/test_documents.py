@@ -1,0 +1,129 @@
+"""What documents say of the code that can be looked up: files, anchors, commands, names of parts."""
+
+import json
+import re
+import shlex
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from platform.reproduce import parser  # type: ignore[import-not-found]
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from fedtext.config.files import SPACES
+from fedtext.corpora import CORPORA
+from fedtext.mechanisms import MECHANISMS
+from fedtext.methods import METHODS
+from tests import ROOT, tiny
+from tune_spaces import papers
+
+load = cache(papers.load)
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+DOCUMENTS = [path for path in DOCUMENTS if path.is_file()]
+WRITTEN = [path for path in DOCUMENTS if path.parent.name != "reproductions" or path.name == "README.md"]
+documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+written = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def anchors(path: Path) -> set[str]:
+    """A document's headings as GitHub names them."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@documents
+def test_every_link_leads_somewhere(path: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", path.read_text())
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = path.parent / file.replace("\\", "") if file else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@written
+def test_files_that_are_named_are_there(path: Path) -> None:
+    """In code: ``fedtext/models/cells.py``, ``tests/actors/test_fleet.py``."""
+    folders = "actors|benchmarks|cluster|dashboards|docs|fedtext|platform|tests|tune_spaces"
+    for name in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|yaml|json))`", path.read_text()):
+        assert (ROOT / name).is_file(), name
+
+
+@written
+def test_commands_are_of_modules_and_experiments_that_exist(path: Path) -> None:
+    text = path.read_text()
+    for name in set(re.findall(r"python -m ([\w.]+)", text)):
+        assert (ROOT / f"{name.replace('.', '/')}.py").is_file() or find_spec(name), name
+    for name in set(re.findall(r"(?:platform\.(?:run|sweep|corpora)|python -m fedtext)\s+(\w+\.yaml)", text)):
+        assert (SPACES / name).is_file(), name
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"(?:^    |`)make ([a-z][\w-]*)", text, re.M)):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@documents
+def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
+    """The whole line is read as the command would, and its tables and rows are looked up."""
+    text = re.sub(r"\\\n\s*", "", path.read_text())
+    spans = re.findall(r"`python -m (platform\.reproduce (?!PAPER|--render)[^`]*)`", text)
+    lines = [*spans, *re.findall(r"^    python -m (platform\.reproduce .*?)(?:\s{2,}|\s+#|$)", text, re.M)]
+    assert lines or path.parent.name != "reproductions" or path.name == "README.md"
+    for line in lines:
+        words = parser().parse_args(shlex.split(line)[1:])
+        paper = load(words.paper)
+        scene = words.scene or papers.first_scene(paper, words.tables)
+        papers.tables(paper, words.tables, scene, words.methods, words.rows)
+        papers.changes(words.set)
+
+
+def test_the_list_of_features_names_every_method_mechanism_and_corpus() -> None:
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs" / "features.md").read_text(), re.M))
+    for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
+        assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
+
+
+def test_the_readme_names_every_experiment() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert not [file.name for file in SPACES.glob("*.yaml") if f"`{file.name}`" not in text]
+
+
+def test_the_readme_is_short_and_its_python_runs() -> None:
+    """The run, and the method in one objective: 2 texts whose output layer is where it was, and 0.5 away."""
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 120
+    cell, method = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    short = cell.replace("training.rounds=8", "training.rounds=1").replace('"my-model"', 'folder / "my-model"')
+    with TemporaryDirectory() as folder:
+        exec(short, {"folder": Path(folder)})
+        assert (Path(folder) / "my-model" / "model.json").is_file()
+    plugin = (ROOT / "docs" / "near_head.py").read_text()
+    assert method in plugin
+    names: dict[str, Any] = {"__name__": "near_head"}
+    exec(plugin, names)
+    near = names["NearHead"](mu=0.5)
+    model, batch = tiny.model_and_batch(METHODS["fedavg"](), texts=2)
+    received = {name: tensor.detach() + 0.5 * name.startswith("head.") for name, tensor in model.parameters.items()}
+    terms = near.loss(model, received, batch)
+    size = sum(tensor.numel() for name, tensor in model.parameters.items() if name.startswith("head."))
+    assert terms["near"].item() == pytest.approx(0.25 * size)
+    assert near.objective(terms).item() == pytest.approx(terms["ce"].item() + 0.5 * 0.25 * size)
+
+
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a CSV to a comparison of three methods, with a plug-in among them. Its output is what it prints."""
+    notebook = json.loads((ROOT / "docs" / "comparison.ipynb").read_text())
+    (cell,) = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    monkeypatch.chdir(ROOT / "docs")
+    pytest.importorskip("pandas")
+    exec("".join(cell["source"]), {"__name__": "notebook"})
+    shown = "".join(line for output in cell["outputs"] for line in output["text"])
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [line.split()[0] for line in shown.splitlines()]
+    assert {"local_only", "fedavg", "near_head"} <= set(rows)

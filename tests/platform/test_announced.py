@@ -1,0 +1,113 @@
+"""What a command says before the first trial starts: of its corpora, and of what is given away."""
+
+from pathlib import Path
+from platform._folder import RunFolder  # type: ignore[import-not-found]
+from platform._job import Job, disclosed, key
+from platform._launch import announce
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboards.store import Store
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.corpora.movielens_files import GENRES
+from fedtext.corpora.prepare import prepare
+from fedtext.errors import UserError
+from fedtext.ledger.report import reveals
+from fedtext.parameters import initial
+from fedtext.server.federation import Federation
+from tests import tiny
+from tests.fedtext.corpora.test_movielens import write_latest
+from tune_spaces.cases import Case, check_metric
+
+
+def announced(data: Path, capsys: pytest.CaptureFixture, model: dict[str, Any], corpus: dict[str, Any]) -> str:
+    experiment = tiny.experiment(model=model, corpus={"name": "movielens", "clients": 2, "test": 0.25} | corpus)
+    case = Case("1", "1", "one", False, {}, experiment)
+    corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
+    said = {case.id: disclosed(experiment, corpora[key(experiment)])}
+    announce(Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), RunFolder(data)))
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("missing", "said"), [("zero", "as zeros"), ("random", "at random")])
+def test_what_words_without_a_vector_start_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture, missing: str, said: str
+) -> None:
+    (tmp_path / "vectors.txt").write_text("caf 1 2 3 4\nwar -1 0.5 0 2\n")
+    init = {"file": {"path": str(tmp_path / "vectors.txt"), "missing": missing}}
+    model = {"name": "vectors", "embedding": {"dim": 4, "init": init}, "hidden": [5]}
+    assert f"; the other words start {said}\n" in announced(write_latest(tmp_path, "csv"), capsys, model, {})
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [
+        ({"text": {"hash": {"buckets": 100}}}, f"100 buckets, {2 + len(GENRES)} features"),
+        ({"text": {"hash": {"buckets": 100}}, "features": []}, "100 buckets"),
+        ({"side_text": False}, f"0 words, {2 + len(GENRES)} features"),
+        ({"features": [], "vocabulary": 3}, "3 words"),
+    ],
+)
+def test_padding_and_features_are_no_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture, corpus: dict[str, Any], said: str
+) -> None:
+    out = announced(write_latest(tmp_path, "csv"), capsys, {"name": "bag"}, corpus)
+    assert f" clients, 9 train texts, {said}\n" in out
+
+
+def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
+    assert any("no embedding table leaves a client" in said for said in reveals(tiny.experiment("lg_fedavg")))
+    said = " ".join(reveals(tiny.experiment("fedrecon")))
+    assert "words with a digit in them are neither sent nor asked for" in said
+    assert "the server knows which of them occur at all" in said
+    assert not any("wire.rows" in said for said in reveals(tiny.experiment("lg_fedavg")))
+    assert any("wire.rows: own" in said for said in reveals(tiny.experiment("fedper")))
+    assert any("asp_mtl: all training texts lie in one place" in said for said in reveals(tiny.experiment("asp_mtl")))
+    with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
+        check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}))
+    check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}), baseline=True)
+
+
+TIED, UNTIED, NONE = (
+    "stand out, though the softmax moves all",
+    "the embedding rows that changed name",
+    "no embedding table",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "tied", "expected"),
+    [
+        ("fedavg", True, {TIED, "(head.bias)"}),
+        ("fedavg", False, {UNTIED, "(head.weight, head.bias)"}),
+        ("fedper", False, {UNTIED}),
+        ("lg_fedavg", False, {NONE, "(head.weight, head.bias)"}),
+        ("local_only", False, set()),
+    ],
+)
+def test_both_ends_of_a_language_model_reveal_words(method: str, tied: bool, expected: set[str]) -> None:
+    def found(**changes: Any) -> set[str]:
+        told = "\n".join(reveals(tiny.language_model(method, tied, **changes)))
+        return {part for part in (TIED, UNTIED, NONE, "(head.bias)", "(head.weight, head.bias)") if part in told}
+
+    assert found() == expected
+    assert found(uplink=["clip", "gaussian"]) == expected & {NONE}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_update_of_a_language_model_tells_its_words_as_is_said(tied: bool) -> None:
+    corpus, experiment = tiny.language_corpus(clients=1, words=80), tiny.language_model(tied=tied)
+    before, private = initial(experiment, corpus)
+    made = Federation(experiment, before, LocalFleet(experiment, corpus, private), None)
+    list(made.run())
+    change = {name: now - before[name] for name, now in made.state.items()}
+    train = corpus.clients[0].train
+    read = np.delete(train.tokens_T, train.offsets[1:] - 1) - 1  # what ends a sentence is predicted only
+    predicted = np.delete(train.tokens_T, train.offsets[:-1]) - 1
+    rows = np.flatnonzero(change["embedding.weight"].any(1))
+    assert rows.tolist() == (list(range(len(corpus.vocabulary) - 1)) if tied else np.unique(read).tolist())
+    risen = np.flatnonzero(change["head.bias"] > 0)
+    assert len(risen)
+    assert set(risen) <= set(predicted), "those of all other words fall"
