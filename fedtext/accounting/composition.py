@@ -56,8 +56,7 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
         mass, other = over(middle)
         low, high = (low, middle) if mass - other <= budget else (middle + 1, high)
     mass, other = over(low)  # between the loss before it and this one delta is mass - exp(epsilon' - loss) other
-    below = max(-2 * epsilon, math.log(max(mass - budget, 5e-324) / other))
-    return max(0.0, float(loss_X[low]) + below)
+    return max(0.0, float(loss_X[low]) + math.log(max(mass - budget, 5e-324) / other))
 
 
 def available() -> bool:

@@ -8,12 +8,12 @@ import pytest
 
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
-from fedtext.ledger import composition, figure, hidden, ledger, spent, text
+from fedtext.ledger import CENTRAL, composition, figure, hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
 from tests import tiny
-from tests.fedtext.ledger.test_ledger import pair
+from tests.fedtext.ledger.test_ledger import central, pair
 
 
 def test_entries_of_gaussian_noise_say_how_often_and_of_whom() -> None:
@@ -253,3 +253,47 @@ def test_what_no_guarantee_covers_is_listed() -> None:
         (tiny.language_model(), [counts, *always, *words]),
     ):
         assert outside(experiment) == "outside of it: " + ", ".join(listed)
+
+
+def test_a_mechanism_that_the_next_one_joins_states_nothing_of_its_own() -> None:
+    entries = ledger(tiny.experiment(uplink=[{"clip": {"norm": 1.0}}, *pair(1.0)]), 100, 10, 25)
+    assert {entry.mechanism for entry in entries} == {"randomized_response"}
+
+
+class Twofold(Odd):
+    """It states its run twice, by a smaller and by a larger epsilon."""
+
+    larger: float
+
+    def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+        return [Entry(self.name, "run", epsilon, 0.0, "") for epsilon in (self.larger, self.run)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_statements_of_a_run_the_smallest_is_compared(order: int) -> None:
+    chain = (Twofold(run=1.0, larger=9.0), Twofold(run=2.0, larger=3.0))[::order]
+    made = tiny.experiment(wire={"rows": "all"}).model_copy(update={"uplink": chain})
+    assert [entry.epsilon for entry in ledger(made, 3, 10, 2)] == [9.0, 1.0]
+
+
+def test_entries_of_central_noise() -> None:
+    pytest.importorskip("dp_accounting")
+    each, run = ledger(central(1.0, {"multiplier": 2.0}), 100, 1000, 7)
+    assert (each.mechanism, each.unit, run.mechanism, run.unit) == (CENTRAL, "client and round", CENTRAL, "run")
+    assert each.epsilon == composition.gaussian(2.0, 1, each.delta)
+    assert run.epsilon == composition.gaussian(2.0, 7, run.delta)
+    sampled = ledger(central(0.5, {"multiplier": 2.0}), 100, 1000, 7)
+    secret = ledger(central(0.5, {"multiplier": 2.0}, privacy={"noise": "secret"}), 100, 1000, 7)
+    unknown = "so are each round's clients, who have to be unknown for the sample to amplify the guarantee"
+    for entry in sampled:
+        sentences = entry.assumptions.split("; ")
+        assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"
+    assert not any(unknown in entry.assumptions for entry in (each, run, *secret))
+
+
+def test_one_source_of_pooled_vectors_among_several_leaves_no_guarantee() -> None:
+    init = {"each": {"sources": [{"random": {"std": 1.0}}, {"word2vec": {"corpus": "train"}}]}}
+    model = {"embedding": {"dim": 5, "init": init}, "hidden": 4}
+    method = {"name": "lg_fedavg", "shared": "encoder"}
+    entries = ledger(tiny.experiment(method, uplink=pair(1.0), model=model), 100, 10, 25)
+    assert spent(entries) == {}

@@ -11,8 +11,8 @@ from fedtext.errors import ClientError
 from fedtext.layout import TABLE
 from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
-from fedtext.mechanisms import Clip, Gaussian, Quantize, RandomizedResponse
-from fedtext.mechanisms.base import steps
+from fedtext.mechanisms import MECHANISMS, Clip, Gaussian, Quantize, RandomizedResponse
+from fedtext.mechanisms.base import sensitivity, steps
 from fedtext.mechanisms.draws import _below
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
@@ -224,3 +224,19 @@ def test_what_is_not_finite_never_leaves_a_client(method: str) -> None:
 def test_the_least_level_is_the_largest_float32_that_is_not_above_it(number: float) -> None:
     close = _below(number)
     assert float(close) <= number < float(np.nextafter(close, np.float32(256)))
+
+
+def test_sensitivity_is_that_behind_the_last_mechanism() -> None:
+    assert sensitivity([]) is None
+    assert sensitivity([Clip(norm=2.0)]) == 2.0
+    assert sensitivity([Clip(norm=1.0), Clip(norm=0.25)]) == 0.25
+    assert sensitivity([Clip(norm=1.0), Gaussian(sigma=0.1)]) is None
+    assert sensitivity([Gaussian(sigma=0.1), Clip(norm=1.0)]) == 1.0
+
+
+def test_which_mechanisms_draw_noise_for_every_coordinate() -> None:
+    assert {name for name, mechanism in MECHANISMS.items() if mechanism.randomises} == {
+        "gaussian",
+        "quantize",
+        "randomized_response",
+    }

@@ -97,6 +97,17 @@ def test_components_are_eigenvectors_in_order_and_their_signs_are_settled() -> N
     assert np.allclose(shifted, vectors_DD)
 
 
+def test_the_largest_entry_of_every_component_is_positive() -> None:
+    """Of a table whose axes are turned, so that a component's largest entry is not that of its own number."""
+    rng = np.random.default_rng(4)
+    turned_DD = np.linalg.qr(rng.standard_normal((7, 7)))[0]
+    table_RD = (rng.standard_normal((80, 7)) * np.linspace(4, 0.5, 7)) @ turned_DD
+    vectors_DD = components(table_RD)
+    largest_D = np.abs(vectors_DD).argmax(0)
+    assert np.any(largest_D != np.abs(vectors_DD).argmax(1))
+    assert np.all(vectors_DD[largest_D, np.arange(7)] > 0)
+
+
 def test_what_is_restored_is_the_projection_on_the_kept_components() -> None:
     received, delta = tables(40, 8)
     chosen = Project(d1=3, d2=6)

@@ -21,7 +21,7 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import KTEPS, METHODS, FedAvg, FedProx, LocalOnly, Pooled
-from fedtext.methods.base import Batch
+from fedtext.methods.base import Batch, Model
 from fedtext.methods.kteps import gram, hsic
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
@@ -319,3 +319,26 @@ def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() ->
     heads = [fleet.worker.private[client]["head_private.0.weight"] for client in range(3)]
     assert not np.array_equal(heads[0], heads[1])
     assert not np.array_equal(heads[0], private["head_private.0.weight"])
+
+
+def test_two_samples_have_a_diversity_term() -> None:
+    model, batch = tiny.model_and_batch(KTEPS(), texts=2)
+    assert KTEPS().loss(model, {}, batch)["diversity"].item() == pytest.approx((1 - 1 / math.e) ** 2, rel=1e-6)
+
+
+def test_a_network_has_its_own_parameters_back_after_a_call() -> None:
+    model, batch = tiny.model_and_batch(FedAvg())
+    before = {name: parameter.detach().clone() for name, parameter in model.network.named_parameters()}
+    given = {name: tensor + 1 for name, tensor in model.parameters.items()}
+    changed = Model(model.network, given)(batch)
+    after = dict(model.network.named_parameters())
+    assert list(before) == list(after)
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not torch.allclose(changed, model(batch))
+
+
+def test_the_objective_of_a_stack_is_the_sum_over_its_clients() -> None:
+    method = FedProx(mu=4.0)
+    assert method.objective({"ce": torch.tensor([1.0, 2.0])}).item() == 3
+    assert method.objective({"ce": torch.tensor(1.0), "proximal": torch.tensor(3.0)}).item() == 7
+    assert method.objective({"ce": torch.tensor([1.0, 2.0]), "proximal": torch.tensor([3.0, 0.5])}).item() == 10
