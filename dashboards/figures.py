@@ -135,6 +135,12 @@ class Reproduction:
     origin: Origin | None = None
 
     @property
+    def source(self) -> Origin:
+        """The origin of a table that can be found again."""
+        assert self.origin is not None, "only tables in tests have none"
+        return self.origin
+
+    @property
     def seeds(self) -> int:
         """With how many seeds each row was run."""
         return max((len(cell.seeds) for cell in self.cells), default=0)

@@ -5,9 +5,16 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedtext.commands import Parser, add_keys, add_plugin
 from fedtext.errors import UserError, unwritable
+from sweeps.request import Cluster, Command, Request
+
+if TYPE_CHECKING:
+    from sweeps.job import Job
+
+ROOT = Path(__file__).resolve().parent.parent
 
 RESUME = "--resume RUN continues what was begun"
 EPILOG = """\
@@ -71,15 +78,58 @@ def add_cluster(made: argparse.ArgumentParser) -> None:
     made.add_argument("--num-gpus", type=_at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")
 
 
-def launch(words: argparse.Namespace, sweep: bool) -> int:
-    """What run and sweep do with their words. Ray and the rest take a second to import; --help need not wait for them,
-    and without looking for garbage, of which there is none yet, it is a tenth less."""
+def place(words: argparse.Namespace) -> Cluster:
+    """Return which Ray the words ask for."""
+    return Cluster(words.address, words.num_cpus, words.num_gpus)
+
+
+def launch(words: argparse.Namespace, command: Command) -> int:
+    """Do what run and sweep are asked for, and return the exit status.
+
+    Ray and the rest take a second to import. --help need not wait for them, and without looking for garbage, of which
+    there is none yet, it is a tenth less.
+    """
     gc.disable()
-    from platform._launch import launch  # type: ignore[import-not-found]
+    from sweeps.prepare import prepared
 
     gc.freeze()
     gc.enable()
-    return launch(words, sweep)
+    if words.keys is not None:
+        return _keys(words)
+    asked = [getattr(words, name) for name in ("experiment", "overrides", "plugin", "name", "resume", "seed", "data")]
+    request = Request(command, *asked, place(words))
+    if words.plan:
+        from sweeps.plan import plan
+
+        print("\n".join(plan(request)))
+        return 0
+    job = prepared(request)
+    from sweeps.summary import summary
+
+    print("\n".join(summary(job)), flush=True)
+    return _run(job)
+
+
+def _keys(words: argparse.Namespace) -> int:
+    from fedtext.config import files, keys
+
+    files.use_plugins(words.experiment, words.plugin)
+    print(keys.about(words.keys))
+    return 0
+
+
+def _run(job: "Job") -> int:
+    """Run a job, and print its table and where its pages are."""
+    from dashboards.store import ui_hint
+    from dashboards.table import print_table
+    from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
+
+    ended, tune = run(job), job.experiment.tune
+    print_table(job.cases, ended.outcomes, tune.metric, tune.direction)
+    print(ui_hint(job.store, ROOT, ended.page))
+    if left := len(job.cases) - len(ended.outcomes):
+        print(f"{left} trials have not ended: {job.folder.again} continues them")
+    return exit_status(ended.outcomes, left)
 
 
 def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Callable[[], int]:

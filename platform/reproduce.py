@@ -1,10 +1,11 @@
 """``python -m platform.reproduce PAPER TABLE``: a table of a paper, run and printed beside the paper's own figures."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import add_cluster, guarded  # type: ignore[import-not-found]
+from platform._words import add_cluster, guarded, place  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 
@@ -70,9 +71,13 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_args(words)
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
-    from platform._reproduce import render, reproduce  # type: ignore[import-not-found]
+    from sweeps.reproduce import Asked, render, reproduce
 
-    return render(arguments.render) if arguments.render else reproduce(arguments)
+    if arguments.render:
+        print("\n".join(os.path.relpath(file) for file in render(arguments.render)))
+        return 0
+    names = ("paper", "tables", "scene", "seeds", "scale", "methods", "rows", "set", "out", "data")
+    return reproduce(Asked(*(getattr(arguments, name) for name in names), place(arguments)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ EXAMPLE = """\
 
 
 def main(words: Sequence[str] | None) -> int:
-    return launch(parser("run", __doc__, EXAMPLE).parse_intermixed_args(words), sweep=False)
+    return launch(parser("run", __doc__, EXAMPLE).parse_intermixed_args(words), "run")
 
 
 if __name__ == "__main__":

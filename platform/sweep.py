@@ -14,7 +14,7 @@ EXAMPLE = """\
 
 
 def main(words: Sequence[str] | None) -> int:
-    return launch(parser("sweep", __doc__, EXAMPLE).parse_intermixed_args(words), sweep=True)
+    return launch(parser("sweep", __doc__, EXAMPLE).parse_intermixed_args(words), "sweep")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ EXPERIMENT: dict[str, Any] = {
 FORKING = """
 import atexit, json, os, sys
 import platform.reproduce, platform.run, platform.sweep
-import platform._launch, platform._reproduce, platform._trials
+import sweeps.prepare, sweeps.reproduce, sweeps.trials
 from platform._words import guarded
 
 def become(home, words, *files):

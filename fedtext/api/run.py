@@ -47,12 +47,9 @@ def load(
         return experiment
     if isinstance(experiment, str | Path):
         return files.load(experiment, overrides, more=more)[1]
-    if isinstance(experiment, Experiment):
-        content = experiment.model_dump(mode="json") | {"plugins": list(experiment.plugins)}
-    else:
-        content = dict(experiment)
     pairs = dict(files.parse_override(word) for word in overrides)
-    return files.validate(files.with_plugins(files.override(content, pairs), more=more), overridden=pairs)
+    content = files.override(files.content_of(experiment), pairs)
+    return files.validate(files.with_plugins(content, more=more), overridden=pairs)
 
 
 def run(

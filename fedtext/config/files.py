@@ -63,6 +63,13 @@ def load(
     return content, validate(content, path.name, path, pairs)
 
 
+def content_of(experiment: Mapping[str, Any] | Experiment) -> Content:
+    """Return an experiment as a file would have it: all keys of an ``Experiment``, or a copy of what is given."""
+    if isinstance(experiment, Experiment):
+        return experiment.model_dump(mode="json") | {"plugins": list(experiment.plugins)}
+    return dict(experiment)
+
+
 def with_plugins(content: Content, folder: Path | None = None, more: Iterable[str | Path] = ()) -> Content:
     """Return ``content`` with its plug-ins found, their text with them.
 

@@ -4,9 +4,6 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from platform._folder import RunFolder  # type: ignore[import-not-found]
-from platform._job import Job
-from platform._trials import recorder as recorder_of
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +16,9 @@ from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from sweeps.folder import RunFolder
+from sweeps.job import Job
+from sweeps.trials import recorder as recorder_of
 from tests import ROOT, tiny
 from tune_spaces.cases import Case
 
@@ -121,6 +121,6 @@ def test_a_new_database_that_cannot_be_made_is_told_and_tried_again(
 
 def test_mlflow_is_not_imported_before_it_is_needed() -> None:
     """Seconds of a core that the first round's processes need."""
-    code = "import platform, sys, platform._launch, platform._trials; print('mlflow' in sys.modules)"
+    code = "import platform, sys, sweeps.prepare, sweeps.trials; print('mlflow' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

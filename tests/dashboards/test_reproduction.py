@@ -4,8 +4,6 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
-from platform._coverage import BEGIN, END, _extent, coverage  # type: ignore[import-not-found]
-from platform._reproduce import named  # type: ignore[import-not-found]
 from platform.reproduce import main  # type: ignore[import-not-found]
 
 import numpy as np
@@ -18,6 +16,8 @@ from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import Checkpoints, history
+from sweeps.coverage import BEGIN, END, _extent, coverage
+from sweeps.reproduce import named
 from tests import ROOT
 from tests.commands import Forked
 from tests.planned import rows

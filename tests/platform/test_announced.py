@@ -1,9 +1,6 @@
 """What a command says before the first trial starts: of its corpora, and of what is given away."""
 
 from pathlib import Path
-from platform._folder import RunFolder  # type: ignore[import-not-found]
-from platform._job import Job, disclosed, key
-from platform._launch import announce
 from typing import Any
 
 import numpy as np
@@ -17,28 +14,29 @@ from fedtext.errors import UserError
 from fedtext.ledger.report import reveals
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
+from sweeps.folder import RunFolder
+from sweeps.job import Job, disclosed, key
+from sweeps.summary import summary
 from tests import tiny
 from tests.fedtext.corpora.test_movielens import write_latest
 from tune_spaces.cases import Case, check_metric
 
 
-def announced(data: Path, capsys: pytest.CaptureFixture, model: dict[str, Any], corpus: dict[str, Any]) -> str:
+def announced(data: Path, model: dict[str, Any], corpus: dict[str, Any]) -> str:
     experiment = tiny.experiment(model=model, corpus={"name": "movielens", "clients": 2, "test": 0.25} | corpus)
     case = Case("1", "1", "one", False, {}, experiment)
     corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
     said = {case.id: disclosed(experiment, corpora[key(experiment)])}
-    announce(Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), RunFolder(data)))
-    return capsys.readouterr().out
+    job = Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), RunFolder(data))
+    return "".join(f"{line}\n" for line in summary(job))
 
 
 @pytest.mark.parametrize(("missing", "said"), [("zero", "as zeros"), ("random", "at random")])
-def test_what_words_without_a_vector_start_as(
-    tmp_path: Path, capsys: pytest.CaptureFixture, missing: str, said: str
-) -> None:
+def test_what_words_without_a_vector_start_as(tmp_path: Path, missing: str, said: str) -> None:
     (tmp_path / "vectors.txt").write_text("caf 1 2 3 4\nwar -1 0.5 0 2\n")
     init = {"file": {"path": str(tmp_path / "vectors.txt"), "missing": missing}}
     model = {"name": "vectors", "embedding": {"dim": 4, "init": init}, "hidden": [5]}
-    assert f"; the other words start {said}\n" in announced(write_latest(tmp_path, "csv"), capsys, model, {})
+    assert f"; the other words start {said}\n" in announced(write_latest(tmp_path, "csv"), model, {})
 
 
 @pytest.mark.parametrize(
@@ -50,10 +48,8 @@ def test_what_words_without_a_vector_start_as(
         ({"features": [], "vocabulary": 3}, "3 words"),
     ],
 )
-def test_padding_and_features_are_no_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture, corpus: dict[str, Any], said: str
-) -> None:
-    out = announced(write_latest(tmp_path, "csv"), capsys, {"name": "bag"}, corpus)
+def test_padding_and_features_are_no_words(tmp_path: Path, corpus: dict[str, Any], said: str) -> None:
+    out = announced(write_latest(tmp_path, "csv"), {"name": "bag"}, corpus)
     assert f" clients, 9 train texts, {said}\n" in out
 
 

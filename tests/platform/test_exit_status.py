@@ -5,7 +5,6 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from platform._trials import exit_status
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,7 @@ from dashboards.store import Store
 from dashboards.tracking import Tracker
 from dashboards.trial import Outcome
 from fedtext.state.checkpoint import history
+from sweeps.trials import exit_status
 from tests.commands import ROOT, write
 from tests.planned import experiment, kteps, run_id
 

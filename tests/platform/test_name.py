@@ -25,7 +25,7 @@ def test_platform_is_the_standard_module_with_our_commands() -> None:
     assert done.stdout.split() == [*plain.stdout.split(), "True", "platform"]
 
 
-@pytest.mark.parametrize("room", ["fedtext", "actors", "dashboards", "tune_spaces", "cluster"])
+@pytest.mark.parametrize("room", ["fedtext", "actors", "dashboards", "tune_spaces", "sweeps", "cluster"])
 def test_nothing_a_worker_imports_lives_in_platform(room: str) -> None:
     ours = {path.stem for path in (ROOT / "platform").glob("*.py")} - {"__init__"}
     for path in (ROOT / room).rglob("*.py"):
@@ -50,7 +50,7 @@ sys.exit(main(["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.tra
 
 def test_a_command_starts_ray_before_it_imports_what_it_needs_later() -> None:
     script = (
-        "import platform, sys, platform._launch as launch; launch.make_cases(*launch.load('demo.yaml'), 'demo');"
+        "import platform, sys, sweeps.prepare as launch; launch.make_cases(*launch.files.load('demo.yaml'), 'demo');"
         "print(sorted({'ray.tune', 'mlflow', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

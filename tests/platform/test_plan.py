@@ -3,13 +3,13 @@
 import platform.run
 import platform.sweep
 from pathlib import Path
-from platform._folder import RunFolder  # type: ignore[import-not-found]
 
 import pytest
 import ray
 import torch
 
 from dashboards.trial import Outcome
+from sweeps.folder import RunFolder
 from tests.commands import ROOT, Forked, write
 from tests.planned import rows
 
@@ -65,7 +65,7 @@ def test_the_plan_of_one_run_and_of_an_experiment_that_does_not_fit(
 
 
 def test_what_has_ended_takes_no_share_of_the_plan(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from platform._launch import load
+    from fedtext.config.files import load
 
     content, experiment = load(str(write(home)), [], {})
     folder = RunFolder.new(home / "runs", "cut", "kteps", "sweep")

@@ -5,9 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from platform._folder import PLAN, RunFolder  # type: ignore[import-not-found]
-from platform._job import Job  # type: ignore[import-not-found]
-from platform._trials import _ended  # type: ignore[import-not-found]
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,9 @@ from dashboards.trial import Outcome
 from fedtext.config import files
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
+from sweeps.folder import PLAN, RunFolder
+from sweeps.job import Job
+from sweeps.trials import _ended
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tune_spaces.cases import Case
 

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 from pathlib import Path
-from platform._reproduce import _readable, _result, _when  # type: ignore[import-not-found]
 
 import pytest
 
@@ -26,6 +25,7 @@ from fedtext.methods.fedatt import FedAtt
 from fedtext.models.base import Embedding
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
+from sweeps.reproduce import _readable, _result, _when
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from platform._folder import RunFolder  # type: ignore[import-not-found]
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from fedtext.methods import METHODS
 from fedtext.metrics import METRICS, legend
 from fedtext.state import model_folder
 from fedtext.state.fingerprint import fingerprint, released
+from sweeps.folder import RunFolder
 from tests import tiny
 from tests.commands import ROOT
 

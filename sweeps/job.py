@@ -1,7 +1,7 @@
-"""What a command has decided before its first trial starts."""
+"""A job: everything that is decided before the first trial starts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from platform._folder import RunFolder  # type: ignore[import-not-found]
 
 from actors import placement
 from dashboards.store import Store
@@ -11,6 +11,7 @@ from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
 from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
+from sweeps.folder import RunFolder
 from tune_spaces.cases import Case
 
 
@@ -25,9 +26,10 @@ class Job:
     corpora: dict[str, Corpus]
     plans: dict[str, placement.Plan]
     disclosed: dict[str, list[str]]
-    nodes: list[dict[str, float]]
+    nodes: Sequence[placement.Node]
     store: Store
     folder: RunFolder
+    aside: bool = False  # whether a space, baselines or seeds of the experiment are left aside
 
 
 def key(experiment: Experiment) -> str:

@@ -1,23 +1,19 @@
-"""From the words of a command to finished trials: parse, check everything that can be known to fail, run, print."""
+"""From what is asked for to a job: everything that can be known to fail is checked before the first trial starts."""
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from platform._announce import announce
-from platform._folder import PLAN, STORAGE, RunFolder, home  # type: ignore[import-not-found]
-from platform._job import Job, disclosed, key, numbers
 from typing import Any
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import count
-from fedtext.config import files, keys
+from fedtext.config import files
 from fedtext.config.engine import check_engine, stack_size, trainees
 from fedtext.config.experiment import Experiment
-from fedtext.config.files import find, load
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
@@ -25,67 +21,89 @@ from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
 from fedtext.state.checkpoint import KEPT, recorded
 from fedtext.state.fingerprint import fingerprint
+from sweeps.folder import PLAN, STORAGE, RunFolder, home
+from sweeps.job import Job, disclosed, key, numbers
+from sweeps.request import Cluster, Given, Request
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 
 
-def launch(words: argparse.Namespace, sweep: bool) -> int:
-    """Runs what the command line asks for. Returns the exit status: 0 if every trial ended well."""
-    if words.keys is not None:
-        files.use_plugins(words.experiment, words.plugin)
-        print(keys.about(words.keys))
-        return 0
-    if words.plan:
-        from platform._plan import show  # it is all that this command does
+def prepared(request: Request) -> Job:
+    """Read and check everything that can be known to fail. Only then is the run's folder made.
 
-        return show(words, sweep)
-    job = _decide(words, sweep)
-    announce(job)
-    from platform._trials import run  # with Ray Tune, which only now is there
-
-    return run(job)
-
-
-def _decide(words: argparse.Namespace, sweep: bool) -> Job:
-    """Reads and checks everything that can be known to fail; only then is the run's folder made."""
-    command = "sweep" if sweep else "run"
-    content, experiment, source, folder = asked(words, command)
+    Raises:
+        UserError: If something cannot be used; one sentence.
+    """
+    found = asked(request)
+    experiment, folder = found.experiment, found.folder
     folder.claim()
-    cases = make_cases(content, experiment, source)
-    data = folder.data(words.data)
+    cases = make_cases(found.content, experiment, found.source)
+    data = folder.data(request.data)
     store = reached(experiment)
-    job = planned(words, data, experiment, cases, store, folder, sweep)
-    folder.create(content, experiment, command, data)
-    return job
+    job = planned(request.cluster, data, experiment, cases, store, folder, request.command == "sweep")
+    folder.create(found.content, experiment, request.command, data)
+    return replace(job, aside=found.aside)
 
 
-def asked(words: argparse.Namespace, command: str) -> tuple[files.Content, Experiment, str, RunFolder]:
-    """The experiment, what names it in errors, and the run's folder. A run that is resumed has its experiment with it;
-    one that is named again must be the same."""
-    if words.resume is not None and words.name is not None:
+@dataclass(frozen=True)
+class Asked:
+    """An experiment as it is asked for: its content, its name in errors, the run's folder, and whether a space,
+    baselines or seeds are left aside."""
+
+    content: files.Content
+    experiment: Experiment
+    source: str
+    folder: RunFolder
+    aside: bool = False
+
+
+def asked(request: Request) -> Asked:
+    """Return the experiment that is asked for.
+
+    A run that is resumed has its experiment with it. One that is named again must be the same.
+    """
+    if request.resume is not None and request.name is not None:
         raise UserError("--resume continues a run under the name it has: leave out --name")
-    file, overrides = words.experiment, words.overrides
-    if words.resume is not None and file and "=" in file and not Path(file).is_file():  # a change, and no file named
-        file, overrides = None, [file, *overrides]
-    changes = {} if words.seed is None else {"seed": words.seed}
-    if file:
-        content, experiment = load(file, overrides, changes, words.plugin)
-        if command == "run":
-            content, experiment = _single(content, experiment)
-        source, storage = find(file).name, home() / experiment.storage
-        if words.resume is None:
-            return content, experiment, source, RunFolder.new(storage, words.name, experiment.name, command)
-        folder = RunFolder.begun(storage, words.resume, command)
-    elif words.resume is not None:
-        folder = RunFolder.begun(home() / STORAGE, words.resume, command)
+    named: Given | None = request.experiment
+    overrides = list(request.overrides)
+    if request.resume is not None and isinstance(named, str) and "=" in named and not Path(named).is_file():
+        overrides.insert(0, named)  # a change, and no file
+        named = None
+    changes = {} if request.seed is None else {"seed": request.seed}
+    aside = False
+    if named is not None:
+        content, experiment, source = given(named, overrides, changes, request.plugins)
+        if request.command == "run":
+            content, experiment, aside = _single(content, experiment)
+        storage = home() / experiment.storage
+        if request.resume is None:
+            folder = RunFolder.new(storage, request.name, experiment.name, request.command)
+            return Asked(content, experiment, source, folder, aside)
+        folder = RunFolder.begun(storage, request.resume, request.command)
+    elif request.resume is not None:
+        folder = RunFolder.begun(home() / STORAGE, request.resume, request.command)
         source = str(folder.path / PLAN)
         pairs = dict(map(files.parse_override, overrides)) | changes
-        content = files.with_plugins(files.override(folder.content(), pairs), more=words.plugin)
+        content = files.with_plugins(files.override(folder.content(), pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     folder.check(experiment)
-    return content, experiment, source, folder
+    return Asked(content, experiment, source, folder, aside)
+
+
+def given(
+    named: Given,
+    overrides: Sequence[str],
+    changes: Mapping[str, Any],
+    plugins: Sequence[str | Path],
+) -> tuple[files.Content, Experiment, str]:
+    """Return the content of an experiment, what it says, and its name in errors."""
+    if isinstance(named, str | Path):
+        return *files.load(named, overrides, changes, plugins), files.find(named).name
+    pairs = dict(map(files.parse_override, overrides)) | dict(changes)
+    content = files.with_plugins(files.override(files.content_of(named), pairs), more=plugins)
+    return content, files.validate(content, overridden=pairs), "the experiment"
 
 
 def reached(experiment: Experiment) -> mlflow_store.Store:
@@ -96,7 +114,7 @@ def reached(experiment: Experiment) -> mlflow_store.Store:
 
 
 def planned(
-    words: argparse.Namespace,
+    place: Cluster,
     data: Path | None,
     experiment: Experiment,
     cases: list[Case],
@@ -116,7 +134,7 @@ def planned(
             taken.result()
         aside.submit(import_module, "ray.tune")
         processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
-        cluster.connect(words.address, words.num_cpus, words.num_gpus, processes)
+        cluster.connect(place.address, place.num_cpus, place.num_gpus, processes)
         if taken:
             taken.result()
     return arranged(sweep, experiment, cases, corpora, cluster.nodes(), store, folder)
@@ -127,7 +145,7 @@ def arranged(
     experiment: Experiment,
     cases: list[Case],
     corpora: dict[str, Corpus],
-    nodes: list[dict[str, float]],
+    nodes: Sequence[placement.Node],
     store: mlflow_store.Store,
     folder: RunFolder,
 ) -> Job:
@@ -184,12 +202,11 @@ def corpora_of(
     return corpora
 
 
-def _single(content: dict[str, Any], experiment: Experiment) -> tuple[dict[str, Any], Experiment]:
-    """The same experiment without what only a sweep uses; says so where that leaves something aside."""
-    if experiment.space or experiment.baselines or experiment.seeds > 1:
-        print("one run: the experiment's space, baselines and seeds are left aside (platform.sweep runs them)")
+def _single(content: files.Content, experiment: Experiment) -> tuple[files.Content, Experiment, bool]:
+    """Return the same experiment without what only a sweep uses, and whether there was any of it."""
+    aside = bool(experiment.space or experiment.baselines or experiment.seeds > 1)
     left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
-    return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
+    return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1}), aside
 
 
 def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:

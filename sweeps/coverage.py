@@ -28,16 +28,16 @@ def coverage(folder: Path) -> str:
     left = []
     for name in sorted(file.stem for file in papers.PAPERS.glob("*.yaml")):
         paper = papers.load(name)
-        ran = [(path, one) for path, one in made if one.origin.paper == name]
-        ran.sort(key=lambda item: (list(paper.tables).index(item[1].origin.table), item[0].name))
+        ran = [(path, one) for path, one in made if one.source.paper == name]
+        ran.sort(key=lambda item: (list(paper.tables).index(item[1].source.table), item[0].name))
         lines += [f"| {' | '.join(_cells(name, paper, path, one))} |" for path, one in ran]
-        missing = _missing(paper, {(one.origin.table, one.origin.scene) for _, one in ran})
+        missing = _missing(paper, {(one.source.table, one.source.scene) for _, one in ran})
         left.append(f"- {name}: {'; '.join(missing) or 'something of every table was run'}.")
     return "\n".join([*lines, "", "Tables of which nothing was run:", "", *left])
 
 
 def _cells(name: str, paper: Paper, path: Path, made: Reproduction) -> list[str]:
-    table, scene = made.origin.table, made.origin.scene
+    table, scene = made.source.table, made.source.scene
     printed = {row for row, one in paper.tables[table].rows.items() if one.paper.get(scene)}
     ran = dict.fromkeys(cell.row for cell in made.cells if cell.seeds and not cell.row.startswith(UNIGRAM))
     share = f"{len(printed & set(ran))} of {len(printed)}" if printed else f"{len(ran)} rows; the paper has no figures"

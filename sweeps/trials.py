@@ -1,14 +1,14 @@
-"""The trials of a job: run by Tune, recorded in MLflow, shown while they run, and their table at the end."""
+"""The trials of a job: run by Tune, recorded in MLflow, shown while they run."""
 
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from platform._job import Job, key  # type: ignore[import-not-found]
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
+from actors.placement import Node
 from actors.trial import Assignment
 from actors.waiting import waiting_for
 from dashboards import partition
@@ -17,33 +17,36 @@ from dashboards.callback import TrialCallback
 from dashboards.groups import groups, metrics_of
 from dashboards.progress import progress
 from dashboards.recorder import Recorder
-from dashboards.table import best, print_table
+from dashboards.table import best
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
+from dashboards.trial import Ended as Ending
 from fedtext.client.participants import count
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import history
+from sweeps.job import Job, key
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
-ROOT = Path(__file__).resolve().parent.parent
+
+@dataclass(frozen=True)
+class Ended:
+    """How the trials of a job ended, by case, and the page of MLflow that compares them; None if it has none."""
+
+    outcomes: dict[str, Outcome]
+    page: str | None
 
 
-def run(job: Job) -> int:
-    """Returns the exit status."""
+def run(job: Job) -> Ended:
+    """Run the trials that have not ended yet, record them and show their progress."""
     with recorder(job) as recording:
         outcomes = train(job, recording)
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
-    tune, left = job.experiment.tune, len(job.cases) - len(outcomes)
-    print_table(job.cases, outcomes, tune.metric, tune.direction)
-    print(mlflow_store.ui_hint(job.store, ROOT, page.result()))
-    if left:
-        print(f"{left} trials have not ended: {job.folder.again} continues them")
-    return exit_status(outcomes, left)
+    return Ended(outcomes, page.result())
 
 
 def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:
@@ -77,7 +80,7 @@ def unrecorded(error: Exception) -> None:
     print(one_line(f"{error}; nothing that was trained is lost by it"), file=sys.stderr, flush=True)
 
 
-def _shape(nodes: Sequence[dict[str, float]]) -> dict[str, str]:
+def _shape(nodes: Sequence[Node]) -> dict[str, str]:
     total = {name: sum(node.get(name, 0) for node in nodes) for name in ("CPU", "GPU")}
     return {"cluster.nodes": str(len(nodes))} | {f"cluster.{n.lower()}s": f"{v:g}" for n, v in total.items()}
 
@@ -105,13 +108,14 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
 def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     """Runs the trials under a live display and in MLflow; how each of them ended."""
     tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
+    by_id = {case.id: case for case in job.cases}
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
             recording,
             display,
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
-            about=lambda case: _about(case, job, shown),
+            about=lambda case: _about(by_id[case.id], job, shown),
             on_end=job.folder.record,
             waiting=lambda case: waiting_for(job.plans[case]),
         )
@@ -131,7 +135,7 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     return outcomes
 
 
-def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, RunStatus]:
+def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ending]:
     """The cases that need not run again, and how they ended; ``reached`` has the records of each. One that is recorded
     as finished with fewer rounds than it has to run is not among them."""
     rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
@@ -163,9 +167,8 @@ def _train(job: Job, callback: TrialCallback) -> None:
         assignments[case.id] = Assignment(case.experiment, shipments[depends], job.plans[case.id], folder)
     if not assignments:
         return
-    concurrent = experiment.tune.concurrent
-    if concurrent == "auto":
-        concurrent = max(job.plans[case].trials for case in assignments)
+    together = experiment.tune.concurrent
+    concurrent = max(job.plans[case].trials for case in assignments) if together == "auto" else together
     restarts = experiment.resources.max_restarts
     tune_sweep.run(assignments, [callback], order, concurrent, restarts)
     if lost := callback.lost:

@@ -1,16 +1,14 @@
-"""A paper's tables: which trials they need, what has to be run of them, and what is made of their metrics."""
+"""Tables of papers: which trials they need, and what is made of their metrics."""
 
-import argparse
 import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from platform._coverage import update  # type: ignore[import-not-found]
-from platform._folder import RunFolder, home
-from platform._launch import announce, planned, reached
+from typing import TYPE_CHECKING
 
 from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigram_row, unit
 from dashboards.reproduction import markdown, picture
@@ -20,38 +18,84 @@ from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.selection import evaluated_metrics, threshold
 from fedtext.errors import UserError
+from sweeps.coverage import update
+from sweeps.folder import RunFolder, home
+from sweeps.prepare import planned, reached
+from sweeps.request import Cluster
+from sweeps.summary import summary
 from tune_spaces import papers
 from tune_spaces.cases import Case
-from tune_spaces.papers import Scale, Table
+from tune_spaces.papers import Paper, Scale, Table
 from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
+
+if TYPE_CHECKING:
+    from dashboards.tracking import Tracker
 
 Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
 
 
-def reproduce(words: argparse.Namespace) -> int:
-    """Exit status 0 if every figure asked for is there, 1 if a trial did not end well."""
-    paper, scale, changes = papers.load(words.paper), Scale(words.scale), papers.changes(words.set)
-    scene = words.scene or papers.first_scene(paper, words.tables)
-    tables = papers.tables(paper, words.tables, scene, words.methods, words.rows)
-    made = {n: dict(papers.cases(paper, t, scene, scale, words.seeds, changes)) for n, t in tables.items()}
+@dataclass(frozen=True)
+class Asked:
+    """Tables of a paper that are asked for.
+
+    Attributes:
+        paper: Its name.
+        tables: Numbers of its tables; ``fig3``: a figure.
+        scene: The paper's data set; None: the first of the tables.
+        seeds: Number of repetitions.
+        scale: Share of the paper's rounds and of the train texts.
+        methods: Only these systems, in the paper's names; empty: all.
+        rows: Only these rows, ``*`` stands for anything; empty: all.
+        changes: ``key=value`` for every experiment.
+        out: The folder for what comes of it; None: ``docs/reproductions``.
+        data: The folder in which corpora lie.
+        cluster: Which Ray to use.
+    """
+
+    paper: str
+    tables: Sequence[str]
+    scene: str | None = None
+    seeds: int = 1
+    scale: float = 1.0
+    methods: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    out: Path | None = None
+    data: Path | None = None
+    cluster: Cluster = field(default_factory=Cluster)
+
+
+def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
+    """Run tables of a paper, and write them beside the paper's own figures.
+
+    Args:
+        asked: Which.
+        say: Is told each line that a person is to see.
+
+    Returns:
+        The exit status: 0 if every figure asked for is there, 1 if a trial did not end well, 2 if a user can mend it.
+    """
+    paper, scale, changes = papers.load(asked.paper), Scale(asked.scale), papers.changes(asked.changes)
+    scene = asked.scene or papers.first_scene(paper, asked.tables)
+    tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
+    made = {n: dict(papers.cases(paper, t, scene, scale, asked.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():
         _readable(number, tables[number], rows, scale)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
-    of = papers.stem(words.paper, scene)
+    of = papers.stem(asked.paper, scene)
     name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
     content = scale.applied(files.override(paper.scenes[scene], changes | {"name": name}))
-    experiment = files.validate(content, f"{words.paper}, scene {scene}")
-    out = _folder(words.out or home() / "docs" / "reproductions")
+    experiment = files.validate(content, f"{asked.paper}, scene {scene}")
+    out = _folder(asked.out or home() / "docs" / "reproductions")
     store = reached(experiment)
     folder = RunFolder((home() / experiment.storage / name).resolve())
     folder.claim()
-    print(f"{paper.title}, {scene}. {_extent(scale, changes)}")
-    job = planned(words, folder.data(words.data), experiment, list(cases.values()), store, folder, sweep=True)
+    say(f"{paper.title}, {scene}. {_extent(scale, changes)}")
+    job = planned(asked.cluster, folder.data(asked.data), experiment, list(cases.values()), store, folder, sweep=True)
     folder.create(content, experiment)
     done = [case for case in folder.ended() if case in cases]
-    print(f"  {len(done)} of {len(cases)} trials are there already")
-    announce(job)
-    from platform._trials import exit_status, recorder, train, unrecorded  # as in _launch
+    say("\n".join([f"  {len(done)} of {len(cases)} trials are there already", *summary(job)]))
+    from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there
 
     with recorder(job) as recording:
         outcomes = train(job, recording)
@@ -59,25 +103,38 @@ def reproduce(words: argparse.Namespace) -> int:
         failed = [f"{case}: {one.error}" for case, one in ended.items() if one.status != "finished"]
         if failed or len(ended) < len(cases):
             left = len(cases) - len(ended)
-            print("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
+            say("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
             return exit_status(ended, left) or 1
         for number, table in tables.items():
-            about = [
-                _extent(scale, changes),
-                f"{_spread(words.seeds)} {_when(table, made[number])}",
-                *training_notes(made[number]),
-                *personalization_notes(table, made[number]),
-                *paper.departures.get(scene, ()),
-                *table.departures,
-            ]
-            origin = Origin(words.paper, scene, number, command(words, scene))
-            result = _result(origin, table, scale, made[number], outcomes, about)
+            result = _of_table(asked, paper, number, table, made[number], outcomes)
             what = number if number.startswith("fig") else f"table{number}"
-            written = _write(result, out / f"{of}-{what}{_mark(scale, words)}")
-            recording.call(lambda tracker, written=written: tracker.log_files(written, "reproductions"), unrecorded)
-            print(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in written)}")
+            written = _write(result, out / f"{of}-{what}{_mark(scale, asked)}")
+            recording.call(partial(_log, written), unrecorded)
+            say(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in written)}")
     update(out)
     return 0
+
+
+def _log(written: Sequence[Path], tracker: "Tracker") -> None:
+    tracker.log_files(written, "reproductions")
+
+
+def _of_table(
+    asked: Asked, paper: Paper, number: str, table: Table, rows: Rows, outcomes: Mapping[str, Outcome]
+) -> Reproduction:
+    """Return a table with what was run of it, and what is to be said of that."""
+    scale, changes = Scale(asked.scale), papers.changes(asked.changes)
+    scene = asked.scene or papers.first_scene(paper, asked.tables)
+    about = [
+        _extent(scale, changes),
+        f"{_spread(asked.seeds)} {_when(table, rows)}",
+        *training_notes(rows),
+        *personalization_notes(table, rows),
+        *paper.departures.get(scene, ()),
+        *table.departures,
+    ]
+    origin = Origin(asked.paper, scene, number, command(asked, scene))
+    return _result(origin, table, scale, rows, outcomes, about)
 
 
 def _spread(seeds: int) -> str:
@@ -120,10 +177,10 @@ def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
     return f"{said}CHANGED: {', '.join(f'{name}={json.dumps(value)}' for name, value in changes.items())}."
 
 
-def _mark(scale: Scale, words: argparse.Namespace) -> str:
+def _mark(scale: Scale, asked: Asked) -> str:
     """What tells the files of a table's part or of a shorter run from those of the whole."""
     share = "" if scale.share == 1 else f"-scale{scale.share:g}"
-    apart = [*sorted(words.methods), *sorted(words.rows), *sorted(words.set)]
+    apart = [*sorted(asked.methods), *sorted(asked.rows), *sorted(asked.changes)]
     return share + (f"-{hashlib.sha256(json.dumps(apart).encode()).hexdigest()[:6]}" if apart else "")
 
 
@@ -160,7 +217,7 @@ def _result(
 def named(read: Reproduction) -> Reproduction:
     """With what the paper's file says of it: its figures, title, noise, the pairs to be tested, and the rows that were
     not run."""
-    origin = read.origin
+    origin = read.source
     paper = papers.load(origin.paper)
     whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
     ran = whole.model_copy(update={"rows": {name: row for name, row in whole.rows.items() if name in rows}})
@@ -194,28 +251,30 @@ def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
     return cells
 
 
-def command(words: argparse.Namespace, scene: str) -> str:
-    """What a person types for it, wherever the data lie."""
-    said = ["python -m platform.reproduce", words.paper, *words.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
-    said += ["--seeds", str(words.seeds)] if words.seeds > 1 else []
-    said += ["--scale", f"{words.scale:g}"] if words.scale != 1 else []
-    for option in ("methods", "rows", "set"):
-        named = getattr(words, option)
+def command(asked: Asked, scene: str) -> str:
+    """Return the command that makes a table, wherever the data lie."""
+    said = ["python -m platform.reproduce", asked.paper, *asked.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
+    said += ["--seeds", str(asked.seeds)] if asked.seeds > 1 else []
+    said += ["--scale", f"{asked.scale:g}"] if asked.scale != 1 else []
+    for option, named in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
         said += [f"--{option}", *map(shlex.quote, named)] if named else []
     return " ".join(said)
 
 
-def render(tables: Sequence[Path]) -> int:
-    """Writes tables anew from their CSVs, with the paper's figures as its file has them now; nothing is run."""
+def render(tables: Sequence[Path]) -> list[Path]:
+    """Write tables anew from their CSVs, with the paper's figures as its file has them now. Nothing is run.
+
+    Returns:
+        The Markdown files.
+    """
     for file in tables:
         made = read_csv(file)
-        if made.origin.table not in papers.load(made.origin.paper).tables:
-            raise UserError(f"{file}: {made.origin.paper} has no {papers.called(made.origin.table)}: run it again")
+        if made.source.table not in papers.load(made.source.paper).tables:
+            raise UserError(f"{file}: {made.source.paper} has no {papers.called(made.source.table)}: run it again")
         _write(named(made), file.with_suffix(""))
-        print(os.path.relpath(file.with_suffix(".md")))
     for folder in {file.parent for file in tables}:
         update(folder)
-    return 0
+    return [file.with_suffix(".md") for file in tables]
 
 
 def _file(outcome: Outcome, name: str) -> str:

@@ -1,0 +1,27 @@
+"""Sweeps on Ray, tracked in MLflow: what the commands of ``platform`` do, for scripts and notebooks.
+
+    from sweeps import sweep
+
+    result = sweep("kteps.yaml", "training.rounds=3", data="data")
+    print(result.best.label, result.to_pandas())
+
+``sweep`` is imported where it is first used: Ray takes a second to import.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PLACES = {"SweepResult": "sweeps.api", "Trial": "sweeps.api", "sweep": "sweeps.api"}
+__all__ = ["SweepResult", "Trial", "sweep"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'sweeps' has no attribute {name!r}")
+    found = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,180 @@
+"""Sweeps on Ray from Python."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dashboards.store import Store
+from dashboards.table import best
+from dashboards.trial import Outcome, last_values
+from fedtext.api.model import Model
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.state import model_folder
+from sweeps.job import Job
+from sweeps.prepare import prepared
+from sweeps.request import Cluster, Given, Request
+from sweeps.trials import Ended
+from sweeps.trials import run as run_trials
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a sweep.
+
+    Attributes:
+        id: Its name, which is that of its folder.
+        label: The values of the keys in which it differs from others.
+        baseline: Whether it is a reference row.
+        experiment: What was run.
+        overrides: The keys of the space, dotted, with this trial's values.
+        status: How it ended; ``left`` if it has not.
+        error: Why it failed; empty if it did not.
+        history: A record of each round.
+        folder: Where its checkpoint, files and model lie.
+    """
+
+    id: str
+    label: str
+    baseline: bool
+    experiment: Experiment
+    overrides: Mapping[str, Any]
+    status: Literal["finished", "stopped", "failed", "left"]
+    error: str
+    history: tuple[RoundRecord, ...]
+    folder: Path
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric with the value it had last."""
+        return last_values(self.history)
+
+    @property
+    def model(self) -> Model:
+        """The model that it trained.
+
+        Raises:
+            UserError: If it kept none (``save.model: none``), or has not ended.
+        """
+        return Model.load(self.folder / model_folder.FOLDER)
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came of a sweep.
+
+    Attributes:
+        name: Of the run, by which it is resumed.
+        folder: Where its state lies.
+        trials: In the order of the table: baselines, then the points of the space.
+        store: The MLflow store that has them.
+        page: The path of MLflow's page that compares them; None if there is none.
+        again: The command that goes on with it.
+    """
+
+    name: str
+    folder: Path
+    trials: tuple[Trial, ...]
+    store: Store
+    page: str | None
+    again: str
+    job: Job
+    ended: Ended
+
+    @cached_property
+    def best(self) -> Trial:
+        """The best trial of the space by ``tune.metric``; of several seeds the first of the best case.
+
+        Raises:
+            UserError: If no trial has the metric.
+        """
+        tune = self.job.experiment.tune
+        found = best(self.job.cases, self.ended.outcomes, tune.metric, tune.direction)
+        if found is None:
+            raise UserError(f"tune.metric: no trial of {self.name} that ended well has {tune.metric}")
+        return next(trial for trial in self.trials if trial.id == found.case.id)
+
+    @property
+    def failed(self) -> tuple[Trial, ...]:
+        """The trials that failed or have not ended."""
+        return tuple(trial for trial in self.trials if trial.status in ("failed", "left"))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a row for each round of each trial: ``trial``, ``label``, ``baseline``, ``round``, the keys of the
+        space, and the metrics."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {"trial": trial.id, "label": trial.label, "baseline": trial.baseline, "round": record.round}
+                | dict(trial.overrides)
+                | record.metrics
+                for trial in self.trials
+                for record in trial.history
+            ]
+        )
+
+
+def sweep(
+    experiment: Given | None = None,
+    *overrides: str,
+    data: str | Path | None = None,
+    name: str | None = None,
+    resume: str | None = None,
+    seed: int | None = None,
+    plugins: Sequence[str | Path] = (),
+    address: str | None = None,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+) -> SweepResult:
+    """Run every case of an experiment's space, and its baselines, on Ray.
+
+    It is what ``python -m platform.sweep`` does: trials run side by side as they fit, are recorded in MLflow, and leave
+    their state in ``runs/``, from which an interrupted sweep goes on to the same bits.
+
+    Args:
+        experiment: The path of a file, the name of one in ``tune_spaces/``, its content, or an experiment. None with
+            ``resume``: the experiment that the run was begun with.
+        overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
+        data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
+        name: Of the run; None: the experiment's name and the time.
+        resume: The name or the folder of a run to go on with.
+        seed: In the place of the experiment's.
+        plugins: Files, or installed modules, with parts of your own, beside those that the experiment lists.
+        address: Of a Ray cluster; None: $RAY_ADDRESS, else the Ray that this process has, else one is started here.
+        num_cpus: Logical CPUs of a Ray that is started here.
+        num_gpus: Likewise.
+
+    Returns:
+        The trials with their records, folders and models. A trial that failed says why; it raises nothing.
+
+    Raises:
+        UserError: If the experiment, the data, the cluster or the tracking server cannot be used; one sentence, before
+            any trial starts.
+    """
+    folder, place = None if data is None else Path(data).expanduser(), Cluster(address, num_cpus, num_gpus)
+    job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, folder, place))
+    return result(job, run_trials(job))
+
+
+def result(job: Job, ended: Ended) -> SweepResult:
+    """Return what came of a job."""
+    trials = []
+    for case in job.cases:
+        outcome = ended.outcomes.get(case.id)
+        status = outcome.status if outcome else "left"
+        found = outcome or Outcome("stopped")
+        trials.append(
+            Trial(
+                *(case.id, case.label, case.baseline, case.experiment, case.overrides),
+                *(status, found.error, found.rows, job.folder.case(case.id)),
+            )
+        )
+    path = job.folder.path
+    return SweepResult(path.name, path, tuple(trials), job.store, ended.page, job.folder.again, job, ended)

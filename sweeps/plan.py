@@ -1,0 +1,62 @@
+"""``--plan``: what a command would run, and on which share of the cluster, without running it."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from actors import cluster
+from actors.placement import Node, counted, total
+from dashboards import store as mlflow_store
+from dashboards.trial import title
+from fedtext.runtime.devices import no_cuda
+from sweeps.folder import home
+from sweeps.job import Job
+from sweeps.prepare import arranged, asked, corpora_of
+from sweeps.request import Cluster, Request
+from sweeps.summary import ASIDE, details
+from tune_spaces.cases import cases as make_cases
+
+SHOWN = 40  # cases that are listed one by one
+
+
+def plan(request: Request) -> list[str]:
+    """Return what would run and on which share of the cluster, in lines.
+
+    No trial starts, and neither the run's folder nor MLflow is touched.
+
+    Raises:
+        UserError: Where the command itself would, except for MLflow.
+    """
+    found = asked(request)
+    experiment, folder = found.experiment, found.folder
+    cases = make_cases(found.content, experiment, found.source)
+    corpora = corpora_of(experiment, cases, folder.data(request.data), folder)
+    store = mlflow_store.resolve(experiment.tracking.uri, home())
+    job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
+    baselines = sum(case.baseline for case in cases)
+    heading = f"{experiment.name}: {len(cases)} trials" + (f", {baselines} of them baselines" if baselines else "")
+    lines = [*([ASIDE] if found.aside else []), heading, *_list(job), *details(job)]
+    if (reserved := max(plan.gpus_in_use for plan in job.plans.values())) and (reason := no_cuda()):
+        there = counted(total(job.nodes, "GPU"), "GPU")
+        lines.append(f"  {reserved} of {there} would be reserved, but here {reason}: clients would train on the CPU")
+    return lines
+
+
+def _nodes(place: Cluster) -> Sequence[Node]:
+    """The resources of the cluster: assumed, if both numbers are given and no address; else those of the Ray that the
+    command would use."""
+    elsewhere = place.address or os.environ.get("RAY_ADDRESS")
+    if not elsewhere and place.num_cpus is not None and place.num_gpus is not None:
+        return [{"CPU": place.num_cpus, "GPU": place.num_gpus}]
+    cluster.connect(place.address, place.num_cpus, place.num_gpus)
+    return cluster.nodes()
+
+
+def _list(job: Job) -> Iterator[str]:
+    """Yield the cases, with the state of those that are there."""
+    ended = job.folder.ended()
+    for case in job.cases[:SHOWN]:
+        yield f"    {title(case)}" + (f"  ({ended[case.id]} before)" if case.id in ended else "")
+    if left := job.cases[SHOWN:]:
+        methods = Counter(case.experiment.method.name for case in left)
+        yield f"    and {len(left)} more: " + ", ".join(f"{count} of {name}" for name, count in methods.items())

@@ -1,0 +1,63 @@
+"""A job in sentences, before its first trial starts."""
+
+from collections.abc import Iterable, Iterator
+
+from fedtext.client.participants import count
+from fedtext.config.engine import engine_reason, stack_size
+from fedtext.models.inits import RandomInit
+from fedtext.text.vocabulary import SPECIAL
+from sweeps.job import Job, key
+from tune_spaces.cases import Case
+
+ASIDE = "one run: the experiment's space, baselines and seeds are left aside (platform.sweep runs them)"
+
+
+def summary(job: Job) -> list[str]:
+    """Return what is about to run, on what, and what it gives away."""
+    return [
+        *([ASIDE] if job.aside else []),
+        f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}",
+        *details(job),
+    ]
+
+
+def details(job: Job) -> list[str]:
+    """Return the corpora of a job, how its trials are placed and trained, and what they reveal."""
+    placed = [(job.plans[case.id].sentence(job.nodes), case) for case in job.cases if case.id in job.plans]
+    trained = []
+    for case in job.cases:
+        clients = count(case.experiment, job.corpora[key(case.experiment)])
+        trained.append((f"{engine_reason(case.experiment)}; {stack_size(case.experiment, clients)[1]}", case))
+    searched = [case for case in job.cases if not case.baseline]
+    revealed = [(sentence, case) for case in searched for sentence in job.disclosed[case.id]]
+    return [
+        *_corpora(job),
+        *_each_once(placed, len(job.cases)),
+        *_each_once(trained, len(job.cases)),
+        *_each_once(revealed, len(searched)),
+    ]
+
+
+def _corpora(job: Job) -> Iterator[str]:
+    for made, corpus in job.corpora.items():
+        experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
+        texts = sum(len(client.train) for client in corpus.clients)
+        words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
+        read = f"{words:,} {experiment.corpus.text.units}"
+        read += f", {corpus.features} features" if corpus.features else ""
+        yield f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}"
+        if corpus.coverage:
+            shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
+            first = next(one for one in experiment.model.embedding.sources if not isinstance(one, RandomInit))
+            start = "as zeros" if first.missing == "zero" else "at random"
+            yield f"  vectors for {shares}; the other words start {start}"
+
+
+def _each_once(sentences: Iterable[tuple[str, Case]], cases: int) -> Iterator[str]:
+    """Yield every sentence once, with the methods it is about unless it is about all ``cases``."""
+    about: dict[str, list[Case]] = {}
+    for sentence, case in sentences:
+        about.setdefault(sentence, []).append(case)
+    for sentence, those in about.items():
+        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in those))
+        yield f"  {sentence}" if len(those) == cases else f"  {names}: {sentence}"
