@@ -46,8 +46,12 @@ def connect(
     done so; without an address, starts Ray on this machine (with so many logical CPUs and GPUs, if given), its first
     workers prepared for a trial unless there would be more of them than ``processes``.
 
+    A process that is connected already stays so: a notebook's second sweep uses the Ray of its first.
+
     Raises UserError if the cluster does not answer.
     """
+    if ray.is_initialized():
+        return
     address = address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:

@@ -26,6 +26,7 @@ TABLE_SECONDS = 30.0  # the table is one file, written anew each time: not after
 RESOLVED = "experiment.yaml"
 STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
 TOKEN = "fedtext.id"  # makes the creation of a run repeatable
+MODEL = "model"  # the folder of a trained model, among a run's artifacts
 END_TAGS = ("error", "stopped")  # why a run ended; untrue once it goes on
 
 
@@ -74,6 +75,7 @@ class Mirror:
         owed = state.get("owed", {})
         self.description = _description(owed.get("description"))
         self.described: dict[str, str] = owed.get("described", {})
+        self.model: str = owed.get("model", "")  # the folder of a trained model that MLflow lacks
         self.end = End(**owed["end"]) if owed.get("end") else None
         self.pending: dict[int, RoundRecord] = {}
         self.retry_at = 0.0  # monotonic seconds; before, nothing is tried again for this run alone
@@ -96,7 +98,7 @@ class Mirror:
     def owes_files(self, final: bool) -> bool:
         """Whether files are to be sent now; the table is due every ``TABLE_SECONDS``, and when ``final``."""
         due = final or time.monotonic() - self._table_time >= TABLE_SECONDS
-        return bool(self.described or (self._unfiled and due))
+        return bool(self.described or self.model or (self._unfiled and due))
 
     def open(self, description: Description) -> None:
         """The run is to be there and running; one that exists is continued, not described again."""
@@ -119,6 +121,9 @@ class Mirror:
             if record.files:
                 self._texts |= record.files
                 self._unfiled[round_] = record
+
+    def offer_model(self, folder: Path) -> None:
+        self.model = str(folder) if folder.is_dir() else ""
 
     def finish(self, end: End) -> None:
         self.end, self._reopen = end, False
@@ -147,11 +152,15 @@ class Mirror:
             self.status, self.end = self.end.status, None
 
     def deliver_files(self, client: MlflowClient, final: bool) -> None:
-        """The texts of the description, the table of clients and the files of records, as far as they are owed."""
+        """The texts of the description, the table of clients, the files of records, the model: what is owed of them."""
         assert self.run_id is not None
         for name in list(self.described):
             client.log_text(self.run_id, self.described[name], name)
             del self.described[name]
+        if self.model:
+            if Path(self.model).is_dir():  # or a person has removed it
+                client.log_artifacts(self.run_id, self.model, MODEL)
+            self.model = ""
         if self._unfiled and self.owes_files(final):
             self._deliver_table(client)
             for name, text in self._texts.items():
@@ -167,6 +176,7 @@ class Mirror:
         owed: dict[str, Any] = {
             "description": asdict(self.description) if self.description else None,
             "described": self.described,
+            "model": self.model,
             "end": asdict(self.end) if self.end else None,
         }
         state = {

@@ -9,22 +9,22 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import requests
-import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
+from dashboards.description import described, ended, summed_up
 from dashboards.groups import Found, Group, Spread
-from dashboards.mirror import STATE_FILE, Description, End, Mirror
+from dashboards.mirror import STATE_FILE, End, Mirror
 from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
-from dashboards.store import Store, cause, charts_path, redacted
+from dashboards.store import Store, cause, charts_path
 from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
+from fedtext.state import model_folder
 
 RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
@@ -64,6 +64,7 @@ class Tracker:
         self._experiment_id: str | None = None
         self._retry_at = 0.0
         self._told = False
+        self._with_model: set[str] = set()  # trials whose model goes to MLflow
         self._parent = Mirror(folder, store.shown) if sweep else None
         left = sorted(path.parent for path in folder.glob(f"*/{STATE_FILE}"))
         self._trials = {path.name: Mirror(path, store.shown) for path in left}
@@ -75,7 +76,7 @@ class Tracker:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
             tags = {**self.tags, **experiment_tags(self.experiment)}
-            self._parent.open(_description(self.folder.name, dump, params, tags, at))
+            self._parent.open(described(self.folder.name, dump, params, tags, at))
         self._deliver(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
@@ -100,8 +101,9 @@ class Tracker:
         """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early,
         ``tags`` are what was found out while it ran."""
         mirror = self._trials[case_id]
-        end = _end(status, at or time.time(), error, stopped)
+        end = ended(status, at or time.time(), error, stopped)
         mirror.finish(replace(end, tags={**end.tags, **(tags or {})}))
+        self._offer_model(case_id, status)
         self._deliver(mirror, final=True)
 
     def settle(
@@ -121,7 +123,8 @@ class Tracker:
         records = list(records)
         mirror = self._opened(case, about)
         mirror.offer(records)
-        mirror.finish(_end(status, records[-1].time if records else time.time(), error, stopped))
+        mirror.finish(ended(status, records[-1].time if records else time.time(), error, stopped))
+        self._offer_model(case.id, status)
         self._deliver(mirror, final=True)
 
     def close(
@@ -144,7 +147,7 @@ class Tracker:
             if len(group.cases) > 1 and values:
                 self._summarise(group, values, status, now)
         if self._parent:
-            self._parent.finish(_summary(status, now, self.experiment.tune.metric, best))
+            self._parent.finish(summed_up(status, now, self.experiment.tune.metric, best))
         self._retry_at = 0.0
         for mirror in self._mirrors():
             mirror.retry_at = mirror.files_retry_at = 0.0
@@ -190,9 +193,15 @@ class Tracker:
         }
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
-        description = _description(name, dump, params, tags, at)
+        description = described(name, dump, params, tags, at)
         mirror.open(replace(description, dataset=about.dataset, files=dict(about.files)))
+        if case.experiment.tracking.model and case.experiment.save.model == "shared":
+            self._with_model.add(case.id)
         return mirror
+
+    def _offer_model(self, case_id: str, status: RunStatus) -> None:
+        if status == "FINISHED" and case_id in self._with_model:
+            self._trials[case_id].offer_model(self.folder / case_id / model_folder.FOLDER)
 
     def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
         """The run of a case with several seeds: mean and standard deviation of every metric. Its name and its seeds
@@ -203,7 +212,7 @@ class Tracker:
         called = f"{group.title}: {len(group.cases)} seeds"
         seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
         mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
-        mirror.open(_description(called, kept, flatten(kept), tags))
+        mirror.open(described(called, kept, flatten(kept), tags))
         metrics = {name: value.mean for name, value in values.items()}
         metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
         metrics["seeds.ended"] = max(value.count for value in values.values())
@@ -281,29 +290,6 @@ class Tracker:
                 "everything is kept and delivered later"
             )
         self._told = True
-
-
-def _description(
-    name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], at: float | None = None
-) -> Description:
-    text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
-    return Description(name, at or time.time(), tags, params, resolved=redacted(text))
-
-
-def _end(status: RunStatus, when: float, error: str, stopped: str) -> End:
-    return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
-
-
-def _summary(status: RunStatus, now: float, metric: str, best: Found | None) -> End:
-    """The end of a sweep: ``best.case``, and that case's value of the metric as ``best.<metric>``.
-
-    It has a name of its own: under the usual one the parent would stand among its trials a second time.
-    """
-    if best is None:
-        return End(status, now)
-    group, values = best
-    metrics = {f"best.{metric}": values[metric].mean} if metric in values else {}
-    return End(status, now, {"best.case": group.id, "best.label": group.case.label}, metrics)
 
 
 def _say(sentence: str) -> None:

@@ -11,14 +11,13 @@
 from importlib import import_module
 from typing import Any
 
-_PLACES = {"SweepResult": "sweeps.api", "Trial": "sweeps.api", "sweep": "sweeps.api"}
-__all__ = ["SweepResult", "Trial", "sweep"]
+__all__ = ["SweepResult", "Trial", "load_model", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'sweeps' has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    found = getattr(import_module("sweeps.api"), name)
     globals()[name] = found
     return found
 

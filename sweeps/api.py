@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dashboards.store import Store
+from dashboards.store import Store, cause, resolve
 from dashboards.table import best
 from dashboards.trial import Outcome, last_values
 from fedtext.api.model import Model
@@ -14,6 +14,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
+from sweeps.folder import home
 from sweeps.job import Job
 from sweeps.prepare import prepared
 from sweeps.request import Cluster, Given, Request
@@ -161,6 +162,28 @@ def sweep(
     folder, place = None if data is None else Path(data).expanduser(), Cluster(address, num_cpus, num_gpus)
     job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, folder, place))
     return result(job, run_trials(job))
+
+
+def load_model(uri: str, tracking_uri: str | None = None) -> Model:
+    """Load the model of a run from MLflow, which has it unless ``tracking.model`` is false.
+
+    >>> load_model("runs:/0123456789abcdef/model").predict(["a superb kettle"])
+
+    Args:
+        uri: Of the model folder among the artifacts of a run: ``runs:/RUN_ID/model``.
+        tracking_uri: MLflow's address; None: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder.
+
+    Raises:
+        UserError: If there is none.
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    try:
+        folder = mlflow.artifacts.download_artifacts(uri, tracking_uri=resolve(tracking_uri, home()).uri)
+    except (MlflowException, OSError) as error:
+        raise UserError(f"{uri}: {cause(error)}: name runs:/RUN_ID/model, and MLflow's address") from error
+    return Model.load(folder)
 
 
 def result(job: Job, ended: Ended) -> SweepResult:

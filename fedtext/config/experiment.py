@@ -186,6 +186,11 @@ class Tracking(Strict):
 
     uri: str | None = Field(None, description="MLflow's address; null: see above")
     experiment: str | None = Field(None, description="null: the experiment's name")
+    model: bool = Field(
+        True,
+        description="whether the model folder of a finished run is kept among its artifacts too; with save.model: "
+        "clients it never is",
+    )
 
 
 class Tune(Strict):

@@ -276,3 +276,30 @@ def test_a_run_that_was_deleted_in_mlflow_begins_anew_with_all_its_rows(tmp_path
     assert steps(client, new, "loss") == [1, 2, 3]
     assert client.get_run(new).data.params["method.name"] == "kteps"
     assert len(table_of(store, new)) == 6
+
+
+def test_the_model_of_a_finished_trial_is_an_artifact_however_late_it_is_delivered(
+    tmp_path: Path, store: Store
+) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "runs/first"
+    (folder / case.id / "model" / "tokenizer").mkdir(parents=True)
+    (folder / case.id / "model" / "model.json").write_text("{}")
+    (folder / case.id / "model" / "tokenizer" / "vocab.txt").write_text("a")
+    tracker = Tracker(store, folder, experiment(), sweep=True)
+    tracker.open()
+    for planned in (case, kteps(2, 0.1), Planned("03-kept", "", False, experiment(save={"model": "clients"}))):
+        tracker.open_trial(planned)
+        (folder / planned.id / "model").mkdir(parents=True, exist_ok=True)
+        tracker.deliver(planned.id, rows(3))
+    tracker._trials[case.id].files_retry_at = time.monotonic() + 60  # as after files that could not be delivered
+    tracker.close_trial(case.id, "FINISHED")
+    assert Mirror(folder / case.id, store.shown).model == str(folder / case.id / "model"), "it is owed"
+    tracker.close_trial("02-kteps", "FAILED")
+    tracker.close_trial("03-kept", "FINISHED")
+    tracker.close()
+    client = store.client()
+    found = {item.path for item in client.list_artifacts(run_id(folder / case.id), "model")}
+    assert found == {"model/model.json", "model/tokenizer"}
+    for other in ("02-kteps", "03-kept"):
+        assert not client.list_artifacts(run_id(folder / other), "model"), other
+    assert not Mirror(folder / case.id, store.shown).model

@@ -43,7 +43,7 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     for metric in ("Ag", "loss", "bytes_up", "bytes_down", "round_seconds"):
         assert [point.step for point in client.get_metric_history(run.info.run_id, metric)] == [1, 2, 3]
     assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
-    files = {"clients.json", "experiment.yaml", "corpus.txt", "partition.svg"}
+    files = {"clients.json", "experiment.yaml", "corpus.txt", "partition.svg", "model"}
     assert files <= {item.path for item in client.list_artifacts(run.info.run_id)}
 
     plan = tmp_path / "runs" / "first" / "plan.json"
