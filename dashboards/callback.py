@@ -1,4 +1,4 @@
-"""What Ray Tune tells the driver about its trials, passed on to MLflow and to the progress display."""
+"""The callback of Ray Tune: passes events of trials on to MLflow and to the progress display."""
 
 import functools
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
-PATIENCE_S, AGAIN_S = 5.0, 30.0  # before it is said that no trial can start, and until it is said again
+PATIENCE_S, AGAIN_S = 5.0, 30.0  # until the first message that no trial can start, and between two of them
 
 P = ParamSpec("P")
 
@@ -30,8 +30,10 @@ P = ParamSpec("P")
 def _never_raises(
     hook: Callable[Concatenate["TrialCallback", P], None],
 ) -> Callable[Concatenate["TrialCallback", P], None]:
-    """A hook that raises would end the whole sweep, with trials of many hours in it, for a fault in what only shows
-    and records them. So here, and nowhere else, everything is caught; it is said once for each kind of fault.
+    """Catch everything that ``hook`` raises, and print one message for each kind of exception.
+
+    An exception in a hook would end the whole sweep, with trials of many hours, over an error of display or recording.
+    No other place catches everything.
     """
 
     @functools.wraps(hook)
@@ -62,23 +64,32 @@ class TrialCallback(Callback):
         on_end: Callable[[str, Outcome], None] | None = None,
         waiting: Callable[[str], str] | None = None,
     ) -> None:
-        """``history`` gives the records a case has on disk, ``about`` what is to be recorded beyond its experiment;
-        ``on_end`` is called with each trial's outcome, ``waiting`` says what a case lacks that has not started."""
+        """Create the callback.
+
+        Args:
+            cases: All cases of the sweep.
+            recorder: Where MLflow is told about trials.
+            progress: Where the display is told about trials.
+            history: Returns the records that a case has on disk.
+            about: Returns what is recorded of a case beyond its experiment.
+            on_end: Called with each trial's outcome.
+            waiting: Returns a sentence on the resources that a case is waiting for.
+        """
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
         self.about, self.on_end = about or (lambda case: About()), on_end
         self.outcomes: dict[str, Outcome] = {}
-        # Cases whose trial was given up before it started, and which are worth another attempt; None: they have failed.
+        # Cases whose trial was given up before it started, to be tried once more; None: this is the second attempt.
         self.lost: set[str] | None = set()
         self.faults: set[tuple[str, str]] = set()
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
         self.waiting = waiting or (lambda case: "")
-        self._speak_at: float | None = None  # when to say next that no trial can start; None: some trial runs
-        self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs for nothing
+        self._speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
+        self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune pickles its callbacks beside its own state, which is never restored: a display cannot be pickled."""
+        """Return an empty state. Tune pickles its callbacks and never restores them; a display cannot be pickled."""
         return {}
 
     def faulty(self, what: str, error: Exception) -> None:
@@ -89,12 +100,12 @@ class TrialCallback(Callback):
             print(one_line(message), file=sys.stderr, flush=True)
 
     def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
-        """Has the tracker do something; what that meets is said and ends nothing."""
+        """Have the tracker do something. An exception in it is printed and ends nothing."""
         self.recorder.call(what, lambda error: self.faulty(name, error))
 
     @_never_raises
     def restore(self, case_id: str, outcome: Outcome) -> None:
-        """A trial that ended in an earlier process: shown as done, and MLflow gets what it may lack of it."""
+        """Show a trial that ended in an earlier process as done, and deliver to MLflow what it lacks of it."""
         case = self.cases[case_id]
         self.outcomes[case_id] = outcome
         self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
@@ -103,7 +114,7 @@ class TrialCallback(Callback):
 
     @_never_raises
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Says now and then that nothing runs because others hold what the next trial needs."""
+        """Print now and then that no trial runs because the resources of the next one are taken."""
         pending = [trial for trial in trials if trial.status == Trial.PENDING]
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
             self._speak_at = None
@@ -165,7 +176,7 @@ class TrialCallback(Callback):
         if self.lost is not None and case_id not in self._records:
             self.lost.add(case_id)
             return
-        if case_id not in self._records:  # it never started, and is to stand in MLflow all the same
+        if case_id not in self._records:  # it never started, and is recorded in MLflow all the same
             self._open(self.cases[case_id])
         error = self._errors.get(case_id) or (failure_of(trial), False)
         self._end(case_id, Outcome("failed", self._records.get(case_id, ()), *error))
@@ -192,7 +203,7 @@ class TrialCallback(Callback):
         try:
             if self.on_end:
                 self.on_end(case_id, outcome)
-        finally:  # a disk that is full keeps no outcome; the display and MLflow have it all the same
+        finally:  # on a full disk no outcome is kept; the display and MLflow have it all the same
             stopped = self._stopped(case_id, outcome)
             self.progress.finish(case_id, outcome.status, outcome.error)
             status, error, now = STATUS[outcome.status], outcome.error, time.time()
@@ -207,21 +218,24 @@ class TrialCallback(Callback):
 
 
 def failure_of(trial: Trial) -> str:
-    """Why a trial failed, in one sentence: what its code raised, without the traceback."""
+    """Return why a trial failed, in one sentence: the exception of its code, without the traceback."""
     error = _raised(trial)
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
         error = error.cause
     lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
     if not lines:
         return type(error).__name__ if error else "its process ended without saying why"
-    if isinstance(error, ray.exceptions.RayTaskError):  # only the text of a traceback: what was raised is its last line
+    if isinstance(error, ray.exceptions.RayTaskError):  # only the text of a traceback: its last line is the exception
         return one_line(lines[-1])
     builtin = type(error).__module__ == "builtins"  # an error of a library or ours speaks for itself
     return one_line(f"{type(error).__name__}: {lines[0]}" if builtin else lines[0])
 
 
 def _raised(trial: Trial) -> Exception | None:
-    """What Tune kept of a failure. It lies beside the driver: Tune's own reader looks where it is copied to later."""
+    """Load the exception that Tune kept of a failure.
+
+    The file is on the driver's disk; Tune's own reader looks where it is copied to later.
+    """
     path = trial.pickled_error_file
     if not path or not Path(path).exists():
         return None

@@ -1,4 +1,4 @@
-"""A paper's table and ours as numbers: cells with their units, what a round cost, and where they come from."""
+"""A table of a paper beside our own results: values with their units, costs of a round, and their origin."""
 
 import math
 import statistics
@@ -12,17 +12,24 @@ from fedtext.metrics import find
 
 @dataclass(frozen=True)
 class Unit:
-    """What the numbers in a column are: so many times what was read, and of some ``less`` is better. ``none`` stands
-    where a run has no figure. The noise of a paper's figure is in points, or ``relative``: in percent of it."""
+    """The unit of a column.
+
+    Args:
+        name: As written in tables.
+        factor: A metric times ``factor`` is the value shown.
+        less: Whether smaller values are better.
+        relative: Whether the noise of a paper's value is given in percent of it; else in points.
+        none: Written where a run has no value.
+    """
 
     name: str
     factor: float = 1.0
     less: bool = True
     relative: bool = True
-    none: str = "no figure"
+    none: str = "no value"
 
     def of(self, value: float | None) -> float | None:
-        """What was read, in this unit; None if nothing was, or nothing finite."""
+        """Return the value of a metric in this unit; None if there is none, or none that is finite."""
         return None if value is None or not math.isfinite(value) else self.factor * value
 
 
@@ -36,13 +43,13 @@ UNIGRAM = "unigram"  # the row of word counts alone, beside language models
 
 
 def unigram_row(rows: Sequence[str], whole: bool) -> str:
-    """The name of the row of word counts that is of the texts of ``rows``: these are all of the table, or ``whole`` is
-    False."""
+    """Return the name of the unigram row of the corpus that ``rows`` were trained on. ``whole``: these are all rows of
+    the table."""
     return UNIGRAM if whole else f"{UNIGRAM} of {', '.join(rows)}"
 
 
 def counted_rows(name: str, rows: Sequence[str]) -> list[str]:
-    """Of ``rows`` those that the row of word counts called ``name`` stands beside (``unigram_row``)."""
+    """Return those of ``rows`` that the unigram row called ``name`` is to be compared with (``unigram_row``)."""
     if name == UNIGRAM:
         return list(rows)
     left, found = f"{name.removeprefix(f'{UNIGRAM} of ')}, ", []
@@ -53,8 +60,7 @@ def counted_rows(name: str, rows: Sequence[str]) -> list[str]:
 
 
 def unit(metric: str) -> Unit:
-    """The unit in which a metric is shown. A fraction is shown in percent; of what an attacker recovers less is
-    better."""
+    """Return the unit in which a metric is shown: fractions in percent. Less is better of what an attacker recovers."""
     known = find(metric)
     if known is None or known.unit == "fraction":
         return LEAKED if known and known.better == "smaller" else PERCENT
@@ -63,8 +69,15 @@ def unit(metric: str) -> Unit:
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure, and ``seeds``: ours seed by seed, None for a seed that has none, such as a threshold that was not
-    reached; empty where nothing was run or nothing is read."""
+    """One value of the table.
+
+    Args:
+        row, column: Its place.
+        paper: The paper's value; None if it has none.
+        seeds: Our value under each seed, None for a seed without one, such as a threshold that was not reached. Empty
+            if nothing was run or the metric is not computed.
+        unit: The unit of both.
+    """
 
     row: str
     column: str
@@ -82,14 +95,19 @@ class Cell:
 
     @property
     def whole(self) -> bool:
-        """Whether every seed has a figure: the mean of those that have would flatter the others."""
+        """Whether every seed has a value: the mean of an incomplete set would be biased."""
         return bool(self.seeds) and len(self.found) == len(self.seeds)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Means over the rounds of all seeds: wall seconds of training, CPU seconds of all clients' turns together, None if
-    some round does not say, and bytes per client."""
+    """The cost of a round, as means over the rounds of all seeds.
+
+    Args:
+        seconds: Wall time of training.
+        cpu_seconds: CPU time of all clients' local updates together; None if some round does not report it.
+        bytes_per_client: Bytes that a client sends.
+    """
 
     seconds: float
     cpu_seconds: float | None
@@ -98,7 +116,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which table was reproduced, and the command that did."""
+    """The reproduced table, and the command that ran it."""
 
     paper: str  # the name of its file: kteps
     scene: str  # the data set
@@ -108,19 +126,19 @@ class Origin:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table of a paper beside ours.
+    """A table of a paper beside our own results.
 
     Args:
         title: The heading.
-        noise: By how much the paper's figure may be off by itself, in points or percent as its unit says.
-        cells: All figures of the table.
-        clients: Those of single clients.
-        costs: Of a round, by row.
-        about: What was run, and how it differs from the paper, a sentence each.
+        noise: Spread of the paper's own values, in points or in percent as their unit says.
+        cells: All values of the table.
+        clients: Values of single clients.
+        costs: Cost of a round, by row.
+        about: Sentences on what was run, and on how it differs from the paper.
         compare: Pairs of rows whose paired difference is tested.
-        shown: What runs have written, by row, as Markdown.
+        shown: Markdown that runs have written, by row.
         missing: The table's rows that were not run.
-        origin: None of a table that is not to be found again.
+        origin: None for a table that is made of no paper's file.
     """
 
     title: str
@@ -146,13 +164,13 @@ class Reproduction:
         return max((len(cell.seeds) for cell in self.cells), default=0)
 
     def noise_of(self, cell: Cell) -> float:
-        """That of the paper's figure, in the unit of the cell."""
+        """Return the noise of the paper's value, in the unit of the cell."""
         assert cell.paper is not None
         return self.noise * cell.paper / 100 if cell.unit.relative else self.noise
 
 
 def cost(outcomes: Sequence[Outcome]) -> Cost | None:
-    """What a round took; None if there was none."""
+    """Return the mean cost of a round; None if no round was completed."""
     metrics = [record.metrics for outcome in outcomes for record in outcome.rows]
     if not metrics:
         return None

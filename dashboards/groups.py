@@ -1,4 +1,4 @@
-"""A case under several seeds: its trials together, and their metrics over seeds."""
+"""Trials of one case under several seeds, and mean and deviation of their metrics."""
 
 import math
 import statistics
@@ -10,14 +10,14 @@ from dashboards.trial import Case, Outcome, last_values, title
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one case, which differ in their seeds only; most have one."""
+    """The trials of one case, which differ in their seeds only. Most groups have one trial."""
 
     id: str
     cases: tuple[Case, ...]
 
     @property
     def case(self) -> Case:
-        """Any of them, for what they have in common."""
+        """The first of the cases, for what they have in common."""
         return self.cases[0]
 
     @property
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of ``count`` values; of a single one there is no deviation."""
+    """Mean and standard deviation of ``count`` values. The deviation of a single value is None."""
 
     mean: float
     deviation: float | None
@@ -38,11 +38,11 @@ class Spread:
         return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
-Found = tuple[Group, Mapping[str, Spread]]  # with its metrics
+Found = tuple[Group, Mapping[str, Spread]]  # a group and its metrics
 
 
 def groups(cases: Sequence[Case]) -> list[Group]:
-    """The cases' groups, in the order in which they begin."""
+    """Return the groups of the cases, in the order of their first cases."""
     found: dict[str, list[Case]] = {}
     for case in cases:
         found.setdefault(case.group, []).append(case)
@@ -50,8 +50,8 @@ def groups(cases: Sequence[Case]) -> list[Group]:
 
 
 def metrics_of(group: Group, outcomes: Mapping[str, Outcome]) -> dict[str, Spread]:
-    """Each metric over the seeds whose trials have not failed: what each had last. Infinite ones and NaN count as
-    none."""
+    """Return the spread of each metric over seeds, from the last value in each trial that has not failed. Values that
+    are infinite or NaN are left out."""
     ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
     last = [last_values(outcome.rows) for outcome in ended if outcome.status != "failed"]
     names = dict.fromkeys(name for values in last for name in values)

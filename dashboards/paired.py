@@ -1,7 +1,6 @@
-"""Paired tests: rows of a table compared seed by seed, and the order of its rows against the paper's.
+"""Paired tests between the rows of a table, and the order of its rows compared with the paper's.
 
-With a seed come the texts that are used and the initial parameters, for all rows alike, so that differences are taken
-within a seed.
+Under one seed all rows have the same texts and the same initial parameters, so that differences are taken within seeds.
 """
 
 import math
@@ -14,15 +13,20 @@ from scipy import stats
 
 from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit, counted_rows
 
-LEVEL = 0.05  # of a p-value that is called significant
-ROUNDING = 1e-12  # of the figures compared: a spread of their differences that is none
+LEVEL = 0.05  # p-values below it are called significant
+ROUNDING = 1e-12  # share of the compared values: a spread of their differences below it counts as none
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean over seeds of the difference of two rows. ``error`` is its standard error, None where there is but one
-    seed, and ``p`` the two-sided p-value of the paired t test, None where there is no test: of one seed, and of
-    differences that are all equal, whose spread says nothing of chance."""
+    """The difference of two rows.
+
+    Args:
+        mean: Its mean over seeds.
+        error: The standard error of the mean; None for a single seed.
+        p: The two-sided p-value of the paired t test. None where there is no test: for a single seed, and for
+            differences that are all equal.
+    """
 
     mean: float
     error: float | None
@@ -34,7 +38,7 @@ class Difference:
 
 
 def difference(one: Cell, other: Cell) -> Difference | None:
-    """``one`` less ``other``. None where a seed has no figure."""
+    """Return ``one`` minus ``other``; None if some seed has no value."""
     if not (one.whole and other.whole):
         return None
     between = [a - b for a, b in zip(one.found, other.found, strict=True)]
@@ -48,8 +52,8 @@ def difference(one: Cell, other: Cell) -> Difference | None:
 
 
 def differs(cell: Cell, noise: float) -> bool:
-    """Whether ours is further from the paper's than the ``noise`` of the paper's and the 95 % confidence interval of
-    our mean explain."""
+    """Whether our mean is further from the paper's value than ``noise``, that of the paper's value, and the 95 %
+    confidence interval of our mean explain."""
     if cell.paper is None or cell.ours is None or not cell.whole:
         return False
     interval = 0.0
@@ -61,14 +65,14 @@ def differs(cell: Cell, noise: float) -> bool:
 
 @dataclass
 class Order:
-    """The pairs of rows of a column that the paper orders, and how they stand here."""
+    """The pairs of rows of a column that the paper orders, by their order in our results."""
 
     pairs: int = 0
-    kept: int = 0  # in the paper's order
+    kept: int = 0  # in the paper's order here too
     kept_significant: int = 0
     equal: int = 0  # equal here
-    beyond: list[str] = field(default_factory=list)  # inverted and significant, and beyond the paper's own noise
-    close: list[str] = field(default_factory=list)  # inverted and significant, within the noise of the paper's figures
+    beyond: list[str] = field(default_factory=list)  # inverted, significant, beyond the paper's own noise
+    close: list[str] = field(default_factory=list)  # inverted, significant, within the noise of the paper's values
     within: list[str] = field(default_factory=list)  # inverted, not significant or untested
 
     @property
@@ -77,7 +81,7 @@ class Order:
 
 
 def compare_order(made: Reproduction, column: str) -> Order:
-    """Count and name the pairs of rows whose order is not the paper's."""
+    """Sort the pairs of rows that the paper orders into those in its order and the inverted ones."""
     both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.whole]
     found = Order()
     for one, other in combinations(both, 2):
@@ -103,7 +107,7 @@ def compare_order(made: Reproduction, column: str) -> Order:
 
 
 def signed(ours: Difference) -> str:
-    """``-2.1 ± 0.1, p = 0.002``; of one seed only the difference."""
+    """Return ``-2.1 ± 0.1, p = 0.002``; for a single seed the difference alone."""
     return f"{ours.mean:+.1f}" + ("" if ours.error is None else f" ± {ours.error:.1f}, {p_value(ours)}")
 
 
@@ -114,7 +118,7 @@ def p_value(ours: Difference) -> str:
 
 
 def order(made: Reproduction, column: str) -> list[str]:
-    """A sentence with the counts, then one for each kind of inverted pairs. Empty if the paper orders no two rows."""
+    """Return a sentence with the counts, then one for each kind of inverted pairs; empty if no rows are ordered."""
     found = compare_order(made, column)
     if not found.pairs:
         return []
@@ -128,19 +132,19 @@ def order(made: Reproduction, column: str) -> list[str]:
     unit = next(cell.unit for cell in made.cells if cell.column == column)
     kinds = {
         f"Inverted, significant, beyond the paper's own noise ({_noise(made, unit)})": found.beyond,
-        "Inverted, significant, within the noise of two of the paper's figures": found.close,
+        "Inverted, significant, within the noise of two of the paper's values": found.close,
         "Inverted, within noise" if tested else "Inverted, of one seed: no test is possible": found.within,
     }
     return [said, *(f"- {kind}: {'; '.join(pairs)}." for kind, pairs in kinds.items() if pairs)]
 
 
 def _noise(made: Reproduction, unit: Unit) -> str:
-    return f"{made.noise:g}% of each figure" if unit.relative else f"{2**0.5 * made.noise:.1f} points of a difference"
+    return f"{made.noise:g}% of each value" if unit.relative else f"{2**0.5 * made.noise:.1f} points of a difference"
 
 
 def above_unigram(made: Reproduction) -> str:
-    """Which language models are not below word counts alone, each beside those of its own texts; empty if the table has
-    no such row."""
+    """Return a sentence on the language models whose perplexity is not below that of the unigram row of their corpus;
+    empty if the table has no such row."""
     counted = [cell for cell in made.cells if cell.row.startswith(UNIGRAM) and cell.unit.name == "perplexity"]
     if not counted:
         return ""
@@ -166,8 +170,8 @@ def above_unigram(made: Reproduction) -> str:
 
 
 def paired_rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    """A row for each pair of ``compare``: in each column the paired difference, bold if significant, and of several
-    seeds its p-value."""
+    """Return a row for each pair of ``compare``: in each column the paired difference, bold if significant, and with
+    several seeds its p-value."""
     found = {(cell.row, cell.column): cell for cell in made.cells}
     return [
         [
@@ -179,7 +183,7 @@ def paired_rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
 
 
 def _pair(made: Reproduction, one: Cell | None, other: Cell | None) -> list[str]:
-    """The texts of one pair in one column."""
+    """Return the texts of one pair in one column."""
     ours = difference(one, other) if one and other else None
     if ours is None:
         text = one.unit.none if one and other and one.seeds and other.seeds else ""

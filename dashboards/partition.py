@@ -1,4 +1,4 @@
-"""A picture of which client has how many texts of which class."""
+"""A picture of the number of texts of each client and class."""
 
 import io
 
@@ -6,11 +6,11 @@ from fedtext.corpora.skew import Skew, effective
 from fedtext.corpora.types import Corpus
 
 FILE = "partition.svg"
-_NAMED = 20  # clients whose names stand below them
+_NAMED = 20  # with at most this many clients their names are on the axis
 
 
 def picture(corpus: Corpus) -> str:
-    """Train and test, clients from left to right and classes from top to bottom, as SVG."""
+    """Return an SVG of clients (x axis) by classes (y axis), for train and for test texts."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

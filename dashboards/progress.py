@@ -1,4 +1,4 @@
-"""The progress of all trials as they run: a live table on a terminal, plain single lines anywhere else."""
+"""Display of running trials: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import threading
@@ -17,15 +17,21 @@ from dashboards.trial import Case, Ended, State, data_size, decimal, duration, o
 from fedtext.metrics import legend
 from fedtext.records import RoundRecord
 
-LINE_SECONDS = 1.0  # at most one line per trial in this time, the last round excepted
+LINE_SECONDS = 1.0  # at most one line per trial in this time, except for the last round
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}
-FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # of a line
-ORDER = ("running", "failed", "finished", "stopped", "waiting")  # who is shown where not all fit on the screen
+FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # metrics on a line
+ORDER = (
+    "running",
+    "failed",
+    "finished",
+    "stopped",
+    "waiting",
+)  # which trials are shown first if not all fit on the screen
 
 
 class Progress(Protocol):
-    """What is told about trials. ``row`` may be told a round again: only new ones count."""
+    """A display of trials. ``row`` may be called with a round again: only new rounds count."""
 
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None: ...
     def row(self, case_id: str, record: RoundRecord) -> None: ...
@@ -39,7 +45,7 @@ class Progress(Protocol):
 
 @dataclass
 class Standing:
-    """Where one trial stands. Bytes are the sums over its rounds and clients, times in seconds."""
+    """The progress of one trial. Bytes are sums over its rounds and clients; times are in seconds."""
 
     name: str
     rounds: int
@@ -54,7 +60,7 @@ class Standing:
     spoken: float = float("-inf")  # when its last line was printed
 
     def add(self, record: RoundRecord) -> bool:
-        """Takes a record in; False if its round was known."""
+        """Add a record. Returns False if its round was known."""
         if record.round <= self.round:
             return False
         metrics = {name: value for name, value in record.metrics.items() if value is not None}
@@ -71,20 +77,20 @@ class Standing:
 
     @property
     def pace(self) -> float | None:
-        """Seconds per round, of the recent rounds."""
+        """Mean seconds per round of the last rounds."""
         recent = self.times[-RECENT_ROUNDS:]
         return sum(recent) / len(recent) if recent else None
 
     @property
     def eta(self) -> float | None:
-        """Seconds until the last round, if the pace stays."""
+        """Estimated seconds until the last round."""
         if self.state != "running" or self.pace is None:
             return None
         return self.pace * (self.rounds - self.round)
 
 
 class Board:
-    """The standing of every trial."""
+    """The progress of every trial."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self.standings: dict[str, Standing] = {}
@@ -97,28 +103,28 @@ class Board:
         return self.standings.setdefault(case.id, Standing(title(case), rounds))
 
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
-        """A trial starts, or goes on after ``records``."""
+        """Note that a trial starts, or continues after ``records``."""
         standing = self._known(case)
         standing.state, standing.message = "running", ""
         for record in records:
             standing.add(record)
 
     def row(self, case_id: str, record: RoundRecord) -> None:
-        """A round is complete."""
+        """Add the record of a completed round."""
         self.standings[case_id].add(record)
 
     def finish(self, case_id: str, state: Ended, message: str = "") -> None:
-        """A trial ended; ``message`` is the cause of a failure, or why it was stopped."""
+        """Note that a trial ended. ``message`` is the cause of a failure, or why it was stopped."""
         standing = self.standings[case_id]
         standing.state, standing.message = state, one_line(message)
 
     def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
-        """A trial that ended in an earlier process."""
+        """Add a trial that ended in an earlier process."""
         Board.start(self, case, records)
         Board.finish(self, case.id, state, message)
 
     def summary(self) -> str:
-        """``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""
+        """Return ``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""
         states = [standing.state for standing in self.standings.values()]
         done = sum(state in ("finished", "stopped", "failed") for state in states)
         parts = [f"{done} of {len(states)} trials done"]
@@ -176,10 +182,10 @@ class PlainProgress(Board):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """There is nothing to put away."""
+        """Do nothing: there is no display to close."""
 
     def _explain(self, standing: Standing) -> None:
-        """Says what a metric is before it first appears."""
+        """Print the meaning of each metric before its first value."""
         for line in legend(name for name in FACTS if name in standing.values):
             if line not in self.explained:
                 self._write(line)
@@ -196,7 +202,7 @@ class PlainProgress(Board):
 
 
 class LiveProgress(Board):
-    """One row per trial, redrawn in place; what does not fit on the screen is counted below."""
+    """One row per trial, redrawn in place; trials that do not fit on the screen are counted below."""
 
     def __init__(self, cases: Iterable[Case], console: Console | None = None) -> None:
         super().__init__(cases)
@@ -230,21 +236,21 @@ class LiveProgress(Board):
         self._live.__exit__(kind, error, trace)
 
     def render(self) -> Group:
-        """The table, then what it leaves out, then one line for the whole."""
+        """Return the table, the number of trials that it leaves out, the legend, causes of failures and a summary."""
         with self._lock:
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
             table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
             there = {name for each in self.standings.values() for name in each.values}
             known = ("Ag", "Ap_0", "AUC", "perplexity", "perplexity_val")
-            figures = [name for name in known if name in there] or ["Ag"]
-            room = max(self.console.height - 6 - len(legend(figures)), 3)
+            metrics = [name for name in known if name in there] or ["Ag"]
+            room = max(self.console.height - 6 - len(legend(metrics)), 3)
             shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
-            explained = [Text(line, style="dim") for line in legend(figures)]
-            for name in ("state", "round", "loss", *figures, "bytes", "s/round", "ETA"):
+            explained = [Text(line, style="dim") for line in legend(metrics)]
+            for name in ("state", "round", "loss", *metrics, "bytes", "s/round", "ETA"):
                 table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
             for id_, standing in self.standings.items():
                 if id_ in shown:
-                    table.add_row(*_cells(standing, figures))
+                    table.add_row(*_cells(standing, metrics))
             failed = [
                 standing for standing in self.standings.values() if standing.message and standing.state == "failed"
             ]
@@ -255,7 +261,7 @@ class LiveProgress(Board):
 
 
 def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgress | LiveProgress:
-    """The live table where ``stream`` (default: standard output) is a terminal that can redraw, else plain lines."""
+    """Return a live table if ``stream`` (default: standard output) is a terminal that can redraw, else plain lines."""
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream)
@@ -280,19 +286,19 @@ def _facts(standing: Standing) -> list[str]:
     return facts
 
 
-def _cells(standing: Standing, figures: Iterable[str]) -> list[Text]:
+def _cells(standing: Standing, metrics: Iterable[str]) -> list[Text]:
     values, total = standing.values, standing.bytes_up + standing.bytes_down
     texts = [
         standing.name,
         standing.state,
         f"{standing.round}/{standing.rounds}",
         decimal(values["loss"]) if "loss" in values else "",
-        *(wording(values[name]) if name in values and (wording := written(name)) else "" for name in figures),
+        *(wording(values[name]) if name in values and (wording := written(name)) else "" for name in metrics),
         data_size(total) if total else "",
         _pace(standing.pace) if standing.pace is not None else "",
         duration(standing.eta) if standing.eta is not None else "",
     ]
-    # Text, not str: a label such as [a=1] is no markup
+    # Text, not str: a label such as [a=1] would be taken for markup
     return [Text(text, style=STYLES[standing.state] if index == 1 else "") for index, text in enumerate(texts)]
 
 

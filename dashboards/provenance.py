@@ -1,4 +1,4 @@
-"""Where a run came from: tags with the versions, the state of the code, who started what, and on which experiment."""
+"""The provenance of a run as MLflow tags: versions, state of the code, user, command and experiment."""
 
 import getpass
 import importlib.metadata
@@ -20,7 +20,7 @@ from fedtext.metrics import column_order, legend
 
 
 def versions() -> dict[str, str]:
-    """``version.*`` tags of what computes and what records."""
+    """Return ``version.*`` tags: Python, torch, Ray and MLflow."""
     found = {"version.python": ".".join(str(part) for part in sys.version_info[:3])}
     for package in ("torch", "ray", "mlflow"):
         try:
@@ -31,7 +31,7 @@ def versions() -> dict[str, str]:
 
 
 def git_state() -> dict[str, str]:
-    """``git.commit`` and ``git.dirty`` of the code that runs; nothing where it is no git checkout."""
+    """Return ``git.commit`` and ``git.dirty`` of the running code; nothing if it is no git checkout."""
 
     def git(*arguments: str) -> str:
         folder = Path(__file__).parent
@@ -46,8 +46,8 @@ def git_state() -> dict[str, str]:
 
 
 def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]:
-    """What runs are filtered and grouped by, what fills MLflow's own columns for the user and the command, and the
-    run's description. ``seed``: a case with several has none of its own."""
+    """Return the tags by which runs are filtered and grouped, those of MLflow's columns for user and command, and the
+    description of the run. ``seed``: whether to tag the seed; the run of a case with several seeds has none."""
     command = Path(sys.argv[0] or "python")
     return {
         "method": experiment.method.name,
@@ -61,7 +61,7 @@ def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]
 
 
 def metrics_note(experiment: Experiment) -> str:
-    """What the metrics of an experiment's runs mean, as Markdown: the description of its runs in MLflow."""
+    """Return the meaning of the metrics of an experiment, as Markdown: the description of its runs in MLflow."""
     evaluated = sorted(evaluated_metrics(experiment), key=column_order)
     private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
     audited = [name for audit in experiment.audits for name in audit.metrics]

@@ -1,4 +1,4 @@
-"""MLflow's thread: what is to stand there is sent in the order it came, and no trial waits for it."""
+"""The thread that writes to MLflow: in the order of the calls, without a trial waiting for it."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
-# Of patience for the first round: one that takes longer is to be seen in MLflow before it is over.
+# Wait for the first round at most this long: a trial whose first round takes longer is in MLflow before its end.
 HOLD_SECONDS = 20.0
 
 T = TypeVar("T")
 
 
 class Recorder:
-    """Calls a Tracker, which ``make`` makes in the thread when it is first needed.
+    """Calls a Tracker in a thread of its own.
 
-    To import MLflow and to make a new database takes seconds of a core, which the processes of the first round need
-    more urgently: the thread begins when it is told that a round is there, or after ``hold`` seconds.
+    Importing MLflow and creating a database takes seconds of a core, which the processes of the first round need more
+    urgently: the thread starts working when ``begin`` is called, or after ``hold`` seconds.
+
+    Args:
+        make: Creates the Tracker, in the thread, when it is first needed.
+        hold: Seconds.
     """
 
     def __init__(self, make: Callable[[], "Tracker"], hold: float = HOLD_SECONDS) -> None:
@@ -30,12 +34,20 @@ class Recorder:
         self._thread.submit(self._released.wait, hold)
 
     def begin(self) -> None:
-        """There is no longer anything to wait for."""
+        """Start working, if the thread is still waiting."""
         self._released.set()
 
     def call(self, what: "Callable[[Tracker], T]", failed: Callable[[Exception], None]) -> "Future[T | None]":
-        """Has the tracker do something, after all that it was asked for before. ``failed`` is told what that met. Where
-        there can be no tracker this is told once, and nothing is done any more."""
+        """Have the tracker do something, after all earlier calls.
+
+        Args:
+            what: Called with the tracker.
+            failed: Called with an exception of ``what``. If no tracker can be created it is called once, and all later
+                calls do nothing.
+
+        Returns:
+            The result of ``what``; None after an exception.
+        """
 
         def guarded() -> T | None:
             if self._lost:
@@ -46,7 +58,7 @@ class Recorder:
                     self._tracker = self._make()
                     self._lost = False
                 return what(self._tracker)
-            except Exception as error:  # the thread's boundary: nobody would see it here
+            except Exception as error:  # the thread's boundary: an exception beyond it would be lost
                 failed(error)
                 return None
 

@@ -1,4 +1,4 @@
-"""What fedtext knows, in the forms MLflow takes: parameters, tags, batches of metric points, the table of clients."""
+"""Conversion to MLflow's entities: parameters, tags, batches of metric points, the table of clients."""
 
 import json
 import math
@@ -22,14 +22,14 @@ Cells = dict[tuple[int, str], dict[str, Any]]  # (round, client) -> the client's
 
 
 def run_params(params: Mapping[str, str]) -> Iterator[list[ml.Param]]:
-    """Parameters in requests that MLflow takes."""
+    """Yield parameters in batches of the size that MLflow accepts."""
     entities = [ml.Param(key, value) for key, value in params.items()]
     for first in range(0, len(entities), PARAMS_PER_BATCH):
         yield entities[first : first + PARAMS_PER_BATCH]
 
 
 def run_tags(tags: Mapping[str, str]) -> list[ml.RunTag]:
-    """Tags as MLflow takes them, on one line each but for the description."""
+    """Return tags as MLflow accepts them: each on one line, except for the description."""
     return [
         ml.RunTag(key, (str(value) if key == MLFLOW_RUN_NOTE else one_line(str(value)))[:TAG_LENGTH])
         for key, value in tags.items()
@@ -37,7 +37,7 @@ def run_tags(tags: Mapping[str, str]) -> list[ml.RunTag]:
 
 
 def run_dataset(dataset: Dataset) -> ml.DatasetInput:
-    """The dataset as an input for training. ``code`` is the kind of source of which MLflow asks nothing."""
+    """Return the dataset as an input for training. MLflow does not validate sources of type ``code``."""
     entity = ml.Dataset(
         name=dataset.name[:VALUE_LENGTH],
         digest=dataset.digest[:DIGEST_LENGTH],
@@ -49,10 +49,10 @@ def run_dataset(dataset: Dataset) -> ml.DatasetInput:
 
 
 def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], list[ml.Metric]]]:
-    """Requests of at most ``METRICS_PER_BATCH`` points, each with the rounds that are complete after it.
+    """Yield batches of at most ``METRICS_PER_BATCH`` points, each with the rounds that are complete after it.
 
-    A record is split only if it alone is larger. The time of a point is the record's, so that the same record sent
-    twice is the same points.
+    A record is split only if it alone is larger. The time of a point is that of its record, so that a record that is
+    sent twice gives the same points.
     """
     rounds: list[int] = []
     batch: list[ml.Metric] = []
@@ -74,7 +74,7 @@ def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], 
 
 
 def table_text(cells: Cells) -> str:
-    """The content of the file that ``mlflow.log_table`` would leave, sorted by round and client."""
+    """Return the content of the file that ``mlflow.log_table`` would write, sorted by round and client."""
     names = list(dict.fromkeys(name for cell in cells.values() for name in cell))
     data = [
         [client, round_, *(_finite(cell.get(name)) for name in names)]
@@ -84,7 +84,7 @@ def table_text(cells: Cells) -> str:
 
 
 def read_table(client: MlflowClient, run_id: str) -> Cells:
-    """The table that stands in MLflow; empty if there is none."""
+    """Read the table of clients from MLflow; empty if there is none."""
     if TABLE not in [item.path for item in client.list_artifacts(run_id)]:
         return {}
     table = json.loads(Path(client.download_artifacts(run_id, TABLE)).read_text())
@@ -93,5 +93,5 @@ def read_table(client: MlflowClient, run_id: str) -> Cells:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: a browser would refuse the whole table."""
+    """Return None for NaN and infinity, which JSON does not have: a browser would refuse the whole table."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

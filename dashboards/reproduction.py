@@ -1,4 +1,4 @@
-"""A paper's table beside ours, as Markdown and as a picture."""
+"""A table of a paper beside our own results, as Markdown and as a picture."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -7,12 +7,12 @@ from textwrap import wrap
 from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
 from dashboards.paired import LEVEL, above_unigram, differs, order, paired_rows
 
-REFERENCE = "FedAvg"  # whose cost the others' stand beside
+REFERENCE = "FedAvg"  # costs are shown relative to this row's
 PANELS = 3  # of a picture, side by side
 
 
 def markdown(made: Reproduction) -> str:
-    """The table, what was run, the paired tests, and the order of its rows against the paper's."""
+    """Return the table, notes on what was run, paired tests, and the order of the rows compared with the paper's."""
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about]]
     if made.origin:
@@ -37,7 +37,7 @@ def markdown(made: Reproduction) -> str:
 
 
 def _tests(made: Reproduction, columns: Sequence[str]) -> list[str]:
-    """Paired differences, and which pairs of rows stand in the other order than the paper's."""
+    """Return the paired differences, and the pairs of rows whose order is not the paper's."""
     lines, several = [], made.seeds > 1
     if made.compare:
         heads = [f"{column} | p" if several else column for column in columns]
@@ -82,7 +82,7 @@ def _said(one: Unit, of: str) -> str:
 
 
 def _reference(made: Reproduction) -> float | None:
-    """The CPU seconds that others are compared with; None where there are none."""
+    """Return the CPU seconds of the reference row; None if there are none."""
     spent = made.costs.get(REFERENCE)
     return spent.cpu_seconds if spent else None
 
@@ -129,7 +129,7 @@ def _signed(value: float) -> str:
 
 
 def _ours(cell: Cell) -> str:
-    """Our figure; of seeds some of which have none, how many it is of."""
+    """Return our value, with the number of seeds it is the mean of if some have none."""
     if cell.ours is None:
         return cell.unit.none if cell.seeds else ""
     spread = "" if cell.ours.deviation is None else f" ± {_number(cell.ours.deviation)}"
@@ -144,7 +144,7 @@ def _apart(made: Reproduction, cell: Cell) -> str:
 
 
 def picture(made: Reproduction, path: Path) -> None:
-    """The paper's figures as hollow marks and ours as filled ones with their standard deviation, a panel a column."""
+    """Draw a panel for each column: the paper's values as hollow marks, ours filled, with standard deviations."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,7 +1,8 @@
-"""A reproduced table as CSV, with everything its Markdown and its picture are made of.
+"""A reproduced table as CSV, complete enough to render its Markdown and its picture again.
 
-``part`` says what a line is: ``mean``, a cell of the table; ``client``, one of a single client; ``cost``, a mean over
-rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written; ``origin``, where it comes from.
+The column ``part`` is the kind of a line: ``mean``, a cell of the table; ``client``, a value of a single client;
+``cost``, a mean over rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written; ``origin``,
+the table and the command.
 """
 
 import csv
@@ -18,9 +19,10 @@ Line = Mapping[str, str]
 
 
 def table_csv(made: Reproduction) -> str:
-    """All of ``made`` but what the paper's own file says: title, noise, pairs to compare, rows that were not run.
+    """Return ``made`` as CSV, without what the paper's own file holds: title, noise, pairs to compare, missing rows.
 
-    ``values`` are the figures seed by seed, - for none; ``ours`` and ``deviation`` their mean and spread.
+    The column ``values`` has our value under each seed, - for none; ``ours`` and ``deviation`` are their mean and
+    standard deviation.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
@@ -49,7 +51,11 @@ def _lines(made: Reproduction) -> Iterable[dict[str, object]]:
 
 
 def read_csv(path: Path) -> Reproduction:
-    """What ``table_csv`` has written, without what the paper's own file says. Raises UserError for another file."""
+    """Read a file that ``table_csv`` has written.
+
+    Raises:
+        UserError: It cannot be read, or is another file.
+    """
     try:
         lines = list(csv.DictReader(io.StringIO(path.read_text())))
         origin = {line["column"]: line["text"] for line in lines if line["part"] == "origin"}

@@ -1,7 +1,6 @@
-"""Where MLflow is: which store is used, whether it can be used now, and how a person opens its pages.
+"""The MLflow store: its address, a check whether it can be used, and the addresses of its pages.
 
-MLflow is imported where it is first needed: that takes seconds, and whoever only wants to know where it is has no use
-for it.
+MLflow is imported where it is first needed: that takes seconds, and finding the address does not need it.
 """
 
 import logging
@@ -31,30 +30,30 @@ CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
 # Tracker tries again by itself; the one retry here is for an idle connection that the server has closed.
 HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-# What MLflow would print into the progress display.
+# Keeps MLflow from printing into the progress display.
 QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 @dataclass(frozen=True)
 class Store:
-    """An MLflow store. ``artifacts``: where a new experiment's files go; None leaves that to the server."""
+    """An MLflow store. ``artifacts``: the address of a new experiment's files; None leaves it to the server."""
 
     uri: str
     artifacts: str | None = None
 
     @property
     def shown(self) -> str:
-        """The address without a password."""
+        """The address, with its password hidden."""
         return redacted(self.uri)
 
     @property
     def remote(self) -> bool:
-        """Whether a server answers, rather than a database or a folder opened by this process."""
+        """Whether the store is a server, rather than a database or a folder opened by this process."""
         return self.uri.startswith(("http://", "https://", "databricks"))
 
     def client(self) -> "MlflowClient":
-        """A client with short waits. Raises MlflowException where a database cannot be opened."""
+        """Return a client with short timeouts. Raises MlflowException if a database cannot be opened."""
         from mlflow import MlflowClient
 
         _be_brief()
@@ -62,9 +61,9 @@ class Store:
 
 
 def resolve(uri: str | None, base: Path) -> Store:
-    """``uri``, else $MLFLOW_TRACKING_URI, else ``sqlite:///<base>/mlflow.db``.
+    """Return the store at ``uri``, else at $MLFLOW_TRACKING_URI, else at ``sqlite:///<base>/mlflow.db``.
 
-    A relative sqlite path is taken from ``base``. Files of a sqlite store go to ``mlartifacts`` beside the database.
+    Relative sqlite paths begin in ``base``. Files of a sqlite store go to ``mlartifacts`` beside the database.
     """
     base = base.absolute()
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{base / 'mlflow.db'}"
@@ -76,10 +75,14 @@ def resolve(uri: str | None, base: Path) -> Store:
 
 
 def check(store: Store | str, experiment: str | None = None) -> None:
-    """Whether the store can be used now. Costs seconds at most where it cannot.
+    """Check that the store can be used now; fails within seconds.
 
-    ``experiment``, if given, is looked up as well: one that was deleted in MLflow takes no runs.
-    Raises UserError, one sentence that says what, where and what to do.
+    Args:
+        store: The store, or its address.
+        experiment: An experiment to look up as well: one that was deleted in MLflow accepts no runs.
+
+    Raises:
+        UserError: It cannot be used; one sentence with the cause and the remedy.
     """
     if isinstance(store, str):
         store = Store(store)
@@ -88,8 +91,8 @@ def check(store: Store | str, experiment: str | None = None) -> None:
 
 
 def reach(store: Store) -> None:
-    """The first and quick half of a check, without MLflow: whether a server answers, whether a file can be written."""
-    _be_brief()  # now: what it writes into the environment is not to change while Ray starts
+    """Check that a server answers or a file can be written: the first half of ``check``, without importing MLflow."""
+    _be_brief()  # now: the environment must not change while Ray starts
     scheme = _scheme(store.uri).split("+")[0]
     if scheme in ("http", "https"):
         _check_server(store)
@@ -100,13 +103,13 @@ def reach(store: Store) -> None:
 
 
 def is_new(store: Store) -> bool:
-    """Whether the store is a file with nothing in it, as ``reach`` makes it: MLflow can find nothing wrong there."""
+    """Whether the store is an empty file, as ``reach`` creates it: MLflow can find nothing wrong there."""
     path = sqlite_path(store.uri)
     return path is not None and path.is_file() and not path.stat().st_size
 
 
 def open_(store: Store, experiment: str | None = None) -> None:
-    """The second half: whether MLflow takes the store. Makes the tables of a new database."""
+    """Check that MLflow accepts the store: the second half of ``check``. Creates the tables of a new database."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -126,8 +129,8 @@ def open_(store: Store, experiment: str | None = None) -> None:
 
 
 def _make_tables(store: Store) -> None:
-    """The tables of a new database file, as MLflow makes them in memory: it takes some sixty steps, and in a file each
-    of them waits for the disk. Where this fails, MLflow goes the long way."""
+    """Create the tables of a new database file as a copy of those that MLflow creates in memory: it takes some sixty
+    steps, and in a file each of them waits for the disk. If this fails, MLflow creates them itself."""
     from mlflow.exceptions import MlflowException
 
     path, memory = sqlite_path(store.uri), "file:fedtext?mode=memory&cache=shared"
@@ -139,9 +142,12 @@ def _make_tables(store: Store) -> None:
 
 
 def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
-    """One line that says how to open the pages of ``store``; ``make ui`` opens ``repository``'s own store.
+    """Return one line on how to open the pages of ``store``.
 
-    ``path``: a page of a server to begin with (Tracker.charts_path), added to its address.
+    Args:
+        store: The store.
+        repository: ``make ui`` opens the store of this folder.
+        path: Of the page to open on a server (Tracker.charts_path), added to its address.
     """
     if store.uri.startswith(("http://", "https://")):
         return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
@@ -150,8 +156,8 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
 
 
 def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> str:
-    """The path of MLflow's page with the curves of a run's trials, or of ``several`` seeds the means of its cases, the
-    best by the metric first."""
+    """Return the path of MLflow's page with the curves of a run's trials, or with ``several`` seeds the means of its
+    cases, sorted by the metric."""
     shown = "seeds" if several else "fedtext.case"
     query = {
         "searchFilter": f"tags.`fedtext.run` = '{run}' AND tags.`{shown}` != ''",
@@ -164,7 +170,7 @@ def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> st
 
 
 def cause(error: BaseException) -> str:
-    """Why a request failed, in a few words, without the addresses and object names that libraries put around it."""
+    """Return why a request failed, in a few words, without the addresses and object names that libraries add."""
     text = " ".join(str(error).split())
     for words, plain in (
         ("Connection refused", "the connection was refused (nothing listens there)"),
@@ -185,7 +191,7 @@ def cause(error: BaseException) -> str:
 
 
 def redacted(text: str) -> str:
-    """``text`` with the passwords of addresses in it hidden."""
+    """Return ``text`` with the passwords of addresses hidden."""
     return re.sub(r"(?<=://)([^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
 
 
@@ -206,7 +212,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def _be_brief() -> None:
-    """Short waits for servers, and no library lines between the progress display: failures are told by Tracker."""
+    """Set short timeouts, and keep libraries from printing into the progress display: Tracker reports failures."""
     for name, value in (HTTP_LIMITS | QUIET).items():
         os.environ.setdefault(name, value)
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
@@ -230,7 +236,7 @@ def _check_server(store: Store) -> None:
 
 
 def _check_sqlite(store: Store) -> None:
-    """Opened for writing without MLflow, which would try ten times for minutes before it gives up."""
+    """Open the file for writing without MLflow, which would try ten times for minutes before it gives up."""
     path = sqlite_path(store.uri)
     if path is None:
         return  # an in-memory database

@@ -1,4 +1,4 @@
-"""The final table of trials, sorted by the metric, and the honest remark that belongs under it."""
+"""The final table of trials, sorted by the metric, and the notes below it."""
 
 import sys
 from collections import Counter
@@ -30,7 +30,7 @@ Mode = Literal["max", "min"]
 GAP = 2  # characters between two columns
 EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
 FIRST, LAST = ("#", "trial", "method"), ("loss", "bytes/client/round", "s/round", "rounds", "status")
-UNIGRAM = "_unigram"  # of the metrics of a language model that is word counts alone; they have a row, not columns
+UNIGRAM = "_unigram"  # in the names of metrics of the unigram model, which have a row of their own, not columns
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,11 @@ class Line:
 
 
 def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Group]:
-    """The cases with an outcome, best first by the mean over their seeds; then those without the metric, then those of
-    which every trial failed."""
+    """Return the groups with an outcome, sorted.
+
+    First those with the metric, by its mean over their seeds, best first; then those without it; then those of which
+    every trial failed.
+    """
 
     def key(group: Group) -> tuple[int, float]:
         value = metrics_of(group, outcomes).get(metric)
@@ -57,8 +60,11 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
 
 
 def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Group | None:
-    """The best case of the search: baselines are no candidates, those without the metric or with a failed seed neither:
-    a mean of what survived would be too good."""
+    """Return the best case of the search; None if there is none.
+
+    Baselines are no candidates, nor are cases without the metric or with a failed seed: the mean of the remaining seeds
+    would be biased.
+    """
     for group in rank(cases, outcomes, metric, mode):
         whole = not any(_failed(outcomes.get(case.id)) for case in group.cases)
         if not group.case.baseline and whole and metric in metrics_of(group, outcomes):
@@ -77,7 +83,7 @@ def print_table(
     mode: Mode,
     stream: TextIO | None = None,
 ) -> None:
-    """Prints the table, the causes of failures and the notes; with colours and rules on a terminal."""
+    """Print the table, the causes of failures and the notes; with colours on a terminal."""
     stream = stream or sys.stdout
     ranked = rank(cases, outcomes, metric, mode)
     lines = [*_lines(ranked, outcomes), *_unigrams(ranked, outcomes)]
@@ -103,11 +109,9 @@ def print_table(
 
 
 def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]:
-    """How the table is sorted, and what a choice by that metric is worth."""
+    """Return sentences on how the table is sorted, and on whether that metric may be used to choose a trial."""
     found = {name for outcome in outcomes.values() for name in last_values(outcome.rows)}
-    said = [
-        f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first), read after each trial's last round."
-    ]
+    said = [f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first) after each trial's last round."]
     if any(len(group.cases) > 1 for group in groups(cases)):
         said[0] += " Of several seeds: mean ± standard deviation."
     if metric not in found:
@@ -119,8 +123,8 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
             else f"set aside validation data (corpus.validation) and sort by {metric}_val"
         )
         said.append(
-            f"Note: {metric} is read on the test split, so choosing a trial by it is selection on the test split, and "
-            f"its {metric} is no longer an unbiased estimate: to choose, {remedy}."
+            f"Note: {metric} is evaluated on the test split, so choosing a trial by it is selection on the test split, "
+            f"and its {metric} is no longer an unbiased estimate: to choose, {remedy}."
         )
     if any(UNIGRAM in name for name in found):
         said.append(
@@ -148,7 +152,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         for name in sorted(name for name in values if UNIGRAM not in name):
             if _has_column(name) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
-        if "epsilon" in values:  # which says nothing without its delta
+        if "epsilon" in values:  # meaningless without its delta
             cells |= {"epsilon": spread(values["epsilon"], figure), "delta": f"{values['delta'].mean:g}"}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([record for outcome in ended for record in outcome.rows])
@@ -161,7 +165,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
 
 
 def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
-    """The row of word counts alone, which needs no training; one for each corpus that the trials differ in."""
+    """Return the row of the unigram model, which is not trained; one for each of the trials' corpora."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for group in ranked:
         values = {n.replace(UNIGRAM, ""): v for n, v in metrics_of(group, outcomes).items() if UNIGRAM in n}
@@ -181,18 +185,18 @@ def _has_column(name: str) -> bool:
 
 
 def spread(value: Spread, shown: Callable[[float], str]) -> str:
-    """``85.3``, or with several seeds mean and standard deviation: ``85.3 ± 0.4``."""
+    """Return ``85.3``, or with several seeds mean and standard deviation: ``85.3 ± 0.4``."""
     return shown(value.mean) if value.deviation is None else f"{shown(value.mean)} ± {shown(value.deviation)}"
 
 
 def _value(overrides: Mapping[str, str], key: str) -> str:
-    """The value of a swept key; one that is a mapping or a list is written as its parts."""
+    """Return the value of a swept key as text; a mapping or a list is written as its parts."""
     parts = {name: text for name, text in overrides.items() if name == key or name.startswith(f"{key}.")}
     return " ".join(text if name == key else f"{name[len(key) + 1 :]}={text}" for name, text in parts.items())
 
 
 def _swept(cases: Sequence[Case]) -> dict[str, str]:
-    """The swept keys, with the shortest name that still tells them apart: ``method.lambda1`` -> ``lambda1``."""
+    """Return the swept keys with their shortest unambiguous names: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
     taken = {*FIRST, *LAST, "seeds"}
@@ -203,7 +207,7 @@ def _swept(cases: Sequence[Case]) -> dict[str, str]:
 
 
 def _costs(records: Sequence[RoundRecord]) -> dict[str, str]:
-    """Bytes per client and round, and seconds per round: the means over the rounds that report them."""
+    """Return bytes per client and round, and seconds per round, as means over the rounds that report them."""
     per_client, seconds = [], []
     for record in records:
         metrics = record.metrics
@@ -246,7 +250,7 @@ def _widths(lines: Sequence[Line], columns: Sequence[str]) -> dict[str, int]:
 
 
 def _fitting(lines: Sequence[Line], columns: Sequence[str], width: int) -> list[str]:
-    """The columns that fit into ``width`` characters, when the least important ones are left out."""
+    """Return the columns that fit into ``width`` characters; the least important ones are left out first."""
     fitting, widths = list(columns), _widths(lines, columns)
     for name in EXPENDABLE:
         if sum(widths[kept] + GAP for kept in fitting) <= width:

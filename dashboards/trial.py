@@ -1,5 +1,4 @@
-"""What a dashboard knows of a trial: its case, the records of its rounds, how it ended; and how numbers are written for
-a person.
+"""Trials as dashboards see them: case, records of rounds, outcome; and the formatting of numbers.
 
 Accuracies (``Ag``, ``Ap`` and their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next words
 (``top1``) are fractions in [0, 1] in a record and are shown in percent.
@@ -18,18 +17,18 @@ from fedtext.records import RoundRecord
 
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
 Ended = Literal["finished", "stopped", "failed"]
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]  # MLflow's words for it
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
 
-KEY_LENGTH, VALUE_LENGTH = 250, 500  # characters of a parameter that every MLflow server takes
+KEY_LENGTH, VALUE_LENGTH = 250, 500  # characters of a parameter that every MLflow server accepts
 
 
 class Case(Protocol):
-    """One trial as it was planned; ``overrides`` are the swept keys (dotted) with this trial's values."""
+    """A planned trial. ``overrides`` are the swept keys (dotted) with its values."""
 
     @property
     def id(self) -> str: ...
     @property
-    def group(self) -> str: ...  # of the cases that differ from it in their seeds only
+    def group(self) -> str: ...  # shared by the cases that differ in their seeds only
     @property
     def label(self) -> str: ...
     @property
@@ -42,8 +41,14 @@ class Case(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: all its rounds, ``stopped`` ones having been ended early, ``failed`` ones with the cause, and
-    whether that is a UserError: something around the run that a person can mend, such as a full disk."""
+    """How a trial ended.
+
+    Args:
+        status: ``stopped``: ended early by the scheduler.
+        rows: The records of all its rounds.
+        error: The cause of a failure.
+        user_error: Whether that is a UserError, which the user can correct, such as a full disk.
+    """
 
     status: Ended
     rows: tuple[RoundRecord, ...] = ()
@@ -53,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a trial was trained on. ``digest`` identifies the content; ``source`` says where it came from."""
+    """The training data of a trial. ``digest`` identifies its content, ``source`` its origin."""
 
     name: str
     digest: str
@@ -63,8 +68,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class About:
-    """What the caller knows of a trial beyond its experiment: tags (what is revealed, ...), its dataset, and files,
-    text by name, that show it."""
+    """Facts about a trial beyond its experiment: tags (what is revealed, ...), dataset, and files (text by name)."""
 
     tags: Mapping[str, str] | None = None
     dataset: Dataset | None = None
@@ -72,19 +76,19 @@ class About:
 
 
 def title(case: Case, group: bool = False) -> str:
-    """The name of a trial, or of its group: its id, and its label where that says more."""
+    """Return the name of a trial, or of its group: its id, and its label unless the id contains it."""
     name, label = case.group if group else case.id, one_line(case.label)
     return name if not label or label in name else f"{name} {label}"
 
 
 def merged(*histories: Iterable[RoundRecord]) -> tuple[RoundRecord, ...]:
-    """The records of all ``histories``, one per round, in order; a later one replaces an earlier one of its round."""
+    """Return the records of all ``histories``, one per round, in order. Of two of one round the later one is kept."""
     by_round = {record.round: record for records in histories for record in records}
     return tuple(by_round[round_] for round_ in sorted(by_round))
 
 
 def last_values(records: Iterable[RoundRecord]) -> dict[str, float]:
-    """Every metric with the value it had last: not every metric is read in every round."""
+    """Return the last value of every metric: not every metric is computed in every round."""
     values: dict[str, float] = {}
     for record in records:
         values.update({name: value for name, value in record.metrics.items() if value is not None})
@@ -92,8 +96,8 @@ def last_values(records: Iterable[RoundRecord]) -> dict[str, float]:
 
 
 def written(name: str) -> Callable[[float], str] | None:
-    """How a metric that says how good a model is, or what leaks of its texts, is written: fractions in percent,
-    perplexities with one decimal. None for all other metrics."""
+    """Return the formatter of a metric of an evaluation or an attack: fractions in percent, perplexities with one
+    decimal. None for all other metrics."""
     metric = find(name)
     if metric is None or metric.kind not in ("evaluation", "attack"):
         return None
@@ -103,7 +107,7 @@ def written(name: str) -> Callable[[float], str] | None:
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks and control characters."""
+    """Return ``text`` without line breaks and control characters."""
     return "".join(c for c in " ".join(str(text).split()) if c.isprintable())
 
 
@@ -112,12 +116,12 @@ def percent(fraction: float) -> str:
 
 
 def decimal(value: float) -> str:
-    """A loss: three decimals, but never ``0.000`` for a small value."""
+    """Format a loss: three decimals, but never ``0.000`` for a small value."""
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
 
 
 def data_size(count: float) -> str:
-    """Bytes in decimal units: ``532 B``, ``12.1 MB``, ``80 MB``."""
+    """Format bytes in decimal units: ``532 B``, ``12.1 MB``, ``80 MB``."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count /= 1000
@@ -127,7 +131,7 @@ def data_size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``4.1 s``, ``28 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """Format seconds: ``4.1 s``, ``28 s``, ``3 min 05 s``, ``2 h 10 min``."""
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
@@ -139,7 +143,7 @@ def duration(seconds: float) -> str:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:
-    """``{"method": {"lambda1": 0.1}}`` -> ``{"method.lambda1": "0.1"}``; lists by index, values as YAML writes them.
+    """Flatten nested values: ``{"method": {"lambda1": 0.1}}`` -> ``{"method.lambda1": "0.1"}``; lists by index.
 
     Empty lists and mappings have no entry. Long values are cut (the YAML artifact holds them whole), characters that
     MLflow refuses in a name become ``_``, and passwords in addresses are hidden.

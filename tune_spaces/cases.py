@@ -1,4 +1,4 @@
-"""From an experiment with a ``space:`` to the cases of a sweep: its baselines, then every point of the space."""
+"""The cases of a sweep: the baselines of an experiment, then every point of its ``space``."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,22 @@ from fedtext.metrics import LATE, find
 from fedtext.seeding import generator
 from fedtext.state.fingerprint import SCIENCE
 
-# How a dimension of the space may be written, in Ray Tune's own words, and how many numbers each form takes; 0: a list.
+# The forms of a dimension of the space, as Ray Tune names them, and how many numbers each takes; 0: a list.
 FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "randint": 2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One trial to be: ``id`` names its folder, ``group`` is shared by those that differ in their seeds only,
-    ``overrides`` are the dimensions in which a group differs from others."""
+    """One planned trial.
+
+    Args:
+        id: The name of its folder.
+        group: Shared by the cases that differ in their seeds only.
+        label: Its values of the swept keys, for tables.
+        baseline: Whether it is a baseline rather than a point of the space.
+        overrides: Its values of the swept keys (dotted).
+        experiment: The complete experiment, without a space of its own.
+    """
 
     id: str
     group: str
@@ -35,7 +43,7 @@ class Case:
 
 
 def check_dimension(key: str, spec: dict[str, Any]) -> None:
-    """Raises UserError if it is not one of FORMS with the values it takes."""
+    """Raise UserError if a dimension is not one of FORMS with the values that it takes."""
     if len(spec) != 1 or next(iter(spec)) not in FORMS:
         raise UserError(f"space.{key}: write one of {', '.join(FORMS)}, such as {{grid: [0.0, 0.01]}}, not {spec}")
     ((form, values),) = spec.items()
@@ -47,7 +55,11 @@ def check_dimension(key: str, spec: dict[str, Any]) -> None:
 
 
 def dimension(key: str, spec: dict[str, Any]) -> Any:
-    """``{loguniform: [0.001, 1]}`` -> ``tune.loguniform(0.001, 1)``. Raises UserError if nothing can be drawn."""
+    """Return the domain of a dimension: ``{loguniform: [0.001, 1]}`` -> ``tune.loguniform(0.001, 1)``.
+
+    Raises:
+        UserError: Nothing can be drawn from it.
+    """
     from ray import tune
 
     ((form, values),) = spec.items()
@@ -55,14 +67,14 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
         return tune.grid_search(values)
     try:
         made = getattr(tune, form)(*values) if FORMS[form] else tune.choice(values)
-        made.sample()  # some bounds are found wrong only when something is drawn
+        made.sample()  # some wrong bounds are noticed only when a value is drawn
     except (ValueError, TypeError, AssertionError, OverflowError, ZeroDivisionError) as error:
         raise UserError(f"space.{key}.{form}: {values!r} cannot be drawn from ({error})") from error
     return made
 
 
 def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Every point of the space: the whole grid, times ``tune.samples`` draws of its random dimensions, seeded."""
+    """Yield every point of the space: the whole grid, times ``tune.samples`` seeded draws of its random dimensions."""
     if not experiment.space:
         yield {}
         return
@@ -74,7 +86,7 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
     if all("grid" in spec for spec in experiment.space.values()):
         yield from _grid(experiment)
         return
-    # Here: it takes a second to import, and a grid needs none of it.
+    # Imported here: it takes a second, and a grid does not need it.
     from ray.tune.search.variant_generator import generate_variants
 
     space = {_flat(key): dimension(key, spec) for key, spec in experiment.space.items()}
@@ -85,12 +97,12 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
 
 
 def _flat(key: str) -> str:
-    """A key as Tune gets it: dots would nest in its configuration."""
+    """Return a key as Tune gets it: dots would nest in its configuration."""
     return key.replace(".", "/")
 
 
 def _grid(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """The points of a space that is all grid, in Tune's order."""
+    """Yield the points of a space that is all grid, in Tune's order."""
     if experiment.tune.samples > 1:
         raise UserError(
             "tune.samples repeats the draws of random dimensions, and this space is all grid: leave it at 1 (several "
@@ -103,16 +115,24 @@ def _grid(experiment: Experiment) -> Iterator[dict[str, Any]]:
 
 
 def cases(content: files.Content, experiment: Experiment, source: str) -> list[Case]:
-    """All cases of a sweep, each a complete experiment without a space of its own.
+    """Return all cases of a sweep.
 
-    Raises UserError if a point of the space is not a valid experiment.
+    Args:
+        content: The content of the experiment file, after overrides.
+        experiment: The experiment in it.
+        source: The name of the file, for messages.
+
+    Raises:
+        UserError: A point of the space is not a valid experiment, or has no metric to sort by.
     """
     base = {key: value for key, value in content.items() if key not in ("space", "baselines", "tune", "seeds")}
     made: list[tuple[str, bool, dict[str, Any], Experiment]] = []
     for method in experiment.baselines:
         chosen = method.model_dump(mode="json")
         content = base | {"method": chosen}
-        if method.pooled:  # the row without privacy: nothing is sent, so nothing is done to it, and nobody is away
+        if (
+            method.pooled
+        ):  # trained on all texts in one place: no updates, so no uplink or audits, and no client is absent
             absent = ("uplink", "audits", "participation")
             content = {key: value for key, value in content.items() if key not in absent}
             if "server" in content:
@@ -121,7 +141,9 @@ def cases(content: files.Content, experiment: Experiment, source: str) -> list[C
                 }
         else:
             content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
-        if type(method).private is not Method.private and "evaluation" in content:  # there is no whole model to select
+        if (
+            type(method).private is not Method.private and "evaluation" in content
+        ):  # no complete model that could be selected
             content["evaluation"] = {k: v for k, v in content["evaluation"].items() if k != "select"}
         told = method.model_dump(exclude={"name"}, exclude_defaults=True)
         label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
@@ -144,8 +166,11 @@ def cases(content: files.Content, experiment: Experiment, source: str) -> list[C
 
 
 def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:
-    """The experiment's content for a baseline, without what is about an embedding if that shares none, without audits
-    that have nothing to look at in it, and without an aggregation if nothing is sent."""
+    """Return the content for a baseline.
+
+    Mechanisms and audits of an embedding are left out if it shares none, audits if they do not apply to it, and the
+    aggregation if it sends nothing.
+    """
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
     unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
     if not baseline.shares_table:
@@ -160,24 +185,24 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
 
 
 def check_metric(experiment: Experiment, baseline: bool = False) -> None:
-    """Raises UserError if a sweep would compare its trials by a metric that none of them has when it is needed."""
+    """Raise UserError if trials would be compared by a metric that they lack, or lack when the scheduler needs it."""
     metric, tune = experiment.tune.metric, experiment.tune
     if metric.endswith("_val") and not experiment.corpus.validation:
         raise UserError(
-            f"tune.metric: {metric} is read on held-out texts and corpus.validation is 0: set it, to 0.1 for example, "
-            f"or sort by {metric.removesuffix('_val')}, which reads the test split"
+            f"tune.metric: {metric} is evaluated on validation texts and corpus.validation is 0: set it, to 0.1 for "
+            f"example, or sort by {metric.removesuffix('_val')}, which is evaluated on the test split"
         )
     if metric != "loss" and metric not in evaluated_metrics(experiment) and not baseline:
         why = ""
         if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.method.complete:
-            why = f", and what {experiment.method.name} shares is no whole model"
+            why = f", and what {experiment.method.name} shares is no complete model"
         elif not experiment.language and metric.startswith("Ap"):
             why = ", it needs evaluation.personalize"
         elif not experiment.language and metric.startswith(("Local", "Global")):
             why = ", it needs evaluation.union"
         what = f"{experiment.method.name} with {experiment.model.name}"
         there = " or ".join([*sorted(evaluated_metrics(experiment) & set(get_args(Sorting))), "loss"])
-        raise UserError(f"tune.metric: {metric} is not read of {what}{why}: sort by {there}")
+        raise UserError(f"tune.metric: {metric} is not computed for {what}{why}: sort by {there}")
     if tune.scheduler == "asha" and tune.grace_rounds > experiment.training.rounds:
         raise UserError(
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
@@ -186,7 +211,9 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
     described = find(metric)
     assert described is not None  # all of Sorting is
     if tune.scheduler == "asha" and described.when == "evaluated rounds" and experiment.evaluation.every > 1:
-        raise UserError(f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to read {metric}")
+        raise UserError(
+            f"tune.scheduler: asha compares trials every round: set evaluation.every to 1 to compute {metric}"
+        )
     if (
         tune.scheduler == "asha"
         and experiment.evaluation.select != "last"
@@ -200,13 +227,13 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         raise UserError("tune.scheduler: asha would stop seeds of one case at different rounds: leave seeds at 1")
     if described.when == LATE and tune.scheduler == "asha":
         raise UserError(
-            f"tune.scheduler: asha compares trials round by round, and {metric} is read after the last round only: set "
-            f"tune.metric to Ag{'_val' if metric.endswith('_val') else ''} or loss"
+            f"tune.scheduler: asha compares trials round by round, and {metric} is computed after the last round only: "
+            f"set tune.metric to Ag{'_val' if metric.endswith('_val') else ''} or loss"
         )
 
 
 def _plain(value: Any) -> Any:
-    """Tune may draw numpy numbers; files hold Python's own."""
+    """Return a Python number for a numpy number, which Tune may draw: files hold Python's own."""
     return value.item() if hasattr(value, "item") else value
 
 

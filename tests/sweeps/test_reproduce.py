@@ -195,7 +195,7 @@ def test_turned_pairs_are_told_from_chance_seed_by_seed() -> None:
         "3 inverted (2 significant, 1 within noise).",
         "- Inverted, significant, beyond the paper's own noise (2.1 points of a difference): "
         "A - B (+2.5, here -2.1 ± 0.1, p < 0.001).",
-        "- Inverted, significant, within the noise of two of the paper's figures: "
+        "- Inverted, significant, within the noise of two of the paper's values: "
         "A - C (+1.0, here -2.1 ± 0.1, p < 0.001).",
         "- Inverted, within noise: A - D (+4.0, here -1.0 ± 3.2, p = 0.79).",
     ]

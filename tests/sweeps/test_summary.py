@@ -61,7 +61,7 @@ def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:
     assert not any("wire.rows" in said for said in reveals(tiny.experiment("lg_fedavg")))
     assert any("wire.rows: own" in said for said in reveals(tiny.experiment("fedper")))
     assert any("asp_mtl: all training texts lie in one place" in said for said in reveals(tiny.experiment("asp_mtl")))
-    with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
+    with pytest.raises(UserError, match="what fedper shares is no complete model: sort by Ap"):
         check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}))
     check_metric(tiny.experiment("fedper", tune={"metric": "Ag"}), baseline=True)
 

@@ -214,7 +214,7 @@ def test_of_perplexities_less_is_better_and_their_noise_is_relative() -> None:
     made = _shown()
     (_, turned) = order(made, "perplexity")
     assert turned == (
-        "- Inverted, significant, beyond the paper's own noise (5% of each figure): "
+        "- Inverted, significant, beyond the paper's own noise (5% of each value): "
         "FedAtt - FedAvg (-20.0, here +3.3 ± 0.2, p = 0.002)."
     )
     assert order(made, "to 300") == []

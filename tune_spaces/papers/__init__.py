@@ -1,4 +1,4 @@
-"""The tables of the papers: the experiment behind each figure, and the figure. One YAML file for each paper."""
+"""The tables of the papers: the value in each cell, and the experiment that reproduces it. One YAML file per paper."""
 
 import hashlib
 import json
@@ -22,9 +22,14 @@ PAPERS = Path(__file__).parent
 
 
 class Row(Strict):
-    """A row of a table: a system with changes of its own, and what the paper has, scene by scene and column by column:
-    perplexities as they are, everything else in percent. A scene without a figure of the paper's is run all the
-    same."""
+    """A row of a table.
+
+    Args:
+        system: The name of a system of the paper.
+        set: Changes to it, by dotted key.
+        paper: The paper's values by scene and column: perplexities as they are, everything else in percent. A scene
+            without values is run all the same.
+    """
 
     system: str
     set: dict[str, Any] = Field(default_factory=dict)
@@ -32,10 +37,17 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """``read`` names the metric in each column, and the round after which it is read if not the last: ``AUC@25``.
-    ``set`` are changes to all its systems; ``clients`` are the paper's figures of each client and row, by scene;
-    ``departures`` are sentences about what is done otherwise than in the paper; ``shows`` names a file of the runs,
-    whose text stands below the figures."""
+    """A table, or a figure, of a paper.
+
+    Args:
+        title: The heading.
+        departures: Sentences on differences from the paper.
+        read: The metric of each column, with the round after which it is taken if not the last: ``AUC@25``.
+        set: Changes to all its systems, by dotted key.
+        rows: The rows by name.
+        clients: The paper's values of single clients, by scene, client and row.
+        shows: The name of a file of the runs, whose text is shown below the table.
+    """
 
     title: str
     departures: tuple[str, ...] = ()
@@ -47,10 +59,18 @@ class Table(Strict):
 
 
 class Paper(Strict):
-    """``noise`` is by how much a single run of the paper's may be off: points of what is in percent, so many percent
-    of a perplexity. ``scenes`` are complete experiments, ``systems`` changes to them. ``compare`` are pairs of systems
-    whose rows, where they do not differ otherwise, stand beside each other seed by seed. Tables are named as in the
-    paper: ``2``, ``II``, and ``fig2`` for figure 2."""
+    """A paper.
+
+    Args:
+        title: Its name.
+        noise: The spread of a single run of the paper's, by scene: in points for values in percent, in percent for
+            perplexities.
+        scenes: Its data sets, each as a complete experiment.
+        departures: Sentences on differences from the paper, by scene.
+        systems: Its methods, as changes to a scene.
+        tables: Its tables, named as in the paper: ``2``, ``II``, and ``fig2`` for figure 2.
+        compare: Pairs of systems whose rows are compared seed by seed if they differ in nothing else.
+    """
 
     title: str
     noise: dict[str, float]
@@ -63,7 +83,7 @@ class Paper(Strict):
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of what the paper did is done: a share of the rounds and of each client's train texts."""
+    """The scale of a reproduction: a share of the paper's rounds and of each client's train texts."""
 
     share: float = 1.0
 
@@ -74,7 +94,7 @@ class Scale:
         return f"SCALED DOWN: {self.share:g} of the rounds, and {self.share:g} of each client's train texts."
 
     def applied(self, content: files.Content) -> files.Content:
-        """An experiment on this scale. Raises UserError if it is none."""
+        """Return the content of an experiment on this scale. Raises UserError if it is not a valid experiment."""
         if self.share == 1:
             return content
         whole = files.validate(content, "the experiment to be scaled")
@@ -88,23 +108,23 @@ class Scale:
 
 
 def reading(word: str, scale: Scale) -> tuple[str, int | None]:
-    """What a column of a table reads: a metric, and the round after which, on this scale; None: the last."""
+    """Return the metric of a column, and the round after which it is taken, on this scale; None: the last."""
     metric, _, round_ = word.partition("@")
     return metric, max(1, round(scale.share * int(round_))) if round_ else None
 
 
 def called(number: str) -> str:
-    """``table II``, ``figure 2``."""
+    """Return ``table II`` or ``figure 2``."""
     return f"figure {number.removeprefix('fig')}" if number.startswith("fig") else f"table {number}"
 
 
 def stem(name: str, scene: str) -> str:
-    """What runs and files of a paper's scene are called: ``fedevocab-AG-News``."""
+    """Return the first part of the names of runs and files of a scene: ``fedevocab-AG-News``."""
     return f"{name}-{scene.replace(' ', '-')}"
 
 
 def compared(paper: Paper, table: Table) -> list[tuple[str, str]]:
-    """The pairs of rows of the systems that are to be compared, which differ in nothing else."""
+    """Return the pairs of rows to be compared: those of the systems in ``compare`` that differ in nothing else."""
     return [
         (one, other)
         for first, second in paper.compare
@@ -115,7 +135,7 @@ def compared(paper: Paper, table: Table) -> list[tuple[str, str]]:
 
 
 def load(name: str) -> Paper:
-    """The paper called ``name``. Raises UserError listing those there are."""
+    """Load the paper called ``name``. Raises UserError with the known names if there is none."""
     path = PAPERS / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in PAPERS.glob("*.yaml")))
@@ -124,7 +144,7 @@ def load(name: str) -> Paper:
 
 
 def first_scene(paper: Paper, numbers: Sequence[str]) -> str:
-    """The first scene that all these tables are about; if there is none, the paper's first."""
+    """Return the first scene that all these tables have; if there is none, the paper's first."""
     about = [{scene for row in table.rows.values() for scene in row.paper}
              for number, table in paper.tables.items() if number in numbers]  # fmt: skip
     return next((scene for scene in paper.scenes if all(scene in scenes for scenes in about)), next(iter(paper.scenes)))
@@ -133,8 +153,18 @@ def first_scene(paper: Paper, numbers: Sequence[str]) -> str:
 def tables(
     paper: Paper, numbers: Sequence[str], scene: str, systems: Sequence[str] = (), rows: Sequence[str] = ()
 ) -> dict[str, Table]:
-    """The tables as far as they are about ``scene``, and about ``systems`` and the ``rows`` of such names, in which *
-    stands for anything, if any are named."""
+    """Return tables with the selected rows only.
+
+    Args:
+        paper: The paper.
+        numbers: The names of the tables.
+        scene: Rows without this scene are left out.
+        systems: Rows of other systems are left out; empty: of none.
+        rows: Rows of other names are left out; ``*`` stands for anything; empty: none.
+
+    Raises:
+        UserError: A table, scene, system or row is not there.
+    """
     found = {number: _about(paper, number, scene) for number in numbers}
     known = dict.fromkeys(row.system for table in found.values() for row in table.rows.values())
     for system in systems:
@@ -156,7 +186,7 @@ def tables(
 
 
 def _about(paper: Paper, number: str, scene: str) -> Table:
-    """What table ``number`` says of ``scene``."""
+    """Return table ``number`` with its rows of ``scene``."""
     if number not in paper.tables:
         raise UserError(f"there is no {called(number)} of results: choose {', '.join(paper.tables)}")
     if scene not in paper.scenes:
@@ -168,11 +198,11 @@ def _about(paper: Paper, number: str, scene: str) -> Table:
     return found.model_copy(update={"rows": rows})
 
 
-NOT_TO_SET = {"name", "seed", "seeds", "space", "baselines", "tune"}  # the command's own business
+NOT_TO_SET = {"name", "seed", "seeds", "space", "baselines", "tune"}  # set by the command itself
 
 
 def changes(words: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words for every experiment. Raises UserError for what the command decides itself."""
+    """Parse ``key=value`` words for every experiment. Raises UserError for keys that the command sets itself."""
     found = dict(files.parse_override(word) for word in words)
     for key in found:
         if key.partition(".")[0] in NOT_TO_SET:
@@ -183,7 +213,7 @@ def changes(words: Sequence[str]) -> dict[str, Any]:
 def content(
     paper: Paper, table: Table, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]
 ) -> files.Content:
-    """The experiment behind a row. Raises UserError for an override of what makes the row."""
+    """Return the content of a row's experiment. Raises UserError for an override of a key that defines the row."""
     own = paper.systems[row.system] | table.set | row.set
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
@@ -200,8 +230,8 @@ def _overlap(one: str, other: str) -> bool:
 def cases(
     paper: Paper, table: Table, scene: str, scale: Scale, seeds: int, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[Case]]]:
-    """Each row's name with its cases, one for each seed. Rows of one experiment have the same cases, in whichever table
-    they stand."""
+    """Yield each row's name with its cases, one for each seed. Rows of the same experiment have the same cases, also in
+    different tables."""
     for name, row in table.rows.items():
         experiment = files.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
         group = f"{experiment.method.name}-{_digest(experiment)}"
@@ -211,7 +241,7 @@ def cases(
 
 
 def _digest(experiment: Experiment) -> str:
-    """Names what is computed and looked for, whatever the seed."""
+    """Return a digest of everything that is computed, except for the seed."""
     looked = {"audits"} if experiment.audits else set()
     parts = named(experiment, SCIENCE - {"seed"} | looked)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]

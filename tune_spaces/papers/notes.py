@@ -1,4 +1,4 @@
-"""What stands beside a table's figures: how its rows were trained, what they are compared with, which were not run."""
+"""Notes on a reproduced table: how its rows were trained, which pairs are tested, which rows were not run."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -7,11 +7,11 @@ from fedtext.training.config import Steps
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Table, compared
 
-REFERENCE = "FedAvg"  # the system that others are tested against
+REFERENCE = "FedAvg"  # other systems are tested against it
 
 
 def training_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
-    """One sentence for each way in which rows were trained, the most common first without the names of its rows."""
+    """Return one sentence for each training set-up; the most common one first, without the names of its rows."""
     found: dict[str, list[str]] = {}
     for name, (case, *_) in rows.items():
         found.setdefault(_training(case.experiment), []).append(name)
@@ -21,7 +21,7 @@ def training_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
 
 
 def personalization_notes(table: Table, rows: Mapping[str, Sequence[Case]]) -> list[str]:
-    """How often Ap was evaluated (KTEPS paper, equation 16), where the table reads it; with its rows if they differ."""
+    """Return how often Ap was evaluated (KTEPS paper, equation 16), if the table has it; by rows if they differ."""
     if not any(metric.startswith("Ap") and not metric.startswith("Ap_0") for metric in table.read.values()):
         return []
     found: dict[str, list[str]] = {}
@@ -48,8 +48,10 @@ def _training(experiment: Experiment) -> str:
 
 
 def pairs(paper: Paper, table: Table) -> list[tuple[str, str]]:
-    """The pairs of rows to be tested: what the paper's file names, and each row with its reference: the row of FedAvg
-    that has the same changes, or the only one; in a table without FedAvg its first row."""
+    """Return the pairs of rows to be tested: those that the paper's file names, and each row with its reference.
+
+    The reference is the row of FedAvg with the same changes, or the only one; in a table without FedAvg the first row.
+    """
     base = [name for name, row in table.rows.items() if row.system == REFERENCE]
     found = dict.fromkeys(compared(paper, table))
     for name, row in table.rows.items():
@@ -63,7 +65,7 @@ def pairs(paper: Paper, table: Table) -> list[tuple[str, str]]:
 
 
 def not_run(table: Table, scene: str, rows: Collection[str]) -> list[str]:
-    """The rows about ``scene`` that are not among ``rows``; of those without a figure of the paper's it is said."""
+    """Return the rows of ``scene`` that are not among ``rows``, marked if the paper has no value for them."""
     return [
         name if row.paper[scene] else f"{name} (not in the paper)"
         for name, row in table.rows.items()

@@ -191,7 +191,7 @@ def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -
 def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
     corpus, both = {"name": "demo", "validation": 0.2}, {"personalize": None, "union": {}}
     for metric in ("Local_val", "Global"):
-        with pytest.raises(UserError, match=f"{metric} is not read of .*, it needs evaluation.union"):
+        with pytest.raises(UserError, match=f"{metric} is not computed for .*, it needs evaluation.union"):
             check_metric(tiny.experiment("fedevocab", corpus=corpus, tune={"metric": metric}))
         check_metric(tiny.experiment("fedevocab", corpus=corpus, evaluation=both, tune={"metric": metric}))
     rows = list(federated(e := demo(corpus=corpus, evaluation=both, training=SHORT), encoded(e)).run())

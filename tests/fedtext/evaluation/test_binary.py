@@ -108,9 +108,9 @@ def test_three_classes_have_none() -> None:
 
 def test_a_sweep_by_the_area_needs_a_shared_model_and_held_out_texts() -> None:
     check_metric(tiny.experiment(tune={"metric": "AUC"}))
-    with pytest.raises(UserError, match="what fedper shares is no whole model: sort by Ap"):
+    with pytest.raises(UserError, match="what fedper shares is no complete model: sort by Ap"):
         check_metric(tiny.experiment("fedper", tune={"metric": "AUC"}))
-    with pytest.raises(UserError, match="or sort by AUC, which reads the test split"):
+    with pytest.raises(UserError, match="or sort by AUC, which is evaluated on the test split"):
         check_metric(tiny.experiment(tune={"metric": "AUC_val"}))
 
 

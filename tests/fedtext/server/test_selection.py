@@ -101,11 +101,16 @@ def test_only_a_run_that_selects_keeps_a_second_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [("Ap_val", "not read of fedavg with gru_lm: sort by perplexity or perplexity_val or loss$"), ("AUC", "gru_lm")],
+    [
+        ("Ap_val", "not computed for fedavg with gru_lm: sort by perplexity or perplexity_val or loss$"),
+        ("AUC", "gru_lm"),
+    ],
 )
 def test_a_sweep_is_sorted_by_what_can_be_written(metric: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         check_metric(tiny.language_model(tune={"metric": metric}))
     check_metric(tiny.language_model(tune={"metric": "perplexity_val"}))
-    with pytest.raises(UserError, match="perplexity is not read of fedavg with bigru: sort by AUC or Ag or Ap or loss"):
+    with pytest.raises(
+        UserError, match="perplexity is not computed for fedavg with bigru: sort by AUC or Ag or Ap or loss"
+    ):
         check_metric(tiny.experiment(tune={"metric": "perplexity"}))
