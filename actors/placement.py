@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedtext.client.participants import stacks
-from fedtext.config.experiment import Resources
+from fedtext.config.sections import Resources
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:

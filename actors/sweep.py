@@ -15,7 +15,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 
 from actors.crew import LOST
 from actors.trial import Assignment, serve
-from fedtext.config.experiment import Tune
+from fedtext.config.sections import Tune
 from fedtext.records import RoundRecord
 
 # The records come through our own callback; Tune's loggers would write each of them three more times.

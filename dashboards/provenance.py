@@ -15,7 +15,6 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import evaluated_metrics
 from fedtext.metrics import column_order, legend
 
 
@@ -62,7 +61,7 @@ def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]
 
 def metrics_note(experiment: Experiment) -> str:
     """Return the meaning of the metrics of an experiment, as Markdown: the description of its runs in MLflow."""
-    evaluated = sorted(evaluated_metrics(experiment), key=column_order)
+    evaluated = sorted(experiment.evaluated_metrics, key=column_order)
     private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
     audited = [name for audit in experiment.audits for name in audit.metrics]
     lines = legend([*evaluated, *audited, *private, "loss", "bytes_total"])

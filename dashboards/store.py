@@ -24,7 +24,7 @@ from fedtext.errors import UserError
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from fedtext.config.experiment import Tune
+    from fedtext.config.sections import Tune
 
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.

@@ -16,7 +16,7 @@ from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome, last_values
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import evaluated_metrics, threshold
+from fedtext.config.selection import threshold
 from fedtext.errors import UserError
 from sweeps.coverage import update
 from sweeps.folder import RunFolder, home
@@ -166,7 +166,7 @@ def _given(experiment: Experiment) -> set[str]:
     """What is read of an experiment's models on test texts, and of its way there."""
     ends = {threshold(metric, value) for metric, values in experiment.evaluation.thresholds.items() for value in values}
     found = {metric for audit in experiment.audits for metric in audit.metrics} | {"bytes_per_client"}
-    return found | evaluated_metrics(experiment) | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
+    return found | experiment.evaluated_metrics | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from fedtext.audits import Audit
 from fedtext.config import files
 from fedtext.config.compatibility.audits import fits
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import Sorting, evaluated_metrics
+from fedtext.config.selection import Sorting
 from fedtext.errors import UserError
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
@@ -192,7 +192,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
             f"tune.metric: {metric} is evaluated on validation texts and corpus.validation is 0: set it, to 0.1 for "
             f"example, or sort by {metric.removesuffix('_val')}, which is evaluated on the test split"
         )
-    if metric != "loss" and metric not in evaluated_metrics(experiment) and not baseline:
+    if metric != "loss" and metric not in experiment.evaluated_metrics and not baseline:
         why = ""
         if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.method.complete:
             why = f", and what {experiment.method.name} shares is no complete model"
@@ -201,7 +201,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
         elif not experiment.language and metric.startswith(("Local", "Global")):
             why = ", it needs evaluation.union"
         what = f"{experiment.method.name} with {experiment.model.name}"
-        there = " or ".join([*sorted(evaluated_metrics(experiment) & set(get_args(Sorting))), "loss"])
+        there = " or ".join([*sorted(experiment.evaluated_metrics & set(get_args(Sorting))), "loss"])
         raise UserError(f"tune.metric: {metric} is not computed for {what}{why}: sort by {there}")
     if tune.scheduler == "asha" and tune.grace_rounds > experiment.training.rounds:
         raise UserError(
@@ -217,7 +217,7 @@ def check_metric(experiment: Experiment, baseline: bool = False) -> None:
     if (
         tune.scheduler == "asha"
         and experiment.evaluation.select != "last"
-        and f"{metric}_val" in evaluated_metrics(experiment)
+        and f"{metric}_val" in experiment.evaluated_metrics
     ):
         raise UserError(
             f"tune.scheduler: asha compares trials every round, and evaluation.select leaves {metric} to the end: set "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedtext.client.host import Host
 from fedtext.client.texts import order_of
-from fedtext.config.experiment import Personalize
+from fedtext.config.sections import Personalize
 from fedtext.evaluation import Evaluated, averaged, read, unchanged
 from fedtext.layout import is_table
 from fedtext.methods.base import Inference, Method, Model, Phase

@@ -23,7 +23,6 @@ from typing import Any
 from fedtext import metrics
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
-from fedtext.config.compatibility import RULES
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS, Mechanism
@@ -34,7 +33,7 @@ from fedtext.schema import names_of
 
 GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always there
 FOLDER = "plugins"  # where the files are kept, in the folder of a run or of a model
-LISTS: tuple[list[Any], ...] = (RULES, metrics.METRICS)  # what a plug-in may append to
+LISTS: list[list[Any]] = [metrics.METRICS]  # what a plug-in may append to; who is above adds its own
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from actors.fleet import RayFleet, ship
 from actors.placement import Plan, plan
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.engine import stack_size
-from fedtext.config.experiment import Experiment, Privacy, Resources
+from fedtext.config.experiment import Experiment
+from fedtext.config.sections import Privacy, Resources
 from fedtext.corpora.types import Corpus
 from fedtext.methods import METHODS
 from fedtext.parameters import initial

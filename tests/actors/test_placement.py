@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.placement import Plan, assign, plan
-from fedtext.config.experiment import Resources
+from fedtext.config.sections import Resources
 from fedtext.errors import UserError
 
 LAPTOP = [{"CPU": 2.0}]

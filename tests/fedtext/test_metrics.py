@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from fedtext.audits import AUDITS
-from fedtext.config.selection import Sorting, Validated, evaluated_metrics
+from fedtext.config.selection import Sorting, Validated
 from fedtext.methods import METHODS
 from fedtext.metrics import METRICS, column_order, find, legend, of_test, of_validation, smaller_is_better
 from fedtext.parameters import initial
@@ -63,7 +63,7 @@ def test_every_metric_that_a_run_logs_is_in_the_table(name: str) -> None:
     found = logged(made.rows)
     assert {metric for metric in found if find(metric) is None} == set()
     evaluated = {
-        metric for metric in evaluated_metrics(made.experiment) if METHODS[name].personalizes or "Ap_" not in metric
+        metric for metric in made.experiment.evaluated_metrics if METHODS[name].personalizes or "Ap_" not in metric
     }
     assert evaluated <= found
     assert {f"{metric}_val" for metric in evaluated if find(metric) and find(f"{metric}_val")} <= found

@@ -7,12 +7,13 @@ in the file of what it is about, and a plug-in adds its own to ``RULES``. The fi
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.config import plugins
 from fedtext.config.compatibility import aggregation, audits, engine, evaluation, methods, privacy, texts
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
-Rule = Callable[["Experiment"], Iterator[str]]
+Rule = Callable[["Settings"], Iterator[str]]
 
 RULES: list[Rule] = [
     *texts.RULES,
@@ -27,9 +28,10 @@ RULES: list[Rule] = [
     *methods.OF_ONE_METHOD,
     *engine.RULES,
 ]
+plugins.LISTS.append(RULES)
 
 
-def problems(experiment: "Experiment") -> Iterator[str]:
+def problems(experiment: "Settings") -> Iterator[str]:
     """Yield what does not go together, one sentence each."""
     for rule in RULES:
         yield from rule(experiment)

@@ -7,10 +7,10 @@ from fedtext.aggregations.attention import AttentionKeys
 from fedtext.config.server import MethodsOwn
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def nothing_combined(e: "Experiment") -> Iterator[str]:
+def nothing_combined(e: "Settings") -> Iterator[str]:
     """There has to be something that clients send."""
     if isinstance(e.server.aggregation, MethodsOwn) or (e.method.shares and not e.method.pooled):
         return
@@ -21,7 +21,7 @@ def nothing_combined(e: "Experiment") -> Iterator[str]:
     )
 
 
-def about_the_mean(e: "Experiment") -> Iterator[str]:
+def about_the_mean(e: "Settings") -> Iterator[str]:
     """``server.weights`` is about weighted aggregations, ``server.absent_rows`` about those that are a mean."""
     reads = {"weights": ("samples", e.aggregation.weighted), "absent_rows": ("unchanged", e.aggregation.sums)}
     for key, (default, read) in reads.items():
@@ -30,7 +30,7 @@ def about_the_mean(e: "Experiment") -> Iterator[str]:
             yield f"server.{key}: {value} is about a mean of updates, and {told(e)} takes none: leave it out"
 
 
-def own_keys(e: "Experiment") -> Iterator[str]:
+def own_keys(e: "Settings") -> Iterator[str]:
     """The keys of fedatt are those of its own aggregation."""
     if isinstance(e.server.aggregation, MethodsOwn) or not isinstance(e.method, AttentionKeys):
         return
@@ -42,7 +42,7 @@ def own_keys(e: "Experiment") -> Iterator[str]:
             )
 
 
-def told(e: "Experiment") -> str:
+def told(e: "Settings") -> str:
     """The aggregation by its name, and where that is asked for."""
     asked = isinstance(e.server.aggregation, MethodsOwn)
     return f"the {e.aggregation.name} of method {e.method.name}" if asked else f"aggregation {e.aggregation.name}"

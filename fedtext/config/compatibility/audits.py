@@ -11,24 +11,24 @@ from fedtext.audits.membership import Membership
 from fedtext.models.inits import has_vectors
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def names(e: "Experiment") -> Iterator[str]:
+def names(e: "Settings") -> Iterator[str]:
     """Metrics are named after their audit."""
     found = [audit.name for audit in e.audits]
     if len(set(found)) < len(found):
         yield "audits: one of them stands there twice, and their figures would have the same names"
 
 
-def gradient_inversion(e: "Experiment") -> Iterator[str]:
+def gradient_inversion(e: "Settings") -> Iterator[str]:
     """Gradient inversion looks for the tokens of a text in an update of its gradient."""
     for audit in e.audits:
         if isinstance(audit, GradientInversion):
             yield from (f"audits: gradient_inversion{problem}" for problem in _inversion(e, audit))
 
 
-def _inversion(e: "Experiment", audit: GradientInversion) -> Iterator[str]:
+def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
     model, method = e.model, e.method
     if not model.in_order:
         yield (
@@ -62,7 +62,7 @@ def _inversion(e: "Experiment", audit: GradientInversion) -> Iterator[str]:
         yield f".rounds: round {', '.join(missed)} is not evaluated: set evaluation.every so that it is"
 
 
-def label_leakage(e: "Experiment") -> Iterator[str]:
+def label_leakage(e: "Settings") -> Iterator[str]:
     """Labels are read from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
         yield f"audits: label_leakage {problem}"
@@ -70,14 +70,14 @@ def label_leakage(e: "Experiment") -> Iterator[str]:
         yield f"audits: label_leakage {_changed(e)}"
 
 
-def _changed(e: "Experiment") -> str:
+def _changed(e: "Settings") -> str:
     return (
         f"takes an update for the gradient of a loss, and method {e.method.name} changes the gradients of steps by "
         "state of clients and server, so that it would look safer than it is: leave it out"
     )
 
 
-def embedding_rows(e: "Experiment") -> Iterator[str]:
+def embedding_rows(e: "Settings") -> Iterator[str]:
     """Rows name words where only those of a client's words move."""
     if e.method.whole_table and any(isinstance(audit, EmbeddingRows) for audit in e.audits):
         yield (
@@ -86,7 +86,7 @@ def embedding_rows(e: "Experiment") -> Iterator[str]:
         )
 
 
-def _headless(e: "Experiment") -> str:
+def _headless(e: "Settings") -> str:
     """Why labels cannot be read from the output layer of an experiment's updates; empty if they can."""
     if e.language:
         return f"is about classes of texts, and model {e.model.name} has none: leave it out"
@@ -95,7 +95,7 @@ def _headless(e: "Experiment") -> str:
     return ""
 
 
-def membership(e: "Experiment") -> Iterator[str]:
+def membership(e: "Settings") -> Iterator[str]:
     """Membership needs the losses of a classifier that the server has, but for its word vectors."""
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
@@ -110,7 +110,7 @@ def membership(e: "Experiment") -> Iterator[str]:
         )
 
 
-def fits(e: "Experiment", audit: Audit) -> bool:
+def fits(e: "Settings", audit: Audit) -> bool:
     """Return whether an audit could go with an experiment, whose own audits are left aside."""
     alone = e.model_copy(update={"audits": (audit,)})
     return not any(problem for rule in RULES for problem in rule(alone))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from fedtext.models.recurrent import KERNEL_WIDTH, Recurrent
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def engine(e: "Experiment") -> Iterator[str]:
+def engine(e: "Settings") -> Iterator[str]:
     """Which engines cannot train the model."""
     asked, model = e.training.engine, e.model
     if asked in ("cells", "triton") and not isinstance(model, Recurrent):
@@ -23,7 +23,7 @@ def engine(e: "Experiment") -> Iterator[str]:
         yield "training.tf32: the engine triton multiplies float32 numbers as they are; leave it out, or use cells"
 
 
-def stack(e: "Experiment") -> Iterator[str]:
+def stack(e: "Settings") -> Iterator[str]:
     """Which clients cannot be trained in stacks."""
     model, method = e.model, e.method
     if e.training.stack in ("auto", 1):

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
 
-from fedtext.config.selection import Validated, evaluated_metrics
+from fedtext.config.selection import Validated
 from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def personalize(e: "Experiment") -> Iterator[str]:
+def personalize(e: "Settings") -> Iterator[str]:
     """Ap is the mean over evaluations that are equally far apart."""
     asked = e.evaluation.personalize
     if asked and asked.steps % asked.every:
@@ -20,7 +20,7 @@ def personalize(e: "Experiment") -> Iterator[str]:
         )
 
 
-def select(e: "Experiment") -> Iterator[str]:
+def select(e: "Settings") -> Iterator[str]:
     """A round's model can be selected if it is shared whole, and attacked if it is the last one."""
     if e.evaluation.select == "last":
         return
@@ -31,13 +31,13 @@ def select(e: "Experiment") -> Iterator[str]:
         yield f"{key} and audits do not go together: these look at what the last round's model was made from"
 
 
-def validated(e: "Experiment") -> Iterator[str]:
+def validated(e: "Settings") -> Iterator[str]:
     """What a round is selected by, and what thresholds are about, has to be evaluated."""
     wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
     if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
-    if missing := sorted(wanted - evaluated_metrics(e)):
-        there = " or ".join(sorted(evaluated_metrics(e) & set(get_args(Validated)))) or "none"
+    if missing := sorted(wanted - e.evaluated_metrics):
+        there = " or ".join(sorted(e.evaluated_metrics & set(get_args(Validated)))) or "none"
         yield f"evaluation: {missing[0]} is not read of {e.method.name} with {e.model.name}: take {there}"
 
 

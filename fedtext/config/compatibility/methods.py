@@ -13,10 +13,10 @@ from fedtext.models.language import GRULanguageModel
 from fedtext.training.config import SGD, AdamW, Steps
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def embedding_lr(e: "Experiment") -> Iterator[str]:
+def embedding_lr(e: "Settings") -> Iterator[str]:
     """A phase that trains the embedding alone needs a learning rate for it."""
     for phase in (*e.method.phases(1), *e.method.before_reading()):
         table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
@@ -27,7 +27,7 @@ def embedding_lr(e: "Experiment") -> Iterator[str]:
             )
 
 
-def language(e: "Experiment") -> Iterator[str]:
+def language(e: "Settings") -> Iterator[str]:
     """Which methods train language models, and with which output layer."""
     if e.language and not e.method.language:
         yield f"method {e.method.name} trains classifiers and no language models: use fedavg or fedatt"
@@ -38,7 +38,7 @@ def language(e: "Experiment") -> Iterator[str]:
         )
 
 
-def pooled(e: "Experiment") -> Iterator[str]:
+def pooled(e: "Settings") -> Iterator[str]:
     """Where all data lie in one place nothing is sent."""
     method = e.method
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
@@ -54,7 +54,7 @@ def pooled(e: "Experiment") -> Iterator[str]:
         )
 
 
-def fedsgd(e: "Experiment") -> Iterator[str]:
+def fedsgd(e: "Settings") -> Iterator[str]:
     """FedSGD is one pass of all clients."""
     if not isinstance(e.method, FedSGD):
         return
@@ -64,13 +64,13 @@ def fedsgd(e: "Experiment") -> Iterator[str]:
         yield "participation: method fedsgd has all clients in every round: set fraction to 1 and dropout to 0"
 
 
-def fedevocab(e: "Experiment") -> Iterator[str]:
+def fedevocab(e: "Settings") -> Iterator[str]:
     """Only a transformer has an embedding block."""
     if isinstance(e.method, FedeVocab) and e.method.keeps == "block" and e.model.name != "transformer":
         yield f"method.keeps: block is about a transformer, and a {e.model.name} has none: leave it out"
 
 
-def fedrecon(e: "Experiment") -> Iterator[str]:
+def fedrecon(e: "Settings") -> Iterator[str]:
     """Weight decay would move rows that are to stand still, and nothing is kept between rounds."""
     if not isinstance(e.method, FedRecon):
         return
@@ -84,7 +84,7 @@ def fedrecon(e: "Experiment") -> Iterator[str]:
         yield "training.optimizer.persist: clients of method fedrecon keep nothing between rounds: leave it out"
 
 
-def lg_fedavg(e: "Experiment") -> Iterator[str]:
+def lg_fedavg(e: "Settings") -> Iterator[str]:
     """With ``pretrain`` the coordinates that are sent depend on the round."""
     if not isinstance(e.method, LGFedAvg) or not e.method.pretrain:
         return
@@ -104,7 +104,7 @@ def lg_fedavg(e: "Experiment") -> Iterator[str]:
         yield "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
 
 
-def mean_gradient(e: "Experiment") -> Iterator[str]:
+def mean_gradient(e: "Settings") -> Iterator[str]:
     """A mean gradient can be read off an update of sgd alone, which begins at rest."""
     if not e.method.takes_sgd:
         return
@@ -121,7 +121,7 @@ def mean_gradient(e: "Experiment") -> Iterator[str]:
         )
 
 
-def whole_table(e: "Experiment") -> Iterator[str]:
+def whole_table(e: "Settings") -> Iterator[str]:
     """A method that moves all rows of the embedding needs a common vocabulary, and sends all rows."""
     if not e.method.whole_table:
         return
@@ -137,7 +137,7 @@ def whole_table(e: "Experiment") -> Iterator[str]:
         )
 
 
-def extras(e: "Experiment") -> Iterator[str]:
+def extras(e: "Settings") -> Iterator[str]:
     """What is sent beside an update is averaged: no aggregation or audit has a reading of its own of it."""
     sent = ", ".join(e.method.extras(Tensors()))
     if sent and not e.aggregation.sums:

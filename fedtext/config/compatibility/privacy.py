@@ -9,17 +9,17 @@ from fedtext.mechanisms.base import Mechanism, sensitivity
 
 if TYPE_CHECKING:
     from fedtext.audits.base import Audit
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
-def uplink(e: "Experiment") -> Iterator[str]:
+def uplink(e: "Settings") -> Iterator[str]:
     """A mechanism stands where it can work, on an embedding that it can work on."""
     for place, mechanism in enumerate(e.uplink):
         if problem := mechanism.order_problem(e.uplink[:place]) or mechanism.embedding_problem(e.model.embedding.dim):
             yield f"uplink: {problem}"
 
 
-def server_noise(e: "Experiment") -> Iterator[str]:
+def server_noise(e: "Settings") -> Iterator[str]:
     """Noise of the server guarantees something for a sum of bounded updates alone."""
     method, participation = e.method, e.participation
     if not e.server.noise:
@@ -46,7 +46,7 @@ def server_noise(e: "Experiment") -> Iterator[str]:
         yield "server.noise: own rows name the words of a client, and no noise hides them: set wire.rows: all"
 
 
-def frozen_embedding(e: "Experiment") -> Iterator[str]:
+def frozen_embedding(e: "Settings") -> Iterator[str]:
     """Noise moves a shared embedding that training leaves alone."""
     noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
     if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
@@ -56,7 +56,7 @@ def frozen_embedding(e: "Experiment") -> Iterator[str]:
         )
 
 
-def needs_table(e: "Experiment") -> Iterator[str]:
+def needs_table(e: "Settings") -> Iterator[str]:
     """Some mechanisms and audits are about the shared embedding."""
     parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
     for part in parts:
@@ -64,7 +64,7 @@ def needs_table(e: "Experiment") -> Iterator[str]:
             yield f"{part.name} is about the embedding, and method {e.method.name} shares none: leave it out"
 
 
-def rows(e: "Experiment") -> Iterator[str]:
+def rows(e: "Settings") -> Iterator[str]:
     """Which rows of the embedding travel."""
     if e.wire.rows == "own" and e.language:
         yield (

@@ -8,13 +8,13 @@ from fedtext.models.transformer import TransformerClassifier
 from fedtext.text.representation import Words
 
 if TYPE_CHECKING:
-    from fedtext.config.experiment import Experiment
+    from fedtext.config.settings import Settings
 
 
 _VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # what rows of these can start from
 
 
-def labels(e: "Experiment") -> Iterator[str]:
+def labels(e: "Settings") -> Iterator[str]:
     """Labelled texts go with classifiers, and sentences with language models."""
     corpus, model = e.corpus, e.model
     if corpus.language and not e.language:
@@ -28,7 +28,7 @@ def labels(e: "Experiment") -> Iterator[str]:
         yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
 
 
-def word_vectors(e: "Experiment") -> Iterator[str]:
+def word_vectors(e: "Settings") -> Iterator[str]:
     """Vectors are of what stands for a text."""
     corpus = e.corpus
     names = [source.name for source in e.model.embedding.sources]
@@ -39,7 +39,7 @@ def word_vectors(e: "Experiment") -> Iterator[str]:
         )
 
 
-def order(e: "Experiment") -> Iterator[str]:
+def order(e: "Settings") -> Iterator[str]:
     """What a model that reads texts token by token needs."""
     corpus, model = e.corpus, e.model
     if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
@@ -61,7 +61,7 @@ def order(e: "Experiment") -> Iterator[str]:
         )
 
 
-def own_embeddings(e: "Experiment") -> Iterator[str]:
+def own_embeddings(e: "Settings") -> Iterator[str]:
     """Rows that differ between clients must not be shared; a method that withholds digits' rows shares the others."""
     init, own = e.model.embedding.init, e.model.embedding.own
     if not e.shares_table:
@@ -79,7 +79,7 @@ def own_embeddings(e: "Experiment") -> Iterator[str]:
             )
 
 
-def digits(e: "Experiment") -> Iterator[str]:
+def digits(e: "Settings") -> Iterator[str]:
     """What withholds or draws the rows of words with digits needs words, of a classifier."""
     own = e.model.embedding.own
     if not e.method.withholds and not (own and own.words == "digits"):
@@ -91,7 +91,7 @@ def digits(e: "Experiment") -> Iterator[str]:
         yield f"{key} knows words by their digits, which corpus.text takes away: use other words, or pieces"
 
 
-def own_vocabularies(e: "Experiment") -> Iterator[str]:
+def own_vocabularies(e: "Settings") -> Iterator[str]:
     """Clients with vocabularies of their own have no rows of an embedding in common."""
     if not e.own_vocabularies:
         return

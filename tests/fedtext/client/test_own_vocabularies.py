@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import evaluated_metrics
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.errors import UserError
@@ -195,7 +194,7 @@ def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
             check_metric(tiny.experiment("fedevocab", corpus=corpus, tune={"metric": metric}))
         check_metric(tiny.experiment("fedevocab", corpus=corpus, evaluation=both, tune={"metric": metric}))
     rows = list(federated(e := demo(corpus=corpus, evaluation=both, training=SHORT), encoded(e)).run())
-    assert evaluated_metrics(e) <= set(rows[-1].metrics) | {"AUC_0", "AUC_0_val"}
+    assert e.evaluated_metrics <= set(rows[-1].metrics) | {"AUC_0", "AUC_0_val"}
     assert rows[-1].metrics["Local_val"] == rows[-1].metrics["Ap_0_val"]
 
 

@@ -1,0 +1,133 @@
+"""Every key of an experiment, and what follows from several of them.
+
+Corpora, models, methods, mechanisms and audits bring their own keys, in the folders of these names. Every key is read
+somewhere, and an unknown one is refused.
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedtext.aggregations import Aggregation
+from fedtext.config.fields import AuditField, CorpusField, MechanismField, MethodField, ModelField, PluginField
+from fedtext.config.sections import (
+    Checkpoint,
+    Evaluation,
+    Participation,
+    Privacy,
+    Resources,
+    Save,
+    Server,
+    Tracking,
+    Tune,
+    Wire,
+)
+from fedtext.config.server import MethodsOwn
+from fedtext.layout import TABLE
+from fedtext.models.recurrent import Recurrent, RecurrentClassifier
+from fedtext.schema import Strict
+from fedtext.training.config import Training
+
+
+class Settings(Strict):
+    """The keys of an experiment, each valid by itself. An ``Experiment`` is one whose keys go together."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="of the experiment, in MLflow and in runs/")
+    plugins: tuple[PluginField, ...] = Field(
+        (), description="files and installed modules with parts of your own, which the other keys can name"
+    )
+    seed: int = Field(0, description="of every random draw")
+    corpus: CorpusField = Field(description="where the texts come from, and how they are split into clients")
+    model: ModelField = Field(RecurrentClassifier(), description="the network that is trained")
+    method: MethodField = Field(description="how clients and server train it together")
+    uplink: tuple[MechanismField, ...] = Field((), description="what is done to an update before it is sent, in order")
+    wire: Wire = Wire()
+    privacy: Privacy = Privacy()
+    training: Training = Training()
+    participation: Participation = Participation()
+    server: Server = Server()
+    evaluation: Evaluation = Evaluation()
+    audits: tuple[AuditField, ...] = Field((), description="attacks on what clients send; they change no result")
+    resources: Resources = Resources()
+    checkpoint: Checkpoint = Checkpoint()
+    save: Save = Save()
+    tracking: Tracking = Tracking()
+    storage: str = Field("runs", description="folder for the state of runs")
+    seeds: int = Field(1, ge=1, description="of a sweep: every case is run with seed, seed + 1, ... so many")
+    baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run beside its cases")
+    space: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="of a sweep: keys and their values, {method.lambda1: {grid: [0, 0.1]}}; also choice, uniform, "
+        "loguniform, quniform, randint",
+    )
+    tune: Tune = Tune()
+
+    @property
+    def engine(self) -> Literal["reference", "cells", "triton"]:
+        """The engine that ``training.engine`` comes down to. Without recurrent layers there is nothing for ``cells`` to
+        compute."""
+        if not isinstance(self.model, Recurrent):
+            return "reference"
+        return "cells" if self.training.engine == "auto" else self.training.engine
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """The aggregation that ``server.aggregation`` comes down to."""
+        asked = self.server.aggregation
+        return self.method.aggregation if isinstance(asked, MethodsOwn) else asked
+
+    @property
+    def language(self) -> bool:
+        """Whether next words are predicted, and no classes of texts."""
+        return self.model.language
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether losses read the embedding beyond the rows of a batch's words."""
+        return self.method.reads_table or self.language
+
+    @property
+    def shares_table(self) -> bool:
+        """Whether clients send an embedding to the server."""
+        return self.method.shares and not self.method.private(TABLE)
+
+    @property
+    def own_vocabularies(self) -> bool:
+        """Whether each client has a vocabulary of its own, which no one else knows."""
+        asked = self.corpus.own_vocabularies
+        if asked != "auto":
+            return asked
+        return self.method.own_vocabularies and self.corpus.counts_words and not self.corpus.has_features
+
+    def evaluates(self, round_: int) -> bool:
+        """Whether accuracies are read after this round."""
+        return round_ == self.training.rounds or round_ % self.evaluation.every == 0
+
+    @property
+    def own_rows(self) -> bool:
+        """Whether only the embedding rows of a client's own vocabulary travel."""
+        if self.wire.rows == "auto":
+            return (
+                not self.language
+                and not self.method.whole_table
+                and not self.server.noise
+                and not any(mechanism.randomises for mechanism in self.uplink)
+            )
+        return self.wire.rows == "own"
+
+    @property
+    def evaluated_metrics(self) -> set[str]:
+        """The names of the metrics on test texts and, if there are any, on validation texts (``..._val``).
+
+        AUC needs two classes, which only the corpus knows. Ap is evaluated after the last round.
+        """
+        method, personalize = self.method, self.evaluation.personalize
+        shared, tuned = "Ag" if method.complete else "Ap_0", list(personalize.variants()) if personalize else []
+        if self.language:
+            kinds = ("perplexity", "perplexity_p90", "top1", "top3")
+            found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}
+        else:
+            found = {shared, "AUC" + shared[2:], *tuned}
+        everybody = {"Global", "Global_geometric", "Local_p10"} if self.evaluation.union else set()
+        found |= {"Local"} if everybody else set()
+        return found | everybody | ({f"{name}_val" for name in found} if self.corpus.validation else set())
