@@ -626,6 +626,36 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "while (high / low >= 1 + 10.0 ** (-_DIGITS) / 4):",
         "two bounds have that ratio to the last bit by chance alone",
     ),
+    (
+        "accounting/composition",
+        "return float(_accounting().get_epsilon_gaussian(together, delta))",
+        "return _accounting().get_epsilon_gaussian(together, delta)",
+        "it is a number already",
+    ),
+    (
+        "accounting/composition",
+        "while high / low > 1 + 10.0**-_DIGITS / 4:",
+        "while high / low > 1 + 20.0**-_DIGITS / 4:",
+        "the bound is rounded up to four digits, of which both are a fraction",
+    ),
+    (
+        "accounting/composition",
+        "while high / low > 1 + 10.0**-_DIGITS / 4:",
+        "while high / low > 1 + 10.0**-_DIGITS / 3:",
+        "the bound is rounded up to four digits, of which both are a fraction",
+    ),
+    (
+        "evaluation/unigram",
+        "alpha = min(ALPHAS, key=lambda each: _perplexity(counts_V, each, held_out)) if held_out else UNCHOSEN",
+        "alpha = min(ALPHAS, key=lambda each: _perplexity(each, counts_V, held_out)) if held_out else UNCHOSEN",
+        "counts + alpha = alpha + counts",
+    ),
+    (
+        "server/aggregation",
+        "shares_V = np.divide(self.weight, self.holders_V, out=np.zeros_like(self.holders_V), where=held_V)",
+        "shares_V = np.divide(self.weight, self.holders_V, out=np.ones_like(self.holders_V), where=held_V)",
+        "the sum of a row that no client holds is zero",
+    ),
 )
 
 

@@ -141,3 +141,13 @@ def test_figures_above_a_hundred_are_left_to_renyi_divergence(monkeypatch: pytes
     assert not asked, "where everybody takes part nothing is amplified"
     assert min(found.values()) == 42.0
     assert max(found.values()) > 100
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.5, 3.0, 4e5])
+def test_a_multiplier_is_the_smallest_of_four_digits(epsilon: float) -> None:
+    """Bounds come as near to it as a quarter of the last digit that a number from 1 to 10 has."""
+    pytest.importorskip("dp_accounting")
+    found = composition.multiplier_for(epsilon, 1.0, 1, 1e-5)
+    assert composition.gaussian(found, 1, 1e-5) <= epsilon
+    last_digit = 10.0 ** (math.floor(math.log10(found)) - 3)
+    assert composition.gaussian(found - last_digit - found * 1e-4 / 4, 1, 1e-5) > epsilon

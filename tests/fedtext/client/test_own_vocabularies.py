@@ -267,6 +267,7 @@ def test_only_some_of_everybodys_texts_and_those_of_unequal_clients() -> None:
         return pooled([Evaluated({name: value}) for value in values])
 
     assert pooled_metrics("Local", [0.1 * n for n in range(1, 11)]) == {"Local_p10": pytest.approx(0.2)}
+    assert pooled_metrics("Local", [0.01 * n for n in range(1, 41)]) == {"Local_p10": pytest.approx(0.05)}
     assert pooled_metrics("Local", [0.5, 0.4, 0.9]) == {"Local_p10": 0.4}
     assert pooled_metrics("Global", [0.25, 1.0]) == {"Global_geometric": pytest.approx(0.5)}
     with np.errstate(divide="raise"):

@@ -268,6 +268,10 @@ def test_without_the_library_pure_figures_stay_and_others_say_what_to_install(mo
     noisy = ledger(central(0.1, {"multiplier": 1.0}), 100, 10, 25)
     assert spent(noisy) == {}
     assert all("pip install 'fedtext[ledger]'" in entry.how for entry in noisy)
+    assert {(entry.mechanism, entry.unit) for entry in noisy} == {
+        ("server.noise", "client and round"),
+        ("server.noise", "run"),
+    }
     with pytest.raises(UserError, match="pip install"):
         noise_multiplier(central(0.1, {"target_epsilon": 1.0}))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtext.aggregations.norm_bounded import NormBounded
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
@@ -143,3 +144,18 @@ def test_a_row_that_is_longer_than_a_piece_is_added_whole() -> None:
     got = layout.views(made.sum_N)[TABLE]
     assert np.allclose(got[[2, 0]], 0.75 * table.astype(np.float64), rtol=0, atol=2.0**-38)
     assert not got[1].any()
+
+
+def test_a_merged_sum_counts_the_updates_of_all_parts() -> None:
+    """Of four updates one in each part is longer than the norm."""
+    aggregation = NormBounded(norm=1.0)
+    layout = Layout({"w": (2,)})
+    parts = []
+    for first in (0, 2):
+        part = WeightedSum(layout, 4.0, uniform=True, holders_only=False, aggregation=aggregation)
+        for client, length in ((first, 0.5), (first + 1, 3.0)):
+            part.add(Update(client, 1, {"w": np.array([length, 0], np.float32)}))
+        parts.append(part)
+    parts[0].merge(parts[1])
+    assert (parts[0].updates, parts[0].scaled) == (4, 2)
+    assert parts[0].metrics() == {"norm_scaled": 0.5}

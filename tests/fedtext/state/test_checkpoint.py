@@ -219,3 +219,27 @@ def test_a_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"of round 1: .*/file/run cannot be written \(Not a directory\): a part of"):
         saved(tmp_path / "file" / "run")
+
+
+def test_files_have_the_modes_that_the_process_gives_its_files(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        saved(tmp_path, rounds=1)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "round-000001").iterdir()}
+    assert modes.pop("extra-key") == 0o600
+    assert set(modes.values()) == {0o666}
+
+
+def test_who_reads_records_alone_is_not_warned_and_who_goes_on_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path)
+    (tmp_path / "round-000002" / "server.f32").write_bytes(b"damaged")
+    with caplog.at_level(logging.WARNING):
+        assert len(history(tmp_path)) == 1
+        assert not caplog.messages
+        assert recorded(tmp_path) == "one"
+    (message,) = caplog.messages
+    assert message.endswith("server.f32 has changed since it was written; going back to round 1")
