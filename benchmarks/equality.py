@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from benchmarks import synthetic
 from fedtext.corpora.types import TokenSet
 from fedtext.methods import METHODS, FedAvg
+from fedtext.methods.base import Method
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.testing.epochs import LONGEST, Client, difference, epoch, stackable
 from fedtext.text.tokens import encode, penn_tokens
@@ -67,6 +68,24 @@ def imdb(data: Path, texts: int, clients: int) -> list[Client]:
     return made
 
 
+def different() -> list[Method]:
+    """The methods whose loss differs from FedAvg's, and FedAvg."""
+    return [method() for method in METHODS.values() if method is FedAvg or method.loss is not FedAvg.loss]
+
+
+def compare(method: Method, config: RecurrentClassifier, clients: list[Client]) -> dict[str, float]:
+    """Train the first client by the reference, by ``cells``, and in a stack with the others if the method allows it.
+
+    Returns:
+        The largest difference from the reference by ``cells`` and, where there is a stack, ``stacked``.
+    """
+    expected = epoch("reference", method, config, clients[:1], SGD())[0]
+    found = {"cells": difference(epoch("cells", method, config, clients[:1], SGD())[0], expected)}
+    if stackable(method):
+        found["stacked"] = difference(epoch("cells", method, config, clients, SGD())[0], expected)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the corpora")
@@ -74,25 +93,16 @@ def main() -> None:
     parser.add_argument("--stack", type=int, default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for corpus in (fdu, imdb):
         clients = corpus(arguments.data, arguments.texts, arguments.stack)
         for model in MODELS:
             config = RecurrentClassifier.model_validate(model | {"embedding": {"dim": 50}, "hidden": 32})
-            for name, method in METHODS.items():
-                if method is not FedAvg and method.loss is FedAvg.loss:
-                    continue
-                expected = epoch("reference", method(), config, clients[:1], SGD())[0]
-                row: dict[str, Any] = {
-                    "corpus": corpus.__name__,
-                    "model": "-".join(map(str, model.values())),
-                    "method": name,
-                }
-                row["cells"] = difference(epoch("cells", method(), config, clients[:1], SGD())[0], expected)
-                if stackable(method):
-                    row["stacked"] = difference(epoch("cells", method(), config, clients, SGD())[0], expected)
-                rows.append(row)
-                print(row, file=sys.stderr, flush=True)
+            for method in different():
+                compared = compare(method, config, clients)
+                named = {"corpus": corpus.__name__, "model": "-".join(map(str, model.values())), "method": method.name}
+                rows.append(named | compared)
+                print(rows[-1], file=sys.stderr, flush=True)
     print(table(rows))
     write(arguments.json, rows)
 

@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.equality import fdu, imdb
 from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
 from fedtext.models.packing import Packing
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.steps import GRUSteps, LSTMSteps
-from fedtext.testing.epochs import Client, Trained, difference, epoch, stackable
+from fedtext.testing.epochs import Client, Trained, epoch, stackable
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD, Adam
 from tests import tiny
-from tests.data import real_data
 
 CPU = torch.device("cpu")
 SIZES = (50, 44, 50, 20, 5)  # last batches differ, one client runs out early, and one never fills a batch
@@ -118,19 +116,6 @@ def test_a_stack_equals_its_clients_one_by_one(method: Method, model: dict[str, 
     stacked = run("cells", method, model, optimizer, range(len(SIZES)), scales=scales)
     for client, got in enumerate(stacked):
         assert_equal(got, run("cells", method, model, optimizer, [client], scales=[scales[client]])[0])
-
-
-def test_an_epoch_on_real_texts() -> None:
-    """The whole of it is ``python -m benchmarks.equality``."""
-    data = real_data("fdu_mtl/fdu_mtl.parquet")
-    real_data("imdb/imdb.parquet")
-    config = RecurrentClassifier.model_validate({"embedding": {"dim": 50}, "hidden": 32})
-    for clients in (fdu(data, 40, 3), imdb(data, 40, 3)):
-        for method in EVERYWHERE:
-            expected = epoch("reference", method, config, clients[:1], SGD())[0]
-            assert difference(epoch("cells", method, config, clients[:1], SGD())[0], expected) < 1e-9
-            if stackable(method):
-                assert difference(epoch("cells", method, config, clients, SGD())[0], expected) < 1e-9
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
