@@ -1,4 +1,4 @@
-"""Runs in MLflow as they are created and as they end."""
+"""Descriptions and ends of runs, as MLflow gets them."""
 
 import time
 from typing import Any

@@ -1,6 +1,6 @@
-"""One MLflow run as a mirror of one trial: what should stand there, what stands there already, and the difference sent.
+"""One MLflow run as a mirror of one trial: its wanted content, its present content, and the delivery of the difference.
 
-Nothing here decides when to send or what to do when a server is away: see tracking.py.
+When to deliver, and what to do while a server is away, is decided in tracking.py.
 """
 
 import json
@@ -22,17 +22,17 @@ from dashboards import records
 from dashboards.trial import Dataset, RunStatus, merged
 from fedtext.records import RoundRecord
 
-TABLE_SECONDS = 30.0  # the table is one file, written anew each time: not after each of a thousand rounds
+TABLE_SECONDS = 30.0  # between two uploads of the table, a file that is rewritten as a whole
 RESOLVED = "experiment.yaml"
 STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
 TOKEN = "fedtext.id"  # makes the creation of a run repeatable
 MODEL = "model"  # the folder of a trained model, among a run's artifacts
-END_TAGS = ("error", "stopped")  # why a run ended; untrue once it goes on
+END_TAGS = ("error", "stopped")  # why a run ended; removed when it continues
 
 
 @dataclass
 class Description:
-    """What a run is created with. ``started`` in unix seconds; ``resolved`` is the experiment as YAML, ``files`` are
+    """The content of a new run. ``started`` is in unix seconds, ``resolved`` is the experiment as YAML, ``files`` are
     other texts by name."""
 
     name: str
@@ -49,8 +49,8 @@ class Description:
 
 @dataclass
 class End:
-    """How a run ended, at ``time`` (unix seconds); ``tags`` are set with it, ``metrics`` are summary values, ``name``
-    is what it is called from then on, if that may have changed."""
+    """How a run ended, at ``time`` (unix seconds). ``tags`` are set then, ``metrics`` are summary values, ``name`` is
+    its new name if not empty."""
 
     status: RunStatus
     time: float
@@ -60,10 +60,10 @@ class End:
 
 
 class Mirror:
-    """A run in MLflow, and what is known of it in ``folder``: ``tracking.json``, ``spool.jsonl`` if it owes records."""
+    """A run in MLflow. Its state is in ``folder``: ``tracking.json``, and ``spool.jsonl`` with undelivered records."""
 
     def __init__(self, folder: Path, shown_uri: str) -> None:
-        """Reads what an earlier process left in ``folder``. ``shown_uri`` is written there for a person to read."""
+        """Load the state that an earlier process left in ``folder``. ``shown_uri`` is the address in its file."""
         self.folder, self.shown_uri = folder, shown_uri
         state = _read_json(folder / STATE_FILE)
         self.recorded_at: str = state.get("uri", shown_uri)
@@ -92,7 +92,7 @@ class Mirror:
 
     @property
     def owes_records(self) -> bool:
-        """Whether MLflow lacks anything of this run but its files."""
+        """Whether MLflow lacks anything of this run except for files."""
         return bool(self.pending or self.description or self.end or self._reopen or not self.run_id)
 
     def owes_files(self, final: bool) -> bool:
@@ -101,7 +101,7 @@ class Mirror:
         return bool(self.described or self.model or (self._unfiled and due))
 
     def open(self, description: Description) -> None:
-        """The run is to be there and running; one that exists is continued, not described again."""
+        """Have the run created, or set to RUNNING if it exists; an existing run keeps its description."""
         self._opened = description
         if not self.run_id:
             self.description, self.described = description, description.texts()
@@ -109,7 +109,7 @@ class Mirror:
         self._reopen = bool(self.run_id) and self.status != "RUNNING"
 
     def offer(self, history: Iterable[RoundRecord]) -> None:
-        """Records to be delivered; those that MLflow has are passed over."""
+        """Add records to deliver, except for those that MLflow has."""
         for record in merged(history):
             round_ = record.round
             if self._delivered is None or round_ not in self._delivered:
@@ -123,16 +123,19 @@ class Mirror:
                 self._unfiled[round_] = record
 
     def offer_model(self, folder: Path) -> None:
+        """Add the folder of a trained model to deliver, if it exists."""
         self.model = str(folder) if folder.is_dir() else ""
 
     def finish(self, end: End) -> None:
         self.end, self._reopen = end, False
 
     def deliver_records(self, client: MlflowClient, experiment_id: str, parent: str | None) -> None:
-        """Everything but files: the run, its records, parameters, tags, dataset, status. Sent again, it changes
-        nothing.
+        """Deliver the run, its records, parameters, tags, dataset and status: everything except for files.
 
-        Raises MlflowException or OSError (of the connection); what was delivered until then is remembered.
+        A repeated delivery changes nothing.
+
+        Raises:
+            MlflowException, OSError: The connection failed. Deliveries until then are remembered.
         """
         self._find(client)
         if not self.run_id:
@@ -152,7 +155,7 @@ class Mirror:
             self.status, self.end = self.end.status, None
 
     def deliver_files(self, client: MlflowClient, final: bool) -> None:
-        """The texts of the description, the table of clients, the files of records, the model: what is owed of them."""
+        """Deliver what MLflow lacks of the files: description, model, table of clients, files of records."""
         assert self.run_id is not None
         for name in list(self.described):
             client.log_text(self.run_id, self.described[name], name)
@@ -168,10 +171,10 @@ class Mirror:
             self._unfiled, self._texts, self._table_time = {}, {}, time.monotonic()
 
     def save(self, spool: bool = False) -> None:
-        """Writes ``tracking.json``, and with ``spool`` the records that are owed. A spool that is not needed is
-        removed.
+        """Write ``tracking.json``, and with ``spool`` the undelivered records. A spool without records is removed.
 
-        Raises OSError: without the run folder nothing can go on.
+        Raises:
+            OSError: The folder cannot be written.
         """
         owed: dict[str, Any] = {
             "description": asdict(self.description) if self.description else None,
@@ -198,14 +201,14 @@ class Mirror:
             path.unlink(missing_ok=True)
 
     def _find(self, client: MlflowClient) -> None:
-        """What MLflow has of a run known from an earlier process. It is the authority: a process can die in between."""
+        """Ask MLflow which rounds of an earlier process it has. The file may lag behind if that process died."""
         if self._delivered is not None:
             return
         if not self.run_id:
             self._delivered = set()
             return
         run = _get_run(client, self.run_id)
-        if run is None:  # another store, or thrown away: begin anew
+        if run is None:  # another store, or the run was deleted: start a new one
             self.run_id, self.token, self.status, self.last_round, self._reopen = None, None, "", 0, False
             self._delivered, self._unfiled, self._table_read = set(), dict(self.pending), True
             return
@@ -219,7 +222,7 @@ class Mirror:
         self.description = self.description or self._opened or Description(self.folder.name, time.time())
         self.described = self.description.texts()
         run = None
-        if self.token:  # asked for before, but the answer was lost: with the connection, or with the process
+        if self.token:  # requested before, but the response was lost with the connection or the process
             found = client.search_runs([experiment_id], f"tags.`{TOKEN}` = '{self.token}'", max_results=1)
             run = found[0] if found else None
         else:
@@ -249,7 +252,7 @@ class Mirror:
                 self.last_round = max(self.last_round, round_)
 
     def _deliver_end(self, client: MlflowClient, end: End) -> None:
-        # The time of the end makes a repeated delivery the same point, and a later end the newer one.
+        # With the time of the end a repeated delivery is the same point, and a later end the newer one.
         points = [ml.Metric(name, value, round(1000 * end.time), 0) for name, value in end.metrics.items()]
         client.log_batch(self.run_id, metrics=points, tags=records.run_tags(end.tags))
         if end.name:
@@ -257,7 +260,7 @@ class Mirror:
         client.set_terminated(self.run_id, status=end.status, end_time=round(1000 * end.time))
 
     def _deliver_table(self, client: MlflowClient) -> None:
-        """Writes the whole table: ``log_table`` would append, so that a row delivered twice would stand there twice."""
+        """Write the whole table: ``log_table`` would append, so that rows delivered again would be there twice."""
         if not self._table_read:
             self._cells = {**records.read_table(client, str(self.run_id)), **self._cells}
         self._table_read = True
@@ -267,7 +270,7 @@ class Mirror:
 
 
 def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
-    """The run, or None where the store does not know it, or a person deleted it."""
+    """Return the run; None if the store does not know it, or if it was deleted."""
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
@@ -294,7 +297,7 @@ def _read_spool(path: Path) -> list[RoundRecord]:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing: a process killed here leaves the old file."""
+    """Replace the file at once: a process that is killed here leaves the old file."""
     fresh = path.with_name(path.name + ".tmp")
     fresh.write_text(text)
     os.replace(fresh, path)

@@ -1,7 +1,7 @@
 """Experiments in MLflow: a parent run for a sweep, a child run for each trial, kept up to date by the driver alone.
 
-A tracking server that is away never stops training. What it misses is kept, sent again with the next delivery and at
-the end, and spooled in the run folder (``spool.jsonl``) for a later Tracker if it does not come back.
+A tracking server that is away never stops training. Undelivered records are kept, sent again with the next delivery and
+at the end, and then spooled in the run folder (``spool.jsonl``) for a later Tracker.
 """
 
 import sys
@@ -26,10 +26,10 @@ from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
 
-RETRY_SECONDS = 60.0  # between two attempts: a server that does not answer costs a wait each time
+RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
 UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
-# How MLflow's pages present an experiment: as one that trains models, and which metric its charts begin with.
+# How MLflow's pages present an experiment: as training of models, with this metric in the first chart.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
 OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
@@ -38,7 +38,7 @@ OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the
 class Tracker:
     """The runs of one run folder in one MLflow store. A later Tracker on the same folder continues the same runs.
 
-    Nothing here raises because MLflow is away or refuses something: it is said once on stderr and tried again later.
+    No method raises because MLflow is away or refuses something: it prints one message to stderr and tries again later.
     """
 
     def __init__(
@@ -52,10 +52,19 @@ class Tracker:
         retry_seconds: float = RETRY_SECONDS,
         again: str = "the same command",
     ) -> None:
-        """``folder`` is ``<storage>/<run>``; ``experiment`` as a person wrote it; ``tags`` go to every run; ``again``
-        says what would continue the run, and so deliver what MLflow may lack at its end.
+        """Create the tracker, without contacting MLflow yet.
 
-        Contacts nobody yet. Raises OSError if the folder cannot be read.
+        Args:
+            store: The MLflow store.
+            folder: ``<storage>/<run>``.
+            experiment: The experiment as given, with its space.
+            sweep: Whether the trials have a parent run.
+            tags: Tags of every run.
+            retry_seconds: Between two attempts to reach a store.
+            again: The command that continues the run, and delivers what MLflow lacks at its end; for messages.
+
+        Raises:
+            OSError: The folder cannot be read.
         """
         self.store, self.folder, self.experiment = store, folder, experiment
         self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
@@ -70,8 +79,8 @@ class Tracker:
         self._trials = {path.name: Mirror(path, store.shown) for path in left}
 
     def open(self, at: float | None = None) -> None:
-        """Starts or continues the parent run, and delivers what an earlier Tracker could not. ``at``, here and below:
-        when it was, in unix seconds; None: now."""
+        """Start or continue the parent run, and deliver what an earlier Tracker could not. ``at``, here and below: the
+        time of the event in unix seconds; None: now."""
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
             params = flatten({key: dump[key] for key in OF_THE_SWEEP})
@@ -80,11 +89,11 @@ class Tracker:
         self._deliver(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
-        """Starts the run of a trial, or sets the one it has back to RUNNING."""
+        """Start the run of a trial, or set an existing one back to RUNNING."""
         self._deliver(self._opened(case, about, at))
 
     def deliver(self, case_id: str, records: Iterable[RoundRecord]) -> None:
-        """Logs records of an opened trial; those that MLflow has already are passed over."""
+        """Log the records of an opened trial that MLflow does not have yet."""
         mirror = self._trials[case_id]
         mirror.offer(records)
         self._deliver(mirror)
@@ -98,8 +107,16 @@ class Tracker:
         at: float | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Ends a trial's run; ``error`` is the cause of a failure, ``stopped`` says when and why it was ended early,
-        ``tags`` are what was found out while it ran."""
+        """End the run of a trial.
+
+        Args:
+            case_id: The trial.
+            status: How it ended.
+            error: The cause of a failure.
+            stopped: When it was ended early.
+            at: The time of its end.
+            tags: Further tags, known only now.
+        """
         mirror = self._trials[case_id]
         end = ended(status, at or time.time(), error, stopped)
         mirror.finish(replace(end, tags={**end.tags, **(tags or {})}))
@@ -115,7 +132,7 @@ class Tracker:
         stopped: str = "",
         about: About | None = None,
     ) -> None:
-        """For a trial that ended in an earlier process: delivers what MLflow lacks of it, and its end, if anything."""
+        """Deliver what MLflow lacks of a trial that ended in an earlier process."""
         mirror = self._trials.get(case.id)
         known = mirror and mirror.run_id and mirror.recorded_at == self.store.shown
         if mirror and known and mirror.status == status and not mirror.owes_records:
@@ -134,10 +151,15 @@ class Tracker:
         found: Iterable[Found] = (),
         at: float | None = None,
     ) -> None:
-        """Ends the parent run with its best case, tries everything owed once more, and says what stays behind. Of what
-        was ``found`` a case with several seeds has a run of its own.
+        """End the parent run, deliver everything once more, and print what remains undelivered.
 
         A trial that is still open (an interrupted sweep) is ended as KILLED; a resume sets it back to RUNNING.
+
+        Args:
+            status: How the sweep ended.
+            best: The best case and its metrics.
+            found: All cases and their metrics. Cases with several seeds get a run of their own.
+            at: The time of the end.
         """
         now = at or time.time()
         for mirror in self._trials.values():
@@ -162,8 +184,8 @@ class Tracker:
             )
 
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
-        """Files of the parent run's, into this folder of its artifacts. Where MLflow is away that is said, and the
-        files stay where they are."""
+        """Upload files to a folder of the parent run's artifacts. While MLflow is away they are not uploaded, and a
+        message is printed."""
         run = self._parent.run_id if self._parent else None
         try:
             for path in paths if run else ():
@@ -172,8 +194,8 @@ class Tracker:
             self._tell(error)
 
     def charts_path(self) -> str | None:
-        """The path of MLflow's page with the curves of this run's trials, or with several seeds the means of its cases,
-        the best by the metric first, to go behind a server's address; None before there are runs."""
+        """Return the path of MLflow's page with the curves of this run's trials, or with several seeds the means of its
+        cases, sorted by the metric; None before there are runs."""
         if not self._experiment_id:
             return None
         several = self.experiment.seeds > 1
@@ -204,8 +226,10 @@ class Tracker:
             self._trials[case_id].offer_model(self.folder / case_id / model_folder.FOLDER)
 
     def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
-        """The run of a case with several seeds: mean and standard deviation of every metric. Its name and its seeds
-        come with its end, since the next command in this folder may have more of them."""
+        """Write the run of a case with several seeds: mean and standard deviation of every metric.
+
+        Its name and seeds are set at its end, since the next command in this folder may have more seeds.
+        """
         dump = group.case.experiment.model_dump(mode="json")
         kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
         tags = {**self.tags, **experiment_tags(group.case.experiment, seed=False), "fedtext.group": group.id}
@@ -219,11 +243,11 @@ class Tracker:
         mirror.finish(End(status, now, {"seeds": seeds}, metrics, called))
 
     def _mirrors(self) -> list[Mirror]:
-        """All runs; the parent first, since the others carry its id."""
+        """Return all runs; the parent first, since the others need its id."""
         return [*([self._parent] if self._parent else []), *self._trials.values()]
 
     def _deliver(self, changed: Mirror | None, final: bool = False) -> None:
-        """Sends whatever any run owes. ``final``: ``changed`` has ended, so its table and spool are written now."""
+        """Deliver what any run lacks. ``final``: ``changed`` has ended, so that its table and spool are written now."""
         for mirror in self._mirrors():
             self._send(mirror, final and mirror is changed, save=mirror is changed)
 
@@ -234,19 +258,21 @@ class Tracker:
             mirror.save(spool=final or mirror.end is not None or mirror.status not in ("", "RUNNING"))
 
     def _send_records(self, mirror: Mirror) -> bool:
-        """Whether anything was tried."""
+        """Deliver records. Returns whether anything was tried."""
         if not mirror.owes_records or time.monotonic() < max(self._retry_at, mirror.retry_at):
             return False
         parent = self._parent.run_id if self._parent and mirror is not self._parent else None
         if self._parent and mirror is not self._parent and not parent:
-            return False  # a child created without its parent would stand alone for ever
+            return False  # a child that is created without its parent could not be attached to it later
         try:
             client, experiment_id = self._connect()
             mirror.deliver_records(client, experiment_id, parent)
         except UNDELIVERED as error:
             mirror.retry_at = time.monotonic() + self.retry_seconds
             if self.store.remote and not isinstance(error, RestException):
-                self._retry_at = mirror.retry_at  # no answer at all: the other runs need not wait for it too
+                self._retry_at = (
+                    mirror.retry_at
+                )  # no response at all: do not wait for it again for each of the other runs
             self._tell(error)
         return True
 
@@ -263,7 +289,7 @@ class Tracker:
         return True
 
     def _connect(self) -> tuple[MlflowClient, str]:
-        """The client, and the id of the MLflow experiment, which is created if it is not there."""
+        """Return the client, and the id of the MLflow experiment, which is created if it does not exist."""
         if self._client is None:
             self._client = self.store.client()
         if self._experiment_id is None:
@@ -277,7 +303,7 @@ class Tracker:
                 except MlflowException as error:
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
-                    found = self._client.get_experiment_by_name(name)  # another driver was quicker
+                    found = self._client.get_experiment_by_name(name)  # another driver has created it
             if found is not None:
                 self._experiment_id = found.experiment_id
         assert self._experiment_id is not None

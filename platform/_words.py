@@ -1,4 +1,4 @@
-"""The command line: what the commands have in common."""
+"""Parts of the command line that the commands share."""
 
 import argparse
 import gc
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-RESUME = "--resume RUN continues what was begun"
+RESUME = "--resume RUN continues it"
 EPILOG = """\
 any key of the experiment can be set on the command line:
 
   training.rounds=3  method.lambda1=0.05  uplink='[{gaussian: {sigma: 0.01}}]'  method=fedavg
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
-What one of them is, or a method, mechanism, model, corpus or audit, with its alternatives: --keys NAME (kteps, uplink,
+--keys NAME explains one of them, or a method, mechanism, model, corpus or audit, with its alternatives (kteps, uplink,
 training.optimizer, ...); --keys metrics: every metric. docs/extending.md: parts of your own, by plugins or --plugin.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
@@ -42,7 +42,7 @@ def _at_least(least: int, what: str) -> Callable[[str], int]:
 
 
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
-    """The words that run and sweep share."""
+    """Return the parser of ``run`` and ``sweep``."""
     made = Parser(
         prog=f"python -m platform.{name}",
         description=description,
@@ -62,8 +62,8 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
     made.add_argument(
         "--plan",
         action="store_true",
-        help="print the trials, their actors and shares of the cluster, and leave; with --num-cpus N --num-gpus N for "
-        "a machine that has so many",
+        help="print the trials, their actors and shares of the cluster, and exit; with --num-cpus N --num-gpus N for a "
+        "machine of that size",
     )
     add_plugin(made)
     add_keys(made)
@@ -71,23 +71,23 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
 
 
 def add_cluster(made: argparse.ArgumentParser) -> None:
-    """Where the data lie, and what computes."""
-    made.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    """Add the options of data and of the Ray cluster."""
+    made.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
     made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
     made.add_argument("--num-cpus", type=_at_least(1, "CPUs"), metavar="N", help="logical CPUs of a Ray started here")
     made.add_argument("--num-gpus", type=_at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")
 
 
 def place(words: argparse.Namespace) -> Cluster:
-    """Return which Ray the words ask for."""
+    """Return the Ray cluster that the options name."""
     return Cluster(words.address, words.num_cpus, words.num_gpus)
 
 
 def launch(words: argparse.Namespace, command: Command) -> int:
-    """Do what run and sweep are asked for, and return the exit status.
+    """Run a job, print its plan or explain keys, as the options say. Returns the exit status.
 
-    Ray and the rest take a second to import. --help need not wait for them, and without looking for garbage, of which
-    there is none yet, it is a tenth less.
+    Ray and MLflow are imported here, so that --help does not wait for them. The garbage collector is off meanwhile,
+    which saves a tenth of the time.
     """
     gc.disable()
     from sweeps.prepare import prepared
@@ -119,7 +119,7 @@ def _keys(words: argparse.Namespace) -> int:
 
 
 def _run(job: "Job") -> int:
-    """Run a job, and print its table and where its pages are."""
+    """Run a job, and print its table and the address of its pages."""
     from dashboards.store import ui_hint
     from dashboards.table import print_table
     from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
@@ -133,8 +133,12 @@ def _run(job: "Job") -> int:
 
 
 def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Callable[[], int]:
-    """Bad input ends a command with its sentence on stderr and exit status 2, never with a traceback. ``again`` is said
-    when it is interrupted: what continues it, if anything does."""
+    """Return a command that ends on a UserError with its message on stderr and exit status 2, without a traceback.
+
+    Args:
+        main: Parses and runs; returns the exit status.
+        again: How an interrupted command is continued, for the message.
+    """
 
     def command() -> int:
         try:

@@ -1,4 +1,4 @@
-"""``python -m platform.corpora FILE``: what an experiment's corpus holds, client by client, and its faults."""
+"""``python -m platform.corpora FILE``: statistics of an experiment's corpus, by client, and its problems."""
 
 import sys
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ def main(words: Sequence[str] | None) -> int:
     parser = Parser(prog="python -m platform.corpora", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write clients x classes there, as SVG")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write an SVG of clients by classes to FILE")
     add_plugin(parser)
     arguments = parser.parse_intermixed_args(words)
     from fedtext.config.files import load
@@ -23,8 +23,8 @@ def main(words: Sequence[str] | None) -> int:
 
     _, experiment = load(arguments.experiment, arguments.overrides, more=arguments.plugin)
     if arguments.picture and experiment.corpus.language:
-        raise UserError("--picture shows the classes of texts, and a language model's have none: leave it out")
-    # The statistics are those of the texts; initial vectors, which may take minutes to train, do not change them.
+        raise UserError("--picture shows the classes of texts, and those of a language model have none: leave it out")
+    # Initial vectors, which may take minutes to train, do not change the statistics.
     embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
     corpus = prepare(experiment.corpus, embedding, experiment.seed, arguments.data, experiment.own_vocabularies)
     print(render(corpus))

@@ -1,4 +1,4 @@
-"""``python -m platform.reproduce PAPER TABLE``: a table of a paper, run and printed beside the paper's own figures."""
+"""``python -m platform.reproduce PAPER TABLE``: run a table of a paper, and print it beside the paper's values."""
 
 import argparse
 import os
@@ -17,12 +17,12 @@ examples:
   python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its systems
   python -m platform.reproduce fedatt IV --data FOLDER --rows "* small *"        some of its rows
   python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
-  python -m platform.reproduce fedatt II fig3 --data FOLDER                      what the paper has in a figure
-  python -m platform.reproduce --render docs/reproductions/*.csv                 tables anew from what was run before
+  python -m platform.reproduce fedatt II fig3 --data FOLDER                      a plot of the paper, as a table
+  python -m platform.reproduce --render docs/reproductions/*.csv                 render earlier results again
 
-Every figure is a trial of its own, kept under runs/ and used again wherever it stands; a command that was stopped goes
-on where it was. What comes of it is printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged
-to MLflow: mean and spread over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
+Each row has one trial for each seed, kept under runs/ and shared by all tables; an interrupted command continues where
+it was. Results are printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged to MLflow: mean
+and standard deviation over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
 paper's, and the rows that were not run.
 """
 
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("paper", nargs="?", help="kteps, rrldp, fedatt or fedevocab")
-    made.add_argument("tables", nargs="*", metavar="TABLE", help="numbers of its tables; fig3: a figure")
+    made.add_argument("tables", nargs="*", metavar="TABLE", help="numbers of its tables; fig3: its plots")
     made.add_argument("--scene", default=None, help="the paper's data set (else the first of the tables)")
     made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")
     made.add_argument("--scale", type=_share, default=1.0, help="share of the paper's rounds and of the train texts")
@@ -58,9 +58,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--rows", nargs="+", default=(), metavar="NAME", help="only these rows; * stands for anything")
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
-    made.add_argument("--out", type=Path, help="folder for what comes of it (else docs/reproductions)")
+    made.add_argument("--out", type=Path, help="folder of the results (else docs/reproductions)")
     made.add_argument(
-        "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: write the tables of these CSVs anew"
+        "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: render the tables of these CSVs again"
     )
     add_cluster(made)
     return made
@@ -81,4 +81,4 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, "the same command goes on where it was")())
+    sys.exit(guarded(main, "the same command continues it")())

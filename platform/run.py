@@ -1,4 +1,4 @@
-"""``python -m platform.run FILE``: one run of an experiment; its space, baselines and seeds are left aside."""
+"""``python -m platform.run FILE``: one run of an experiment, without its space, baselines and seeds."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Sweeps on Ray, tracked in MLflow: what the commands of ``platform`` do, for scripts and notebooks.
+"""Sweeps on Ray, tracked in MLflow: the commands of ``platform`` as functions, for scripts and notebooks.
 
     from sweeps import sweep
 

@@ -30,15 +30,15 @@ class Trial:
     """One trial of a sweep.
 
     Attributes:
-        id: Its name, which is that of its folder.
-        label: The values of the keys in which it differs from others.
-        baseline: Whether it is a reference row.
-        experiment: What was run.
+        id: Its name, also of its folder.
+        label: Its values of the swept keys.
+        baseline: Whether it is a baseline rather than a point of the space.
+        experiment: The complete experiment.
         overrides: The keys of the space, dotted, with this trial's values.
         status: How it ended; ``left`` if it has not.
-        error: Why it failed; empty if it did not.
+        error: The cause of a failure; else empty.
         history: A record of each round.
-        folder: Where its checkpoint, files and model lie.
+        folder: The folder of its checkpoint, files and model.
     """
 
     id: str
@@ -53,30 +53,30 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every metric with the value it had last."""
+        """The last value of every metric."""
         return last_values(self.history)
 
     @property
     def model(self) -> Model:
-        """The model that it trained.
+        """The trained model.
 
         Raises:
-            UserError: If it kept none (``save.model: none``), or has not ended.
+            UserError: There is none (``save.model: none``), or the trial has not ended.
         """
         return Model.load(self.folder / model_folder.FOLDER)
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep.
+    """The result of a sweep.
 
     Attributes:
-        name: Of the run, by which it is resumed.
-        folder: Where its state lies.
-        trials: In the order of the table: baselines, then the points of the space.
-        store: The MLflow store that has them.
-        page: The path of MLflow's page that compares them; None if there is none.
-        again: The command that goes on with it.
+        name: The name of the run, by which it is resumed.
+        folder: The folder of its state.
+        trials: Baselines, then the points of the space.
+        store: The MLflow store of its runs.
+        page: The path of MLflow's page that compares the trials; None if there is none.
+        again: The command that continues it.
     """
 
     name: str
@@ -90,10 +90,10 @@ class SweepResult:
 
     @cached_property
     def best(self) -> Trial:
-        """The best trial of the space by ``tune.metric``; of several seeds the first of the best case.
+        """The best trial of the space by ``tune.metric``; with several seeds the first trial of the best case.
 
         Raises:
-            UserError: If no trial has the metric.
+            UserError: No trial has the metric.
         """
         tune = self.job.experiment.tune
         found = best(self.job.cases, self.ended.outcomes, tune.metric, tune.direction)
@@ -136,28 +136,28 @@ def sweep(
 ) -> SweepResult:
     """Run every case of an experiment's space, and its baselines, on Ray.
 
-    It is what ``python -m platform.sweep`` does: trials run side by side as they fit, are recorded in MLflow, and leave
-    their state in ``runs/``, from which an interrupted sweep goes on to the same bits.
+    The same as ``python -m platform.sweep``: as many trials as fit run at a time. They are recorded in MLflow and keep
+    their state in ``runs/``. An interrupted sweep that is resumed gives the same bits.
 
     Args:
         experiment: The path of a file, the name of one in ``tune_spaces/``, its content, or an experiment. None with
             ``resume``: the experiment that the run was begun with.
         overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
         data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
-        name: Of the run; None: the experiment's name and the time.
-        resume: The name or the folder of a run to go on with.
-        seed: In the place of the experiment's.
-        plugins: Files, or installed modules, with parts of your own, beside those that the experiment lists.
-        address: Of a Ray cluster; None: $RAY_ADDRESS, else the Ray that this process has, else one is started here.
+        name: The name of the run; None: the experiment's name and the time.
+        resume: The name or the folder of a run to continue.
+        seed: Replaces the experiment's seed.
+        plugins: Files, or installed modules, with parts of your own, in addition to those that the experiment lists.
+        address: The address of a Ray cluster; None: $RAY_ADDRESS, else the Ray of this process, else one started here.
         num_cpus: Logical CPUs of a Ray that is started here.
-        num_gpus: Likewise.
+        num_gpus: Logical GPUs of a Ray that is started here.
 
     Returns:
-        The trials with their records, folders and models. A trial that failed says why; it raises nothing.
+        The trials with their records, folders and models. A trial that failed raises nothing: see its ``error``.
 
     Raises:
-        UserError: If the experiment, the data, the cluster or the tracking server cannot be used; one sentence, before
-            any trial starts.
+        UserError: The experiment, the data, the cluster or the tracking server cannot be used; raised before any trial
+            starts.
     """
     folder, place = None if data is None else Path(data).expanduser(), Cluster(address, num_cpus, num_gpus)
     job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, folder, place))
@@ -165,16 +165,16 @@ def sweep(
 
 
 def load_model(uri: str, tracking_uri: str | None = None) -> Model:
-    """Load the model of a run from MLflow, which has it unless ``tracking.model`` is false.
+    """Load the model of a run from MLflow, where it is unless ``tracking.model`` is false.
 
     >>> load_model("runs:/0123456789abcdef/model").predict(["a superb kettle"])
 
     Args:
-        uri: Of the model folder among the artifacts of a run: ``runs:/RUN_ID/model``.
+        uri: The model folder among the artifacts of a run: ``runs:/RUN_ID/model``.
         tracking_uri: MLflow's address; None: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder.
 
     Raises:
-        UserError: If there is none.
+        UserError: There is no such model.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -187,7 +187,7 @@ def load_model(uri: str, tracking_uri: str | None = None) -> Model:
 
 
 def result(job: Job, ended: Ended) -> SweepResult:
-    """Return what came of a job."""
+    """Return the result of a job."""
     trials = []
     for case in job.cases:
         outcome = ended.outcomes.get(case.id)

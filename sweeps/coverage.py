@@ -1,4 +1,4 @@
-"""The table of what was run of each paper, made from the CSVs of its tables."""
+"""The table of what was run of each paper, from the CSVs of its tables."""
 
 from collections.abc import Iterable
 from itertools import takewhile
@@ -22,7 +22,7 @@ HEADS = (
 
 
 def coverage(folder: Path) -> str:
-    """Markdown: a line for each table that was run, in the papers' order, and for each paper what was not."""
+    """Return Markdown: a line for each table that was run, in the papers' order, and the tables that were not."""
     made = [(path, read_csv(path)) for path in sorted(folder.glob("*.csv"))]
     lines = [f"| {' | '.join(HEADS)} |", "|" + " --- |" * len(HEADS)]
     left = []
@@ -40,19 +40,19 @@ def _cells(name: str, paper: Paper, path: Path, made: Reproduction) -> list[str]
     table, scene = made.source.table, made.source.scene
     printed = {row for row, one in paper.tables[table].rows.items() if one.paper.get(scene)}
     ran = dict.fromkeys(cell.row for cell in made.cells if cell.seeds and not cell.row.startswith(UNIGRAM))
-    share = f"{len(printed & set(ran))} of {len(printed)}" if printed else f"{len(ran)} rows; the paper has no figures"
+    share = f"{len(printed & set(ran))} of {len(printed)}" if printed else f"{len(ran)} rows; the paper has no values"
     return [name, papers.called(table), scene, share, str(made.seeds), _extent(made), f"[{path.stem}]({path.stem}.md)"]
 
 
 def _extent(made: Reproduction) -> str:
-    """How much was run, and the first words of departures that say in capitals how much they weigh."""
+    """Return the scale and changes of a run, and the first words of departures if these are in capitals."""
     first, *others = made.about
     loud = [" ".join(takewhile(str.isupper, sentence.replace(":", " :").split())) for sentence in others]
     return " ".join([first, *(f"{words}." for words in loud if " " in words and "," not in words)])  # else a list
 
 
 def _missing(paper: Paper, ran: set[tuple[str, str]]) -> Iterable[str]:
-    """Scene by scene the tables that have figures of the paper's, and no run."""
+    """Yield for each scene the tables for which the paper has values, and none was run."""
     for scene in paper.scenes:
         numbers = [
             papers.called(number)
@@ -64,7 +64,7 @@ def _missing(paper: Paper, ran: set[tuple[str, str]]) -> Iterable[str]:
 
 
 def update(folder: Path) -> None:
-    """Writes the table into the folder's README anew, if that has a place for it."""
+    """Rewrite the table in the folder's README, if that has a place for it."""
     file = folder / FILE
     if not file.is_file():
         return

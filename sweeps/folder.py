@@ -1,4 +1,4 @@
-"""The folder of a run: what it was begun with, how each case ended, and where its state lies."""
+"""The folder of a run: its experiment, how each case ended, and its state."""
 
 import fcntl
 import json
@@ -22,13 +22,13 @@ from fedtext.state.fingerprint import SCIENCE, fixed_length
 PLAN, OUTCOME = "plan.json", "outcome.json"
 STORAGE: str = Experiment.model_fields["storage"].default
 PROBE = 1 << 16  # bytes: more than any file that is written before the first round
-_LOCKED: set[Path] = set()  # the runs that this process works on
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as an experiment's own
+_LOCKED: set[Path] = set()  # the runs that this process has locked
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as of the experiment
 
 
 def home() -> Path:
-    """Where results go: the working folder; or $FEDTEXT_HOME, or ~/fedtext inside a job whose working folder is a copy
-    that Ray deletes."""
+    """Return the folder of results: $FEDTEXT_HOME; else ~/fedtext inside a job, whose working folder is a copy that Ray
+    deletes; else the working folder."""
     if named := os.environ.get("FEDTEXT_HOME"):
         return Path(named).expanduser().resolve()
     return Path.home() / "fedtext" if job_ships_code() else Path.cwd()
@@ -37,14 +37,14 @@ def home() -> Path:
 @dataclass(frozen=True)
 class RunFolder:
     """``<storage>/<run>``: plan.json, and a folder for each case with its checkpoint and, once ended, its outcome.
-    ``again`` says what continues the run."""
+    ``again`` is the command that continues the run, for messages."""
 
     path: Path
     again: str = "the same command"
 
     @staticmethod
     def new(storage: Path, name: str | None, experiment: str, command: str) -> "RunFolder":
-        """The folder of a run that ``command`` begins. Raises UserError if it would overwrite another."""
+        """Return the folder of a new run of ``command``. Raises UserError if it would overwrite another."""
         if name is not None and not re.fullmatch(NAME, name):
             raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
         path = storage / (name or f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}")
@@ -55,8 +55,11 @@ class RunFolder:
 
     @staticmethod
     def begun(storage: Path, run: str, command: str) -> "RunFolder":
-        """The folder of a run to resume, by its name or by its path. Raises UserError if there is none, or if it is
-        another command's."""
+        """Return the folder of a run to resume, by its name or its path.
+
+        Raises:
+            UserError: There is none, or another command began it.
+        """
         path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
         if not (path / PLAN).is_file():
             there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
@@ -69,8 +72,12 @@ class RunFolder:
         return found
 
     def content(self) -> Content:
-        """The experiment that the run was begun with, as it was written. Raises UserError if that is not enough to
-        continue it: platform.reproduce makes its cases otherwise, and earlier versions did not write down the rest."""
+        """Return the content of the experiment that the run was begun with.
+
+        Raises:
+            UserError: The run cannot be continued from it alone: platform.reproduce derives its cases from a paper's
+                file, and earlier versions did not store the rest.
+        """
         plan = self._plan()
         if not plan.get("command"):
             raise UserError(
@@ -80,7 +87,7 @@ class RunFolder:
         return self._content()
 
     def check(self, asked: Experiment) -> None:
-        """Raises UserError if the run would be continued as another experiment; where it runs and is tracked may
+        """Raise UserError if the run would be continued with another experiment. Its resources and tracking may
         change."""
         plan = self._plan()
         begun = validate(self._content(), str(self.path / PLAN))
@@ -107,13 +114,16 @@ class RunFolder:
         )
 
     def longer(self, asked: Experiment) -> bool:
-        """Whether the run was begun with fewer rounds."""
+        """Whether the run was begun with fewer rounds than ``asked`` has."""
         plan = self._plan()
         return bool(plan) and validate(self._content()).training.rounds < asked.training.rounds
 
     def data(self, given: Path | None) -> Path | None:
-        """Where corpora lie: the folder ``given`` with --data, else the one that the run was begun with. Raises
-        UserError if it is not there."""
+        """Return the folder of corpora: ``given`` by --data, else the one that the run was begun with.
+
+        Raises:
+            UserError: It does not exist.
+        """
         if given is not None:
             if not given.is_dir():
                 raise UserError(f"--data: there is no folder {given}")
@@ -129,8 +139,8 @@ class RunFolder:
     def create(
         self, content: Content, experiment: Experiment, command: str | None = None, data: Path | None = None
     ) -> None:
-        """Writes down what is about to run; from here on it can be resumed, and if ``command`` is given, with nothing
-        but the run's name."""
+        """Create the folder, and write plan.json. From here on the run can be resumed; if ``command`` is given, by its
+        name alone."""
         if experiment.plugins:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         plan = {"content": content, "command": command, "data": str(data) if data else None}
@@ -139,8 +149,8 @@ class RunFolder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock()
-                for case, status in self.ended().items() if longer else ():  # first: while the plan has fewer rounds,
-                    if status == "finished":  # a command that is killed here is repeated from here
+                for case, status in self.ended().items() if longer else ():  # first: until the plan has the new rounds,
+                    if status == "finished":  # a command that is killed here starts again from here
                         (self.case(case) / OUTCOME).unlink()
                 keep_plugins(experiment, self.path)
                 _write(self.path / "experiment.yaml", resolved(experiment))
@@ -176,7 +186,7 @@ class RunFolder:
             )
 
     def _nearest(self) -> Path:
-        """The folder itself, or the nearest one above it that exists."""
+        """Return the folder itself, or the nearest existing one above it."""
         return next(path for path in (self.path, *self.path.parents) if path.exists())
 
     def _lock(self) -> None:
@@ -195,25 +205,25 @@ class RunFolder:
         return json.loads(file.read_text()) if file.is_file() else {}
 
     def _content(self) -> Content:
-        """The experiment as it was written, with the plug-ins that are kept here."""
+        """Return the stored content of the experiment, with the plug-ins that are kept here."""
         return with_plugins(self._plan()["content"], self.path)
 
     def case(self, case_id: str) -> Path:
         return self.path / case_id
 
     def ended(self) -> dict[str, Any]:
-        """The cases that need not run again, and how they ended. Failed ones do run again."""
+        """Return the status of the cases that have ended, except for failed ones, which run again."""
         found = {file.parent.name: json.loads(file.read_text())["status"] for file in self.path.glob(f"*/{OUTCOME}")}
         return {case: status for case, status in found.items() if status != "failed"}
 
     def record(self, case_id: str, outcome: Outcome) -> None:
-        """Writes down that a case has ended."""
+        """Write the outcome of a case."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
         _write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
 
 
 def flattened(part: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, by dotted keys."""
+    """Return nested mappings as one, with dotted keys."""
     if not isinstance(part, dict) or not part:
         return {prefix: part}
     inner = (flattened(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in part.items())
@@ -225,7 +235,7 @@ def _shown(values: dict[str, Any], key: str) -> str:
 
 
 def _again(path: Path, command: str) -> str:
-    """What continues the run in ``path``: a name is enough where runs lie if nobody says otherwise."""
+    """Return the command that continues the run in ``path``. Its name is enough if it is in the default storage."""
     run = path.name if path.parent == (home() / STORAGE).resolve() else str(path)
     return f"python -m platform.{command} --resume {shlex.quote(run)}"
 

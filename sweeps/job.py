@@ -17,8 +17,20 @@ from tune_spaces.cases import Case
 
 @dataclass(frozen=True)
 class Job:
-    """``corpora`` are by what they depend on (key), ``plans`` and what is ``disclosed`` by case, ``nodes`` are the
-    cluster's resources."""
+    """A run or a sweep that is ready to start.
+
+    Attributes:
+        sweep: Whether it is a sweep rather than a single run.
+        experiment: The experiment, with its space.
+        cases: The planned trials.
+        corpora: Encoded corpora, by ``key``.
+        plans: The share of the cluster of each case, by its id.
+        disclosed: Sentences on what a run reveals and guarantees, by the id of its case.
+        nodes: The resources of the cluster's nodes.
+        store: The MLflow store.
+        folder: The run's folder.
+        aside: Whether a space, baselines or seeds of the experiment are left aside.
+    """
 
     sweep: bool
     experiment: Experiment
@@ -29,23 +41,23 @@ class Job:
     nodes: Sequence[placement.Node]
     store: Store
     folder: RunFolder
-    aside: bool = False  # whether a space, baselines or seeds of the experiment are left aside
+    aside: bool = False
 
 
 def key(experiment: Experiment) -> str:
-    """What an encoded corpus depends on: cases that agree in it share one. Of the embedding it does only where word
-    vectors are read or trained."""
+    """Return a key of an encoded corpus: cases with the same key share one. The embedding is part of it only if word
+    vectors are loaded or trained."""
     embedding = experiment.model.embedding
     vectors = "" if isinstance(embedding.init, RandomInit) else repr(embedding)
     return f"{experiment.corpus!r} {vectors} {experiment.seed} {experiment.own_vocabularies}"
 
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
-    """What a run of this gives away and guarantees, in sentences."""
+    """Return sentences on what a run of the experiment reveals and guarantees."""
     clients = len(corpus.clients)
     return reveals(experiment, ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds))
 
 
 def numbers(experiment: Experiment, corpus: Corpus) -> int:
-    """The number of shared parameters."""
+    """Return the number of shared parameters."""
     return shared_numbers(experiment, corpus.classes, len(corpus.clients), len(corpus.vocabulary), corpus.features)

@@ -1,4 +1,4 @@
-"""``--plan``: what a command would run, and on which share of the cluster, without running it."""
+"""``--plan``: the trials of a command and their shares of the cluster, without running them."""
 
 import os
 from collections import Counter
@@ -16,16 +16,16 @@ from sweeps.request import Cluster, Request
 from sweeps.summary import ASIDE, details
 from tune_spaces.cases import cases as make_cases
 
-SHOWN = 40  # cases that are listed one by one
+SHOWN = 40  # at most this many cases are listed one by one
 
 
 def plan(request: Request) -> list[str]:
-    """Return what would run and on which share of the cluster, in lines.
+    """Return lines on the trials that would run, and on their shares of the cluster.
 
     No trial starts, and neither the run's folder nor MLflow is touched.
 
     Raises:
-        UserError: Where the command itself would, except for MLflow.
+        UserError: As the command itself would, except for MLflow.
     """
     found = asked(request)
     experiment, folder = found.experiment, found.folder
@@ -43,8 +43,8 @@ def plan(request: Request) -> list[str]:
 
 
 def _nodes(place: Cluster) -> Sequence[Node]:
-    """The resources of the cluster: assumed, if both numbers are given and no address; else those of the Ray that the
-    command would use."""
+    """Return the resources of the cluster: the given numbers, if both are given and no address; else those of the Ray
+    that the command would use."""
     elsewhere = place.address or os.environ.get("RAY_ADDRESS")
     if not elsewhere and place.num_cpus is not None and place.num_gpus is not None:
         return [{"CPU": place.num_cpus, "GPU": place.num_gpus}]
@@ -53,7 +53,7 @@ def _nodes(place: Cluster) -> Sequence[Node]:
 
 
 def _list(job: Job) -> Iterator[str]:
-    """Yield the cases, with the state of those that are there."""
+    """Yield the cases, with the status of those that have ended."""
     ended = job.folder.ended()
     for case in job.cases[:SHOWN]:
         yield f"    {title(case)}" + (f"  ({ended[case.id]} before)" if case.id in ended else "")

@@ -1,4 +1,4 @@
-"""From what is asked for to a job: everything that can be known to fail is checked before the first trial starts."""
+"""From a request to a job: everything that can be checked is checked before the first trial starts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +29,10 @@ from tune_spaces.cases import cases as make_cases
 
 
 def prepared(request: Request) -> Job:
-    """Read and check everything that can be known to fail. Only then is the run's folder made.
+    """Load and check everything that a job needs, and create the run's folder.
 
     Raises:
-        UserError: If something cannot be used; one sentence.
+        UserError: Something cannot be used. No folder is created then.
     """
     found = asked(request)
     experiment, folder = found.experiment, found.folder
@@ -47,8 +47,15 @@ def prepared(request: Request) -> Job:
 
 @dataclass(frozen=True)
 class Asked:
-    """An experiment as it is asked for: its content, its name in errors, the run's folder, and whether a space,
-    baselines or seeds are left aside."""
+    """A requested experiment.
+
+    Attributes:
+        content: The content of its file, after overrides.
+        experiment: The experiment in it.
+        source: Its name in messages.
+        folder: The run's folder.
+        aside: Whether a space, baselines or seeds are left aside.
+    """
 
     content: files.Content
     experiment: Experiment
@@ -58,16 +65,19 @@ class Asked:
 
 
 def asked(request: Request) -> Asked:
-    """Return the experiment that is asked for.
+    """Return the requested experiment.
 
-    A run that is resumed has its experiment with it. One that is named again must be the same.
+    A run that is resumed has its experiment in its folder; one that is given again must be the same.
+
+    Raises:
+        UserError: There is no such experiment or run, or they do not agree.
     """
     if request.resume is not None and request.name is not None:
         raise UserError("--resume continues a run under the name it has: leave out --name")
     named: Given | None = request.experiment
     overrides = list(request.overrides)
     if request.resume is not None and isinstance(named, str) and "=" in named and not Path(named).is_file():
-        overrides.insert(0, named)  # a change, and no file
+        overrides.insert(0, named)  # an override, not a file
         named = None
     changes = {} if request.seed is None else {"seed": request.seed}
     aside = False
@@ -98,7 +108,7 @@ def given(
     changes: Mapping[str, Any],
     plugins: Sequence[str | Path],
 ) -> tuple[files.Content, Experiment, str]:
-    """Return the content of an experiment, what it says, and its name in errors."""
+    """Return the content of an experiment, the experiment, and its name in messages."""
     if isinstance(named, str | Path):
         return *files.load(named, overrides, changes, plugins), files.find(named).name
     pairs = dict(map(files.parse_override, overrides)) | dict(changes)
@@ -107,7 +117,7 @@ def given(
 
 
 def reached(experiment: Experiment) -> mlflow_store.Store:
-    """The MLflow store, which answers."""
+    """Return the MLflow store. Raises UserError if it does not respond."""
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     mlflow_store.reach(store)
     return store
@@ -122,9 +132,13 @@ def planned(
     folder: RunFolder,
     sweep: bool,
 ) -> Job:
-    """The cases with their corpora from ``data``, and with their places on Ray, which is started or joined here. Raises
-    UserError if trials that are there were made from other data, or if MLflow's store does not take the experiment."""
-    with ThreadPoolExecutor(1) as aside:  # to import MLflow and Ray Tune takes 2 s, and Ray's start is mostly waiting
+    """Load the corpora of the cases from ``data``, start Ray or connect to it, and place the cases.
+
+    Raises:
+        UserError: Trials in the folder were computed from other data, MLflow does not accept the experiment, or the
+            cases do not fit on the cluster.
+    """
+    with ThreadPoolExecutor(1) as aside:  # importing MLflow and Ray Tune takes 2 s, and Ray's start is mostly waiting
         taken = None
         if not mlflow_store.is_new(store):
             taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
@@ -133,7 +147,7 @@ def planned(
         if taken and taken.done():
             taken.result()
         aside.submit(import_module, "ray.tune")
-        processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if there were room for all
+        processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if all cases ran at once
         cluster.connect(place.address, place.num_cpus, place.num_gpus, processes)
         if taken:
             taken.result()
@@ -149,7 +163,7 @@ def arranged(
     store: mlflow_store.Store,
     folder: RunFolder,
 ) -> Job:
-    """The cases with their places on ``nodes``, and what each reveals. Raises UserError if they do not fit."""
+    """Return the job: cases, their places on ``nodes``, and what they reveal. Raises UserError if they do not fit."""
     ended = {} if folder.longer(experiment) else folder.ended()
     plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
@@ -163,8 +177,11 @@ def _plans(
     nodes: Sequence[placement.Node],
     left: int,
 ) -> dict[str, placement.Plan]:
-    """The share of the cluster for each case, while ``left`` trials are to be run. Raises UserError if it has none, or
-    not what its engine needs."""
+    """Return the share of the cluster of each case, for ``left`` trials to run.
+
+    Raises:
+        UserError: A case does not fit, or its engine cannot run there.
+    """
     concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
     plans, made = {}, dict[tuple[str, int, int, int], placement.Plan]()
     for case in cases:
@@ -174,21 +191,24 @@ def _plans(
         if alike not in made:
             made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent, alike[-1])
         plans[case.id] = made[alike]
-        if not plans[case.id].gpus:  # otherwise each actor looks at what is there
+        if not plans[case.id].gpus:  # with GPUs each actor checks those it has
             check_engine(case.experiment, gpu=False)
     return plans
 
 
 def _state_bytes(experiment: Experiment, corpus: Corpus) -> int:
-    """What the checkpoints of a trial take on disk at least: those that are kept, and the one being written."""
+    """Return the least size of a trial's checkpoints on disk: those that are kept, and the one being written."""
     return (KEPT + 1) * 4 * numbers(experiment, corpus)
 
 
 def corpora_of(
     experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
 ) -> dict[str, Corpus]:
-    """The corpora of all cases, by what they depend on. Raises UserError where a case cannot use its own, or if trials
-    in ``folder`` were made from other data."""
+    """Return the corpora of all cases, by ``key``.
+
+    Raises:
+        UserError: A case cannot use its corpus, or trials in ``folder`` were computed from other data.
+    """
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
         if key(one) not in corpora:
@@ -203,14 +223,14 @@ def corpora_of(
 
 
 def _single(content: files.Content, experiment: Experiment) -> tuple[files.Content, Experiment, bool]:
-    """Return the same experiment without what only a sweep uses, and whether there was any of it."""
+    """Return the experiment without space, baselines and seeds, and whether it had any."""
     aside = bool(experiment.space or experiment.baselines or experiment.seeds > 1)
     left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
     return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1}), aside
 
 
 def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
-    """Raises UserError if a trial that is there was made from other data: others would be compared with it."""
+    """Raise UserError if a trial in the folder was computed from other data: others would be compared with it."""
     for case in cases:
         corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
         if made_from is None:

@@ -1,4 +1,4 @@
-"""Tables of papers: which trials they need, and what is made of their metrics."""
+"""Reproductions of papers' tables: their trials, and the tables made of their metrics."""
 
 import hashlib
 import json
@@ -31,25 +31,25 @@ from tune_spaces.papers.notes import not_run, pairs, personalization_notes, trai
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
-Rows = dict[str, list[Case]]  # a row's name, and its cases, one for each seed
+Rows = dict[str, list[Case]]  # the cases of each row, one for each seed
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Tables of a paper that are asked for.
+    """A request for tables of a paper.
 
     Attributes:
-        paper: Its name.
-        tables: Numbers of its tables; ``fig3``: a figure.
+        paper: The name of the paper.
+        tables: Numbers of its tables; ``fig3`` for figure 3.
         scene: The paper's data set; None: the first of the tables.
         seeds: Number of repetitions.
         scale: Share of the paper's rounds and of the train texts.
         methods: Only these systems, in the paper's names; empty: all.
         rows: Only these rows, ``*`` stands for anything; empty: all.
         changes: ``key=value`` for every experiment.
-        out: The folder for what comes of it; None: ``docs/reproductions``.
-        data: The folder in which corpora lie.
-        cluster: Which Ray to use.
+        out: The folder of the results; None: ``docs/reproductions``.
+        data: The folder of corpora.
+        cluster: The Ray cluster to use.
     """
 
     paper: str
@@ -66,21 +66,24 @@ class Asked:
 
 
 def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
-    """Run tables of a paper, and write them beside the paper's own figures.
+    """Run tables of a paper, and write them beside the paper's values.
 
     Args:
-        asked: Which.
-        say: Is told each line that a person is to see.
+        asked: The tables.
+        say: Called with each line of output.
 
     Returns:
-        The exit status: 0 if every figure asked for is there, 1 if a trial did not end well, 2 if a user can mend it.
+        The exit status: 0 if the tables are complete; else 1, or 2 if each failure is a UserError.
+
+    Raises:
+        UserError: There is no such table, or the experiments, data, cluster or tracking server cannot be used.
     """
     paper, scale, changes = papers.load(asked.paper), Scale(asked.scale), papers.changes(asked.changes)
     scene = asked.scene or papers.first_scene(paper, asked.tables)
     tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
     made = {n: dict(papers.cases(paper, t, scene, scale, asked.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():
-        _readable(number, tables[number], rows, scale)
+        _check_columns(number, tables[number], rows, scale)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     of = papers.stem(asked.paper, scene)
     name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
@@ -122,7 +125,7 @@ def _log(written: Sequence[Path], tracker: "Tracker") -> None:
 def _of_table(
     asked: Asked, paper: Paper, number: str, table: Table, rows: Rows, outcomes: Mapping[str, Outcome]
 ) -> Reproduction:
-    """Return a table with what was run of it, and what is to be said of that."""
+    """Return a table of the outcomes, with notes on what was run."""
     scale, changes = Scale(asked.scale), papers.changes(asked.changes)
     scene = asked.scene or papers.first_scene(paper, asked.tables)
     about = [
@@ -144,33 +147,35 @@ def _spread(seeds: int) -> str:
 
 
 def _when(table: Table, rows: Rows) -> str:
-    """Which model was read."""
+    """Return a sentence on the round in which models were evaluated."""
     chosen = {case.experiment.evaluation.select for cases in rows.values() for case in cases} - {"last"}
     if chosen:
-        return f"Test texts were read once, by the model of the round with the best {' or '.join(sorted(chosen))}."
+        return (
+            f"Test texts were evaluated once, with the model of the round with the best {' or '.join(sorted(chosen))}."
+        )
     named = any("@" in word for word in table.read.values())
-    return f"Read after {'the rounds that are named' if named else 'the last round'}; nothing was chosen by it."
+    return f"Evaluated after {'the rounds that are named' if named else 'the last round'}; nothing was chosen by it."
 
 
-def _readable(number: str, table: Table, rows: Rows, scale: Scale) -> None:
-    """Raises UserError if a changed experiment would not give what the table reads."""
-    read = {papers.reading(word, scale)[0] for word in table.read.values()}
+def _check_columns(number: str, table: Table, rows: Rows, scale: Scale) -> None:
+    """Raise UserError if a changed experiment would not compute the metrics of the table's columns."""
+    needed = {papers.metric_of(word, scale)[0] for word in table.read.values()}
     for name, (case, *_) in rows.items():
-        if missing := sorted(read - _given(case.experiment)):
+        if missing := sorted(needed - _metrics(case.experiment)):
             raise UserError(
-                f"--set: {papers.called(number)} reads {', '.join(missing)}, which row {name} then does not have"
+                f"--set: {papers.called(number)} needs {', '.join(missing)}, which row {name} then does not have"
             )
 
 
-def _given(experiment: Experiment) -> set[str]:
-    """What is read of an experiment's models on test texts, and of its way there."""
+def _metrics(experiment: Experiment) -> set[str]:
+    """Return the metrics of an experiment that a table can have: of evaluations, of audits, and of its cost."""
     ends = {threshold(metric, value) for metric, values in experiment.evaluation.thresholds.items() for value in values}
     found = {metric for audit in experiment.audits for metric in audit.metrics} | {"bytes_per_client"}
     return found | experiment.evaluated_metrics | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
-    """How much was run, and what was changed for it."""
+    """Return a sentence on the scale of a reproduction, and on its changes."""
     if not changes:
         return scale.sentence
     said = "" if scale.share == 1 else f"{scale.sentence} "
@@ -178,7 +183,7 @@ def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
 
 
 def _mark(scale: Scale, asked: Asked) -> str:
-    """What tells the files of a table's part or of a shorter run from those of the whole."""
+    """Return the suffix of files of a part of a table or of a changed run; empty for the whole table."""
     share = "" if scale.share == 1 else f"-scale{scale.share:g}"
     apart = [*sorted(asked.methods), *sorted(asked.rows), *sorted(asked.changes)]
     return share + (f"-{hashlib.sha256(json.dumps(apart).encode()).hexdigest()[:6]}" if apart else "")
@@ -204,7 +209,7 @@ def _result(
     cells = []
     for row, ended in found.items():
         for column, word in table.read.items():
-            metric, until = papers.reading(word, scale)
+            metric, until = papers.metric_of(word, scale)
             ours = [unit(metric).of(last_values(outcome.rows[:until]).get(metric)) for outcome in ended]
             cells.append(Cell(row, column, table.rows[row].paper[origin.scene].get(column), ours, unit(metric)))
     cells += _unigrams(table, found)
@@ -215,8 +220,8 @@ def _result(
 
 
 def named(read: Reproduction) -> Reproduction:
-    """With what the paper's file says of it: its figures, title, noise, the pairs to be tested, and the rows that were
-    not run."""
+    """Return a table completed from the paper's file: the paper's values, title, noise, the pairs to be tested, and the
+    rows that were not run."""
     origin = read.source
     paper = papers.load(origin.paper)
     whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
@@ -235,8 +240,7 @@ def named(read: Reproduction) -> Reproduction:
 
 
 def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
-    """A language model's row of word counts alone, in the columns that it has a figure for; one for each corpus that
-    rows differ in."""
+    """Return the cells of the unigram row of language models; one row for each of the rows' corpora."""
     texts: dict[tuple[float | None, ...], list[str]] = {}
     values = {row: [last_values(outcome.rows) for outcome in ended] for row, ended in found.items()}
     for row, last in values.items():
@@ -252,7 +256,7 @@ def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
 
 
 def command(asked: Asked, scene: str) -> str:
-    """Return the command that makes a table, wherever the data lie."""
+    """Return the command that runs a table; its data are in FOLDER."""
     said = ["python -m platform.reproduce", asked.paper, *asked.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
     said += ["--seeds", str(asked.seeds)] if asked.seeds > 1 else []
     said += ["--scale", f"{asked.scale:g}"] if asked.scale != 1 else []
@@ -262,7 +266,7 @@ def command(asked: Asked, scene: str) -> str:
 
 
 def render(tables: Sequence[Path]) -> list[Path]:
-    """Write tables anew from their CSVs, with the paper's figures as its file has them now. Nothing is run.
+    """Render tables again from their CSVs, with the paper's values as its file has them now. Nothing is run.
 
     Returns:
         The Markdown files.
@@ -278,12 +282,12 @@ def render(tables: Sequence[Path]) -> list[Path]:
 
 
 def _file(outcome: Outcome, name: str) -> str:
-    """What stands last in a file of a run's; empty if there is none."""
+    """Return the last content of a file of a run; empty if there is none."""
     return next((record.files[name] for record in reversed(outcome.rows) if name in record.files), "")
 
 
 def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
-    """The clients' figures, where the paper has them."""
+    """Return the cells of single clients, for the clients of which the paper has values."""
     metric, theirs = next(iter(table.read.values())), table.clients.get(scene, {})
     cells = []
     for client, known in theirs.items():
@@ -295,7 +299,7 @@ def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> li
 
 
 def _client(outcome: Outcome, name: str, metric: str) -> float | None:
-    """What a client had last."""
+    """Return the last value of a client's metric."""
     for record in reversed(outcome.rows):
         for client, values in record.clients.items():
             if _alike(client, name) and metric in values:
@@ -304,7 +308,7 @@ def _client(outcome: Outcome, name: str, metric: str) -> float | None:
 
 
 def _alike(ours: str, theirs: str) -> bool:
-    """``electronics`` and ``Elec.``, ``magazines`` and ``Mag.``, ``sports_outdoors`` and ``Sports``."""
+    """Whether ``theirs`` abbreviates a client's name: ``Elec.`` ``electronics``, ``Sports`` ``sports_outdoors``."""
     return ours.lower().startswith(theirs.rstrip(".").lower())
 
 

@@ -1,4 +1,4 @@
-"""What is asked for: by the words of a command, or by the arguments of a Python call."""
+"""Requests for a run or a sweep, from a command line or a Python call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +8,17 @@ from typing import Any, Literal
 from fedtext.config.experiment import Experiment
 
 Command = Literal["run", "sweep"]
-Given = str | Path | Mapping[str, Any] | Experiment  # a file by its path or name, its content, or what it says
+Given = str | Path | Mapping[str, Any] | Experiment  # the path or name of a file, its content, or the experiment
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which Ray to use.
+    """The Ray cluster to use.
 
     Attributes:
-        address: Of a cluster; None: $RAY_ADDRESS, else Ray is started on this machine.
-        num_cpus: Logical CPUs of a Ray that is started here; None: as many as there are.
-        num_gpus: Likewise.
+        address: Its address; None: $RAY_ADDRESS, else Ray is started on this machine.
+        num_cpus: Logical CPUs of a Ray that is started here; None: the number of this machine's.
+        num_gpus: Logical GPUs of a Ray that is started here; None: the number of this machine's.
     """
 
     address: str | None = None
@@ -28,19 +28,19 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Request:
-    """A run or a sweep that is asked for.
+    """A request for a run or a sweep.
 
     Attributes:
         command: ``run`` leaves the space, baselines and seeds of the experiment aside.
-        experiment: The path of a file, the name of one in ``tune_spaces/``, its content, or an experiment; None where a
-            run is resumed under its name alone.
+        experiment: The path of a file, the name of one in ``tune_spaces/``, its content, or an experiment; None to
+            resume a run by its name alone.
         overrides: Changes to it, ``key=value``.
         plugins: Further plug-ins.
-        name: Of the run; None: the experiment's name and the time.
-        resume: The name or the folder of a run to go on with.
-        seed: In the place of the experiment's; None: that.
-        data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
-        cluster: Which Ray to use.
+        name: The name of the run; None: the experiment's name and the time.
+        resume: The name or the folder of a run to continue.
+        seed: Replaces the experiment's seed, if not None.
+        data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
+        cluster: The Ray cluster to use.
     """
 
     command: Command

@@ -1,4 +1,4 @@
-"""A job in sentences, before its first trial starts."""
+"""A description of a job in sentences, printed before its first trial starts."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ ASIDE = "one run: the experiment's space, baselines and seeds are left aside (pl
 
 
 def summary(job: Job) -> list[str]:
-    """Return what is about to run, on what, and what it gives away."""
+    """Return lines on a job: its trials, corpora, placement, and what it reveals."""
     return [
         *([ASIDE] if job.aside else []),
         f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}",
@@ -22,7 +22,7 @@ def summary(job: Job) -> list[str]:
 
 
 def details(job: Job) -> list[str]:
-    """Return the corpora of a job, how its trials are placed and trained, and what they reveal."""
+    """Return lines on the corpora of a job, the placement and training of its trials, and what they reveal."""
     placed = [(job.plans[case.id].sentence(job.nodes), case) for case in job.cases if case.id in job.plans]
     trained = []
     for case in job.cases:
@@ -43,9 +43,9 @@ def _corpora(job: Job) -> Iterator[str]:
         experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
         texts = sum(len(client.train) for client in corpus.clients)
         words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
-        read = f"{words:,} {experiment.corpus.text.units}"
-        read += f", {corpus.features} features" if corpus.features else ""
-        yield f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {read}"
+        size = f"{words:,} {experiment.corpus.text.units}"
+        size += f", {corpus.features} features" if corpus.features else ""
+        yield f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {size}"
         if corpus.coverage:
             shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
             first = next(one for one in experiment.model.embedding.sources if not isinstance(one, RandomInit))

@@ -1,4 +1,4 @@
-"""The trials of a job: run by Tune, recorded in MLflow, shown while they run."""
+"""The trials of a job: run by Tune, recorded in MLflow, displayed while they run."""
 
 import sys
 import time
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the trials of a job ended, by case, and the page of MLflow that compares them; None if it has none."""
+    """The outcomes of a job's trials, by case, and the path of MLflow's page that compares them, if there is one."""
 
     outcomes: dict[str, Outcome]
     page: str | None
 
 
 def run(job: Job) -> Ended:
-    """Run the trials that have not ended yet, record them and show their progress."""
+    """Run the trials that have not ended yet, record them and display their progress."""
     with recorder(job) as recording:
         outcomes = train(job, recording)
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
@@ -50,8 +50,8 @@ def run(job: Job) -> Ended:
 
 
 def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:
-    """0 if every trial ended well. 2 if some failed and the cause of each is a UserError. 1 otherwise, also if some are
-    left that have not ended."""
+    """Return the exit status: 0 if no trial failed and none is left; 2 if all have ended and each failure is a
+    UserError; else 1."""
     failed = [outcome for outcome in outcomes.values() if outcome.status == "failed"]
     if failed and not left and all(outcome.user_error for outcome in failed):
         return 2
@@ -59,8 +59,8 @@ def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:
 
 
 def recorder(job: Job) -> Recorder:
-    """What records the job in MLflow, whose tables it makes if they are new. Where that fails the tracker goes on
-    trying, and keeps what it cannot deliver."""
+    """Return the recorder of a job, which creates the tables of a new MLflow database. If that fails the tracker tries
+    again, and keeps what it cannot deliver."""
 
     def made() -> "Tracker":
         from dashboards.tracking import Tracker
@@ -86,8 +86,7 @@ def _shape(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
-    """What MLflow is to know of a trial beyond its experiment. ``shown`` has the files of corpora that were met
-    before."""
+    """Return what MLflow records of a trial beyond its experiment. ``shown`` caches the files of corpora, by digest."""
     corpus, plan = job.corpora[key(case.experiment)], job.plans[case.id]
     tags = {f"reveals.{n}": said for n, said in enumerate(job.disclosed[case.id])}
     size, why = stack_size(case.experiment, count(case.experiment, corpus))
@@ -106,7 +105,7 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
 
 
 def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
-    """Runs the trials under a live display and in MLflow; how each of them ended."""
+    """Run the trials with a live display and in MLflow. Returns the outcome of each."""
     tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
     by_id = {case.id: case for case in job.cases}
     with progress(job.cases) as display:
@@ -136,15 +135,15 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
 
 
 def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ending]:
-    """The cases that need not run again, and how they ended; ``reached`` has the records of each. One that is recorded
-    as finished with fewer rounds than it has to run is not among them."""
+    """Return the cases that need not run again, with how they ended. A case that has finished with fewer rounds than it
+    now has is not among them. ``reached`` has the records of each."""
     rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
     last = {case: reached[case][-1].round for case in found if reached.get(case)}
     return {case: found[case] for case, round_ in last.items() if found[case] != "finished" or round_ >= rounds[case]}
 
 
 def _train(job: Job, callback: TrialCallback) -> None:
-    """The trials that have not ended yet, through Tune."""
+    """Run the trials that have not ended yet, by Tune."""
     experiment = job.experiment
     reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
     ended = _ended(job, reached)

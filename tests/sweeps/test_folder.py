@@ -169,8 +169,8 @@ for name in ("sweep", "run", "reproduce", "corpora"):
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "sweep 130 interrupted; --resume RUN continues what was begun",
-        "run 130 interrupted; --resume RUN continues what was begun",
-        "reproduce 130 interrupted; the same command goes on where it was",
+        "sweep 130 interrupted; --resume RUN continues it",
+        "run 130 interrupted; --resume RUN continues it",
+        "reproduce 130 interrupted; the same command continues it",
         "corpora 130 interrupted",
     ]

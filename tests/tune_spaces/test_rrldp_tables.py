@@ -37,7 +37,7 @@ def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> No
         assert isinstance(experiment.corpus, IMDBCorpus if scene == "IMDB" else MovieLensCorpus)
         assert experiment.model.output == "sigmoid"
         for word in table.read.values():
-            metric, round_ = papers.reading(word, Scale())
+            metric, round_ = papers.metric_of(word, Scale())
             assert metric in ("Ag", "AUC")
             assert experiment.evaluates(round_ or experiment.training.rounds)
         if experiment.method.pooled:
@@ -74,10 +74,10 @@ def test_fasttext_rows_start_from_its_vectors_and_keep_them(tmp_path: Path) -> N
 
 
 def test_a_column_may_be_read_after_a_round() -> None:
-    assert papers.reading("AUC@25", Scale()) == ("AUC", 25)
-    assert papers.reading("AUC@25", Scale(0.1)) == ("AUC", 2)
-    assert papers.reading("AUC@1", Scale(0.1)) == ("AUC", 1)
-    assert papers.reading("AUC", Scale(0.1)) == ("AUC", None)
+    assert papers.metric_of("AUC@25", Scale()) == ("AUC", 25)
+    assert papers.metric_of("AUC@25", Scale(0.1)) == ("AUC", 2)
+    assert papers.metric_of("AUC@1", Scale(0.1)) == ("AUC", 1)
+    assert papers.metric_of("AUC", Scale(0.1)) == ("AUC", None)
 
 
 def test_tables_of_another_scene_are_refused() -> None:

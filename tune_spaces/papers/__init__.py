@@ -37,7 +37,7 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """A table, or a figure, of a paper.
+    """A table of a paper, or a plot.
 
     Args:
         title: The heading.
@@ -107,7 +107,7 @@ class Scale:
         return files.override(content, changes)
 
 
-def reading(word: str, scale: Scale) -> tuple[str, int | None]:
+def metric_of(word: str, scale: Scale) -> tuple[str, int | None]:
     """Return the metric of a column, and the round after which it is taken, on this scale; None: the last."""
     metric, _, round_ = word.partition("@")
     return metric, max(1, round(scale.share * int(round_))) if round_ else None
