@@ -58,5 +58,5 @@ def test_the_command_shows_the_table_and_writes_the_picture(tmp_path: Path, caps
     assert "<svg" in (tmp_path / "p.svg").read_text()
     with pytest.raises(UserError, match=r"nowhere/p\.svg cannot be written \(No such file"):
         main(["demo.yaml", "--picture", str(tmp_path / "nowhere" / "p.svg")])
-    with pytest.raises(UserError, match="a language model's have none: leave it out"):
+    with pytest.raises(UserError, match="those of a language model have none: leave it out"):
         main(["fedatt.yaml", "--picture", str(tmp_path / "p.svg")])
