@@ -39,6 +39,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "ids = [i for i in ids if (generator(seed, 'dropout', round_, i).random() > config.dropout)]",
         _DRAW,
     ),
+    (
+        "server/sampling",
+        "elif size < len(ids):",
+        "elif (size <= len(ids)):",
+        "as many distinct clients as there are, sorted, are all of them",
+    ),
     *(
         (
             "accounting/composition",

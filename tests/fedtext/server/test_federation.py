@@ -252,3 +252,15 @@ def test_a_run_whose_end_shapes_it_has_its_rounds_in_its_fingerprint(changes: di
     ]
     assert why in fixed_length(made[0])
     assert len({fingerprint(each, "content", 3) for each in made}) == 2
+
+
+@pytest.mark.parametrize("evaluation", [{"every": 2}, {"thresholds": {"Ag_val": [50]}}])
+def test_thresholds_alone_and_rarer_evaluations_alone_leave_a_run_free_to_be_made_longer(
+    evaluation: dict[str, Any],
+) -> None:
+    corpus = {"name": "demo", "validation": 0.2}
+    made = [
+        tiny.experiment(corpus=corpus, evaluation=evaluation, training=tiny.TRAINING | {"rounds": rounds})
+        for rounds in (2, 5)
+    ]
+    assert len({fingerprint(each, "content", 3) for each in made}) == 1
