@@ -30,7 +30,7 @@ class Aggregation(Strict, ABC):
     Hyper-parameters are fields, named as in their paper, each with a description. An aggregation has no state: it
     depends on the updates of one round alone. An embedding row that an update leaves out (``wire.rows: own``) counts as
     a row that has not changed, so that own rows and all rows give the same bits. A tensor that no update holds stays as
-    it is. Metrics of a round are described in ``fedtext/metrics.py``.
+    it is. Metrics of a round are described in ``fedtext/metrics/table.py``.
 
     Attributes:
         sums: Whether it needs sums of updates alone. Partial sums are then taken where clients live.

@@ -13,6 +13,7 @@ from fedtext.config import files
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger import ledger
 from fedtext.parameters import initial
@@ -34,7 +35,7 @@ def load(
     Args:
         experiment: The path of an experiment file, the name of one in ``tune_spaces/``, or its content.
         overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
-        plugins: Files, or installed modules, with parts of your own, beside those that the experiment lists.
+        plugins: Files, or installed modules, with parts of your own, in addition to those that the experiment lists.
 
     Returns:
         The experiment with every default filled in. It is immutable.
@@ -67,39 +68,28 @@ def run(
 
     Args:
         experiment: As ``load`` takes it.
-        overrides: Likewise.
-        data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
+        overrides: Changes to it, ``key=value``.
+        data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
         on_round: Called with each round's record, after its checkpoint is safe.
         device: The torch device that clients train on.
         out: A folder for checkpoints, ledger, records and the model; None: nothing is written.
-        resume: Go on with the run in ``out``. It ends with the same bits as one that was never interrupted.
+        resume: Continue the run in ``out``. It gives the same bits as one that was never interrupted.
 
     Returns:
         The history of the run, its privacy ledger and its model.
 
     Raises:
-        UserError: If the experiment, the data, the device or ``out`` cannot be used; one sentence.
-        ClientError: If a client's training fails.
+        UserError: The experiment, the data, the device or ``out`` cannot be used.
+        ClientError: The training of a client failed.
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     folder = None if out is None else Path(out).expanduser()
     if folder is not None and not resume and any(folder.glob("round-*")):
         raise UserError(f"out: {folder} has a run already: name another folder, or go on with it by resume=True")
     device_of(device)
-    corpus = prepare(
-        single.corpus,
-        single.model.embedding,
-        single.seed,
-        None if data is None else Path(data).expanduser(),
-        single.own_vocabularies,
-    )
-    shared, private = initial(single, corpus)
-    made_from = single, corpus.content, count(single, corpus)
-    fleet = LocalFleet(single, corpus, private, device, noise_key(*made_from, folder))
-    clients = len(fleet.clients)
-    logging.getLogger(__name__).info("%s; %s", engine_reason(single), stack_size(single, clients)[1])
-    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
-    federation = Federation(single, shared, fleet, checkpoints)
+    place = None if data is None else Path(data).expanduser()
+    corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
+    federation = _federation(single, corpus, device, folder)
     for record in federation.run():
         if folder:
             write_files(record, folder)
@@ -112,3 +102,14 @@ def run(
         if single.save.model != "none":
             model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
+
+
+def _federation(experiment: Experiment, corpus: Corpus, device: str, folder: Path | None) -> Federation:
+    """Return a federation of all clients of a corpus in this process, with its checkpoints in ``folder`` if any."""
+    shared, private = initial(experiment, corpus)
+    made_from = experiment, corpus.content, count(experiment, corpus)
+    fleet = LocalFleet(experiment, corpus, private, device, noise_key(*made_from, folder))
+    stack = stack_size(experiment, len(fleet.clients))[1]
+    logging.getLogger(__name__).info("%s; %s", engine_reason(experiment), stack)
+    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
+    return Federation(experiment, shared, fleet, checkpoints)

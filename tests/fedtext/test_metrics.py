@@ -96,7 +96,7 @@ def test_every_metric_of_an_audit_is_in_the_table() -> None:
     for audit in AUDITS.values():
         for name in audit.metrics:
             metric = find(name)
-            assert metric is not None, f"{name} of {audit.__name__}: describe it in fedtext/metrics.py"
+            assert metric is not None, f"{name} of {audit.__name__}: describe it in fedtext/metrics/table.py"
             assert metric.kind == "attack", name
 
 

@@ -1,51 +1,9 @@
-"""Every metric once: its name, unit, direction, split, when it is computed, and what it means."""
+"""Every metric of the project."""
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Literal
+from functools import partial
 
-Kind = Literal["evaluation", "training", "privacy", "attack", "traffic", "server", "cost", "sweep"]
-Unit = Literal["fraction", "perplexity", "nats", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
-When = Literal["every round", "evaluated rounds", "last round", "once", "end of the sweep"]
+from fedtext.metrics.metric import LATE, Metric
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric of a round, a run or a sweep.
-
-    ``name`` may have parts in angle brackets, which stand for what differs (``rounds_to_<metric>_<value>``).
-    ``summary`` is the line of a legend; ``details`` are whole sentences. With ``validation`` there is also
-    ``<name>_val``, of validation texts in the place of test texts. ``columns`` says for which of the two the final
-    table of a sweep has a column.
-    """
-
-    name: str
-    summary: str
-    details: str = ""
-    kind: Kind = "evaluation"
-    unit: Unit = "fraction"
-    better: Literal["larger", "smaller", "neither"] = "larger"
-    when: When = "evaluated rounds"
-    validation: bool = False
-    columns: Literal["all", "test", "none"] = "none"
-
-    @property
-    def split(self) -> Literal["test", "train", "none"]:
-        """Whose texts it is computed of; with the suffix ``_val`` validation texts."""
-        if self.kind == "evaluation":
-            return "test"
-        return "train" if self.kind in ("training", "attack") else "none"
-
-    def matches(self, name: str) -> bool:
-        """Whether this is the metric that is logged as ``name``."""
-        parts = re.split(r"<\w+>", self.name)
-        pattern = ".+".join(map(re.escape, parts)) + ("(_val)?" if self.validation else "")
-        return re.fullmatch(pattern, name) is not None
-
-
-LATE: When = "last round"
 _score = partial(Metric, validation=True, columns="all")
 _union = partial(Metric, when=LATE, columns="all")
 _perplexity = partial(_score, unit="perplexity", better="smaller")
@@ -73,7 +31,7 @@ _RECOVERY = {
 }
 _SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
 
-# In the order of the table's columns. The first that matches a name counts.
+# In the order of a table's columns. The first one that matches a name counts.
 METRICS: list[Metric] = [
     _score(
         "Ag",
@@ -155,7 +113,7 @@ METRICS: list[Metric] = [
     ),
     _leak(
         "inversion_candidates",
-        "gradient_inversion: number of words among which a vector is read",
+        "gradient_inversion: number of words that a vector may be decoded to",
         "gradient_inversion.md says which words these are, and who knows them.",
         unit="number",
         better="neither",
@@ -171,9 +129,7 @@ METRICS: list[Metric] = [
         unit="number",
         better="larger",
     ),
-    _leak(
-        "label_l1_uniform", "label_leakage: label_l1 of whoever guesses equal shares", unit="number", better="neither"
-    ),
+    _leak("label_l1_uniform", "label_leakage: label_l1 of the guess of equal shares", unit="number", better="neither"),
     _leak(
         "member_auc",
         "membership: area under the ROC curve of train against test texts by their loss; 0.5 is chance",
@@ -275,44 +231,3 @@ METRICS: list[Metric] = [
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),
     _sweep("<metric>.std", "standard deviation over seeds, in MLflow's run of the case"),
 ]
-
-
-@lru_cache(maxsize=4096)
-def find(name: str) -> Metric | None:
-    """The metric that is logged as ``name``; None for one that is not of this project."""
-    return next((metric for metric in METRICS if metric.matches(name)), None)
-
-
-def of_validation(name: str) -> bool:
-    """Whether this is a metric of validation texts."""
-    metric = find(name)
-    return metric is not None and metric.validation and name.endswith("_val")
-
-
-def of_test(name: str) -> bool:
-    """Whether this is a metric of test texts."""
-    metric = find(name)
-    return metric is not None and metric.split == "test" and not of_validation(name)
-
-
-def smaller_is_better(name: str) -> bool:
-    """Whether less of the metric is better, as of losses and perplexities."""
-    metric = find(name)
-    return metric is not None and metric.better == "smaller"
-
-
-def column_order(name: str) -> tuple[bool, bool, int]:
-    """Sorts columns: as in METRICS, evaluations first, those of validation texts after those of test texts."""
-    metric = find(name)
-    if metric is None:
-        return True, False, len(METRICS)
-    return metric.kind != "evaluation", of_validation(name), METRICS.index(metric)
-
-
-def legend(names: Iterable[str]) -> list[str]:
-    """A line for each metric of ``names`` that is known, in their order. A metric of validation texts is explained by
-    that of test texts."""
-    named = list(names)
-    known = {name.removesuffix("_val") if of_validation(name) else name: find(name) for name in named}
-    lines = [f"{name}: {metric.summary}" for name, metric in known.items() if metric is not None]
-    return [*lines, *(["..._val: the same of validation texts"] if any(map(of_validation, named)) else [])]

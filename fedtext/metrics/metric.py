@@ -1,0 +1,50 @@
+"""The description of a metric."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["evaluation", "training", "privacy", "attack", "traffic", "server", "cost", "sweep"]
+Unit = Literal["fraction", "perplexity", "nats", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
+When = Literal["every round", "evaluated rounds", "last round", "once", "end of the sweep"]
+LATE: When = "last round"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a round, a run or a sweep.
+
+    Args:
+        name: Its name; parts in angle brackets are placeholders (``rounds_to_<metric>_<value>``).
+        summary: Its line in a legend.
+        details: Whole sentences.
+        kind: What it describes.
+        unit: Its unit.
+        better: Whether larger or smaller values are better.
+        when: When it is computed.
+        validation: Whether ``<name>_val`` is computed as well, on validation texts instead of test texts.
+        columns: Which of the two have a column in the final table of a sweep.
+    """
+
+    name: str
+    summary: str
+    details: str = ""
+    kind: Kind = "evaluation"
+    unit: Unit = "fraction"
+    better: Literal["larger", "smaller", "neither"] = "larger"
+    when: When = "evaluated rounds"
+    validation: bool = False
+    columns: Literal["all", "test", "none"] = "none"
+
+    @property
+    def split(self) -> Literal["test", "train", "none"]:
+        """The texts on which it is computed; with the suffix ``_val`` these are validation texts."""
+        if self.kind == "evaluation":
+            return "test"
+        return "train" if self.kind in ("training", "attack") else "none"
+
+    def matches(self, name: str) -> bool:
+        """Whether ``name`` is a logged name of this metric."""
+        parts = re.split(r"<\w+>", self.name)
+        pattern = ".+".join(map(re.escape, parts)) + ("(_val)?" if self.validation else "")
+        return re.fullmatch(pattern, name) is not None
