@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import gpu, local_loop, synthetic
 from tests.elsewhere import DEVICE, Elsewhere
+from tests.loops import nonempty
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, caps
     assert list(rows) == ["reference", "cells", "cells, stack 4"]
     client = synthetic.client(0, 40, 300)
     expected = 3 * sum(2 * m * k * n for m, k, n in local_loop.products(local_loop.TASKS["W1"], client))
-    for row in rows.values():
+    for row in nonempty(rows.values()):
         assert row["GFLOP / s"] * row["wall ms"]["median"] * 1e6 == pytest.approx(expected, rel=0.1)
     assert rows["cells, stack 4"]["calls"] < 0.5 * rows["cells"]["calls"]
     card = json.loads((tmp_path / "g").read_text())["figures"]["card"]

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import local_loop, w2, w3
 from benchmarks.tests.tables import save
 from tests.data import real_data
+from tests.loops import nonempty
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_a_run_on_real_texts(capsys: pytest.CaptureFixture[str]) -> None:
     real_data("wikitext2_valid_test/wikitext2_valid_test.parquet")
     clients = w2.corpus(data)
     assert [len(client.train) for client in clients] == [250] * 10
-    assert all(client.train.labels_N.mean() == 0.5 for client in clients)
+    assert all(nonempty(client.train.labels_N.mean() == 0.5 for client in clients))
     assert min(np.diff(client.train.offsets).min() for client in clients) > 0
     batches = w3.corpus(data)
     assert batches.shape[1:] == (20, 36)
@@ -73,7 +74,7 @@ def test_a_run_on_real_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["workload"], row["variant"]) for row in rows] == [
         (workload, variant) for workload in ("W2", "W3") for variant in ("naive", "ours")
     ]
-    for row in rows:
+    for row in nonempty(rows):
         assert row["texts"] == f"of {data}"
         assert row["samples / s"] == pytest.approx(1000 * local_loop.SAMPLES[row["workload"]] / row["wall ms"])
     assert "wall ms" in capsys.readouterr().out

@@ -28,6 +28,7 @@ from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
+from tests.loops import nonempty
 
 CORPUS = tiny.corpus(clients=16)
 FEW = tiny.corpus(clients=4)
@@ -112,7 +113,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         accuracies = []
-        for record in federation.run():
+        for record in nonempty(federation.run()):
             accuracies.append(seen(record))
             assert fleet.folding == (list(range(actors)) if record.round > 1 else [])
             fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
@@ -150,7 +151,7 @@ def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
     folded = []
     federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
     accuracies = []
-    for row in federation.run():
+    for row in nonempty(federation.run()):
         accuracies.append(seen(row))
         folded.append(fleet.folding)
     assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))[:3]
@@ -200,7 +201,7 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
     """Also where a language model's best round counts, and after an interruption."""
     shared, private = initial(experiment, corpus)
     weights, rows, states, _ = expected = final(experiment, local(experiment, corpus), corpus)
-    for _, figures, _ in rows:
+    for _, figures, _ in nonempty(rows):
         assert len([name for name in figures if name.startswith("attention_clients/")]) > 5
     assert ("selected_round" in rows[-1][1]) == experiment.language
     fleet = RayFleet(experiment, ship(experiment, corpus), private, Plan(2, 1, 0, 1), None)
@@ -224,7 +225,7 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
         fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(2, 1, 0, 1), None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         rounds, folded = [], []
-        for record in federation.run():
+        for record in nonempty(federation.run()):
             rounds.append(seen(record))
             folded.append(fleet.folding)
         assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name

@@ -12,6 +12,7 @@ import yaml
 from actors.cluster import FREEING
 from fedtext.config.files import load
 from tests import ROOT
+from tests.loops import nonempty
 
 ROOM = ROOT / "cluster"
 RAY_VERSION = re.search(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
@@ -28,11 +29,11 @@ def test_ray_up_files_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(ROOT)
     config = util.prepare_config(yaml.safe_load(text(name)))
     util.validate_config(config)
-    for local in config["file_mounts"].values():
+    for local in nonempty(config["file_mounts"].values()):
         assert local.startswith("~") or Path(local).exists(), local
     installs = [line for line in config["setup_commands"] if "pip install" in line]
     assert installs
-    assert all("-c constraints.txt " in line for line in installs)
+    assert all(nonempty("-c constraints.txt " in line for line in installs))
     for role in ("head", "worker"):
         start = next(line for line in config[f"{role}_start_ray_commands"] if "ray start" in line)
         assert "export RAY_AUTH_MODE=token" in start
@@ -79,7 +80,7 @@ def test_their_shell_lines_are_shell() -> None:
         lines += typed
     lines += re.findall(r"^```bash\n(.+?)^```$", text("README.md"), re.MULTILINE | re.DOTALL)
     assert sum("ray start" in line for line in lines) == 6
-    for line in lines:
+    for line in nonempty(lines):
         done = subprocess.run(["bash", "-n"], input=line, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), line
 
@@ -108,7 +109,7 @@ def test_the_rayjob_has_no_field_that_kuberay_does_not_know() -> None:
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     containers = [one for group in groups for one in group["template"]["spec"]["containers"]]
     for kind, objects in (("spec", [spec]), ("cluster", [cluster]), ("group", groups), ("container", containers)):
-        for one in objects:
+        for one in nonempty(objects):
             assert set(one) <= set(known[kind].split())
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from dashboards.progress import LiveProgress, PlainProgress, progress
 from dashboards.table import best, notes, print_table, rank
 from dashboards.trial import Outcome, data_size, duration
+from tests.loops import nonempty
 from tests.planned import Planned, experiment, kteps, row, rows
 
 
@@ -40,7 +41,7 @@ def test_plain_progress_is_single_lines_with_what_matters() -> None:
     for name, first in (("Ag", "round 1/10"), ("Ap", "round 10/10")):  # explained once, before it first appears
         (explained,) = (place for place, line in enumerate(text.splitlines()) if line.startswith(f"{name}: accuracy"))
         assert first in text.splitlines()[explained + 1]
-    assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert all(nonempty(character.isprintable() for character in text.replace("\n", "")))
 
 
 def test_live_progress_shows_every_trial_and_counts_those_without_room() -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedtext.corpora import CORPORA
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
 from tests import ROOT, tiny
+from tests.loops import nonempty
 from tune_spaces import papers
 
 load = cache(papers.load)
@@ -27,7 +29,6 @@ DOCUMENTS = [
 DOCUMENTS = [path for path in DOCUMENTS if path.is_file()]
 WRITTEN = [path for path in DOCUMENTS if path.parent.name != "reproductions" or path.name == "README.md"]
 documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-written = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def anchors(path: Path) -> set[str]:
@@ -36,36 +37,47 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@documents
-def test_every_link_leads_somewhere(path: Path) -> None:
-    text = re.sub(r"`[^`\n]*`", "", path.read_text())
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+def matches(paths: list[Path], pattern: str, texts: Callable[[Path], str] = Path.read_text) -> list[tuple[Path, str]]:
+    """What a pattern finds in documents, each match once a document."""
+    return [(path, found) for path in paths for found in sorted(set(re.findall(pattern, texts(path), re.M)))]
+
+
+def without_code(path: Path) -> str:
+    return re.sub(r"`[^`\n]*`", "", path.read_text())
+
+
+def test_every_link_leads_somewhere() -> None:
+    for path, target in nonempty(matches(DOCUMENTS, r"\]\(([^)\s]+)\)", without_code)):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
         linked = path.parent / file.replace("\\", "") if file else path
-        assert linked.exists(), target
-        assert not anchor or anchor in anchors(linked), target
+        assert linked.exists(), (path, target)
+        assert not anchor or anchor in anchors(linked), (path, target)
 
 
-@written
-def test_files_that_are_named_are_there(path: Path) -> None:
+def test_files_that_are_named_are_there() -> None:
     """In code: ``fedtext/models/cells.py``, ``tests/actors/test_fleet.py``."""
-    folders = "actors|benchmarks|cluster|dashboards|docs|fedtext|platform|tests|tune_spaces"
-    for name in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|yaml|json))`", path.read_text()):
-        assert (ROOT / name).is_file(), name
+    folders = "actors|benchmarks|cluster|dashboards|docs|fedtext|platform|sweeps|tests|tune_spaces"
+    for path, name in nonempty(matches(WRITTEN, rf"`((?:{folders})/[\w/]+\.(?:py|yaml|json))`")):
+        assert (ROOT / name).is_file(), (path, name)
 
 
-@written
-def test_commands_are_of_modules_and_experiments_that_exist(path: Path) -> None:
-    text = path.read_text()
-    for name in set(re.findall(r"python -m ([\w.]+)", text)):
-        assert (ROOT / f"{name.replace('.', '/')}.py").is_file() or find_spec(name), name
-    for name in set(re.findall(r"(?:platform\.(?:run|sweep|corpora)|python -m fedtext)\s+(\w+\.yaml)", text)):
-        assert (SPACES / name).is_file(), name
+def test_commands_are_of_modules_that_exist() -> None:
+    for path, name in nonempty(matches(WRITTEN, r"python -m ([\w.]+)")):
+        assert (ROOT / f"{name.replace('.', '/')}.py").is_file() or find_spec(name), (path, name)
+
+
+def test_commands_are_on_experiments_that_exist() -> None:
+    commands = r"platform\.(?:run|sweep|corpora)|python -m fedtext"
+    for path, name in nonempty(matches(WRITTEN, rf"(?:{commands})\s+(\w+\.yaml)")):
+        assert (SPACES / name).is_file(), (path, name)
+
+
+def test_targets_of_make_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"(?:^    |`)make ([a-z][\w-]*)", text, re.M)):
-        assert re.search(rf"^{target}:", makefile, re.M), target
+    for path, target in nonempty(matches(WRITTEN, r"(?:^    |`)make ([a-z][\w-]*)")):
+        assert re.search(rf"^{target}:", makefile, re.M), (path, target)
 
 
 @documents

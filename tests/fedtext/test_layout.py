@@ -7,6 +7,7 @@ from fedtext.layout import TABLE, Layout, finite
 from fedtext.messages import Update
 from fedtext.server.aggregation import LARGEST, Summation
 from tests import tiny
+from tests.loops import nonempty
 
 SHAPES = {"a": (3,), TABLE: (17, 2), "scalar": (), "b": (16,)}
 
@@ -25,7 +26,7 @@ def test_what_is_packed_comes_back_and_gaps_are_zeros() -> None:
     tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
     flat = layout.pack(tensors)
     assert flat.dtype == np.float32
-    for name, view in layout.views(flat).items():
+    for name, view in nonempty(layout.views(flat).items()):
         assert np.array_equal(view, tensors[name]), name
         assert np.shares_memory(view, flat)
     assert np.flatnonzero(flat == 0).tolist() == [*range(3, 16), *range(50, 64), *range(65, 80)]

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests import ROOT
+from tests.loops import nonempty
 
 
 def test_platform_is_the_standard_module_with_our_commands() -> None:
@@ -28,8 +29,8 @@ def test_platform_is_the_standard_module_with_our_commands() -> None:
 @pytest.mark.parametrize("room", ["fedtext", "actors", "dashboards", "tune_spaces", "sweeps", "cluster"])
 def test_nothing_a_worker_imports_lives_in_platform(room: str) -> None:
     ours = {path.stem for path in (ROOT / "platform").glob("*.py")} - {"__init__"}
-    for path in (ROOT / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in nonempty((ROOT / room).rglob("*.py")):
+        for node in nonempty(ast.walk(ast.parse(path.read_text()))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [f"{node.module}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
             assert not [n for n in names if n.startswith("platform.") and n.split(".")[1] in ours], path

@@ -17,6 +17,7 @@ from fedtext.server.optimizers import step
 from fedtext.testing.runs import Host, exchange
 from fedtext.wire.decoder import Decoder
 from tests import tiny
+from tests.loops import nonempty
 
 CORPUS = tiny.corpus(clients=5, texts=2)
 TOGETHER = [[0, 1, 2, 3, 4]]
@@ -44,14 +45,14 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
     workers = [
         Worker(experiment, CORPUS, [everybody[c] for c in members], private, corpus_clients=5) for members in hosted[0]
     ]
-    for round_, now in enumerate(hosted, 1):
+    for round_, now in nonempty(enumerate(hosted, 1)):
         exchange(workers, now, CORPUS)
         flat = beside.with_state(state)
         replies, states, total = [], {}, summation.empty()
         for worker, members in zip(workers, now, strict=True):
             replies += [reply for stack in stacks(members, size) for reply in worker.train(flat, round_, stack)]
             states |= worker.private_states(members)
-        assert not any(reply.error for reply in replies)
+        assert not any(nonempty(reply.error for reply in replies))
         yield {reply.client: reply.payload.tobytes() for reply in replies}, states
         for reply in replies:
             if reply.payload.size:
@@ -68,8 +69,8 @@ def test_two_workers_that_exchange_clients_give_the_bits_of_one(method: str, opt
     assert list(rounds(method, optimizer, BEFORE, AFTER)) == alone
     (first, before), (second, after) = alone
     stateless = method == "fedrecon"
-    assert all((before[client] == after[client] == b"") == stateless for client in TOGETHER[0])
-    assert stateless or all(before[client] != after[client] for client in TOGETHER[0])
+    assert all(nonempty((before[client] == after[client] == b"") == stateless for client in TOGETHER[0]))
+    assert stateless or all(nonempty(before[client] != after[client] for client in TOGETHER[0]))
     assert (first != second) == METHODS[method].shares
 
 
@@ -79,4 +80,4 @@ def test_a_method_of_two_stages_too(optimizer: str) -> None:
     alone = list(rounds(method, optimizer, TOGETHER, TOGETHER))
     assert list(rounds(method, optimizer, BEFORE, AFTER)) == alone
     (shared, _), (head, _) = alone
-    assert all(len(head[client]) < len(shared[client]) for client in TOGETHER[0])
+    assert all(nonempty(len(head[client]) < len(shared[client]) for client in TOGETHER[0]))

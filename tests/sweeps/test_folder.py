@@ -19,6 +19,7 @@ from sweeps.folder import PLAN, RunFolder
 from sweeps.job import Job
 from sweeps.trials import _ended
 from tests.commands import EXPERIMENT, ROOT, Forked, write
+from tests.loops import nonempty
 from tune_spaces.cases import Case
 
 FILE = "FILE"  # stands for the experiment file
@@ -40,7 +41,7 @@ def begin(run: Path, **plan: Any) -> None:
 def said_by(home: Path, cases: list[tuple[list[str], str]]) -> None:
     """Each command is to be refused with one sentence that contains the one beside it."""
     file = str(write(home))
-    for words, sentence in cases:
+    for words, sentence in nonempty(cases):
         done = Forked(home, *(file if word == FILE else word for word in words)).wait()
         assert done.returncode == 2, (words, done.stderr)
         assert sentence in done.stderr, words

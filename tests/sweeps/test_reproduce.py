@@ -20,6 +20,7 @@ from sweeps.coverage import BEGIN, END, _extent, coverage
 from sweeps.reproduce import named
 from tests import ROOT
 from tests.commands import Forked
+from tests.loops import nonempty
 from tests.planned import rows
 from tune_spaces import papers
 from tune_spaces.papers import Scale
@@ -34,11 +35,11 @@ PRINTED = [(number, scene) for number in KTEPS.tables for scene in KTEPS.scenes 
 @pytest.mark.parametrize(("number", "scene"), PRINTED)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     found = papers.tables(KTEPS, [number], scene, ())[number]
-    for name, cases in papers.cases(KTEPS, found, scene, Scale(), 2, {}):
+    for name, cases in nonempty(papers.cases(KTEPS, found, scene, Scale(), 2, {})):
         assert [case.experiment.seed for case in cases] == [0, 1]
         assert set(found.rows[name].paper[scene]) <= set(found.read)
         rounds = {"FDU": 50, "IYY": 20}[scene]
-        assert all(case.experiment.training.rounds == rounds for case in cases)
+        assert all(nonempty(case.experiment.training.rounds == rounds for case in cases))
         readings = {*cases[0].experiment.evaluation.personalize.variants(), "Ag"}
         assert set(found.read.values()) <= readings | {"Ap"}
 
@@ -84,7 +85,7 @@ def test_a_table_says_how_often_ap_was_evaluated() -> None:
 
 
 def test_table_8_has_no_projections_and_no_diversity() -> None:
-    for name, (case,) in papers.cases(KTEPS, KTEPS.tables["8"], "FDU", Scale(), 1, {}):
+    for name, (case,) in nonempty(papers.cases(KTEPS, KTEPS.tables["8"], "FDU", Scale(), 1, {})):
         made = case.experiment.method.model_dump()
         assert (made["projection"], made["lambda2"]) == (False, 0.0), name
         assert made["architecture"] == {"A": "classifier", "B": "encoder", "C": "everything"}[name[0]]

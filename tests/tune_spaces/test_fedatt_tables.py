@@ -26,6 +26,7 @@ from fedtext.models.base import Embedding
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from sweeps.reproduce import _check_columns, _result, _when
+from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of
@@ -57,7 +58,7 @@ SCALES = {"small tied": (88.21, 77.66), "small untied": (91.25, 81.31), "medium 
 @pytest.mark.parametrize(("number", "scene"), THERE)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     table = papers.tables(FEDATT, [number], scene, ())[number]
-    for name, (case,) in papers.cases(FEDATT, table, scene, Scale(), 1, {}):
+    for name, (case,) in nonempty(papers.cases(FEDATT, table, scene, Scale(), 1, {})):
         made = case.experiment
         assert set(table.rows[name].paper[scene]) <= set(table.read)
         assert isinstance(made.corpus, CORPORA[scene])
@@ -97,8 +98,8 @@ def _cases(number: str) -> dict[str, list[Case]]:
 
 def test_a_row_is_what_its_name_says() -> None:
     rows = {name: case.experiment for number in FEDATT.tables for name, (case,) in _cases(number).items()}
-    for name, made in rows.items():
-        for word in name.split():
+    for name, made in nonempty(rows.items()):
+        for word in nonempty(name.split()):
             key, _, value = word.partition("=")
             told = {"C": made.participation.fraction, "E": made.training.local_epochs, "B": made.training.batch_size}
             if key in told:
@@ -110,20 +111,20 @@ def test_a_row_is_what_its_name_says() -> None:
     assert rows["FedAtt large untied"].model.embedding.dim == rows["FedAtt large untied"].model.hidden == 1500
     assert not rows["FedAtt large untied"].model.tied
     attention = {name: made.method for name, made in rows.items() if isinstance(made.method, FedAtt)}
-    assert all((method.attention == "uniform") == ("uniform" in name) for name, method in attention.items())
-    assert all((method.norm == "spectral") == ("spectral" in name) for name, method in attention.items())
+    assert all(nonempty((method.attention == "uniform") == ("uniform" in name) for name, method in attention.items()))
+    assert all(nonempty((method.norm == "spectral") == ("spectral" in name) for name, method in attention.items()))
     assert {method.step for method in attention.values()} == {1.2}
 
 
 def test_beside_every_fedatt_stands_its_control_with_the_same_step() -> None:
-    for number, table in FEDATT.tables.items():
+    for number, table in nonempty(FEDATT.tables.items()):
         controlled = {name for name, row in table.rows.items() if row.system == "FedAtt"}
         pairs = papers.compared(FEDATT, table)
         assert {one for one, other in pairs if "uniform" in other} == controlled
         assert {one for one, other in pairs if one in controlled and "FedAvg" in other} == controlled
         assert len(pairs) == 3 * len(controlled)
         cases = _cases(number)
-        for one, other in pairs:
+        for one, other in nonempty(pairs):
             left, right = (cases[name][0].experiment for name in (one, other))
             assert left.model_copy(update={"method": right.method}) == right
 
@@ -131,7 +132,7 @@ def test_beside_every_fedatt_stands_its_control_with_the_same_step() -> None:
 def test_a_clip_before_the_noise_gives_the_ledger_an_epsilon() -> None:
     made = {name: cases[0].experiment for name, cases in _cases("III").items() if name.startswith("FedAvg")}
     known = {name: [entry.epsilon for entry in ledger(one, 1000, 100, 50)] for name, one in made.items()}
-    assert all(any(found) == ("clip" in name) for name, found in known.items())
+    assert all(nonempty(any(found) == ("clip" in name) for name, found in known.items()))
 
 
 def test_a_sweeps_control_is_told_from_what_it_controls() -> None:
@@ -144,16 +145,18 @@ def test_a_sweeps_control_is_told_from_what_it_controls() -> None:
 
 def test_a_fraction_that_stands_in_both_figures_is_run_once() -> None:
     two, three = _cases("fig2"), _cases("fig3")
-    assert all(two[name][0].id == three[name][0].id for name in two)
+    assert all(nonempty(two[name][0].id == three[name][0].id for name in two))
     assert three["FedAtt C=0.1"][0].id == three["FedAtt E=5"][0].id == three["FedAtt B=10"][0].id
 
 
 def test_a_scale_leaves_selection_and_thresholds() -> None:
     table = papers.tables(FEDATT, ["fig3"], "PTB", ["FedAtt"])["fig3"]
-    for (_, (whole,)), (_, (short,)) in zip(
-        papers.cases(FEDATT, table, "PTB", Scale(), 1, {}),
-        papers.cases(FEDATT, table, "PTB", Scale(0.1), 1, {}),
-        strict=True,
+    for (_, (whole,)), (_, (short,)) in nonempty(
+        zip(
+            papers.cases(FEDATT, table, "PTB", Scale(), 1, {}),
+            papers.cases(FEDATT, table, "PTB", Scale(0.1), 1, {}),
+            strict=True,
+        )
     ):
         assert (short.experiment.training.rounds, short.experiment.corpus.share) == (5, 0.1)
         assert short.experiment.evaluation == whole.experiment.evaluation
@@ -238,7 +241,7 @@ def test_the_other_forms_have_the_units_too(tmp_path: Path) -> None:
     picture(made, tmp_path / "both.png")
     nowhere = Reproduction("T", 5, made.cells[-2:], [], {}, ["Said."])  # nothing to plot, and no legend of it
     picture(nowhere, tmp_path / "none.png")
-    assert all(path.stat().st_size > 5_000 for path in tmp_path.iterdir())
+    assert all(nonempty(path.stat().st_size > 5_000 for path in tmp_path.iterdir()))
 
 
 @pytest.mark.parametrize("metric", ["rounds_to_perplexity_val_2000", "Ag"])
@@ -277,7 +280,7 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     assert text.startswith("# FedAtt, Ji et al. 2019: figure 3, Rounds to a perplexity, PTB")
     assert "evaluated once, with the model of the round with the best perplexity_val." in text
     cells = {(cell.row, cell.column): cell for cell in result.cells}
-    for name, cases in made.items():
+    for name, cases in nonempty(made.items()):
         last = [outcomes[case.id].rows[-1].metrics for case in cases]
         assert cells[name, "perplexity"].seeds == [metrics["perplexity"] for metrics in last]
         assert cells[name, "top 3"].seeds == [100 * metrics["top3"] for metrics in last]

@@ -21,6 +21,7 @@ from fedtext.models.inits import EachInit
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.training.config import SGD, Adam, AdamW
+from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as cases_of
@@ -63,7 +64,7 @@ def _cases(number: str, scene: str) -> dict[str, Case]:
 @pytest.mark.parametrize(("number", "scene"), THERE)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     table = papers.tables(PAPER, [number], scene)[number]
-    for name, case in _cases(number, scene).items():
+    for name, case in nonempty(_cases(number, scene).items()):
         made = case.experiment
         assert set(table.rows[name].paper[scene]) <= set(table.read)
         assert isinstance(made.corpus, LabelledCorpus)
@@ -91,7 +92,7 @@ def test_the_figures_are_those_the_paper_prints(number: str, printed: dict[str, 
 @pytest.mark.parametrize("number", ATTACKS)
 def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) -> None:
     table, cases = papers.tables(PAPER, [number], ATTACKED)[number], _cases(number, ATTACKED)
-    for name, case in cases.items():
+    for name, case in nonempty(cases.items()):
         made, row = case.experiment, table.rows[name]
         assert isinstance(made.corpus, AGNewsCorpus)
         assert made.corpus.auxiliary == Auxiliary(texts=128, test=128 if made.model.name == "transformer" else None)
@@ -108,7 +109,7 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
         assert audit.span != searched, "the paper's attack is a search alone"
         assert set(row.paper[ATTACKED]) <= set(table.read)
         assert set(table.read.values()) <= set(audit.metrics)
-        assert all(unit(metric).less and unit(metric).name == "% leaked" for metric in table.read.values())
+        assert all(nonempty(unit(metric).less and unit(metric).name == "% leaked" for metric in table.read.values()))
     assert len({case.id for case in cases.values()}) == len(cases), "what is looked for otherwise is another trial"
     assert papers.first_scene(PAPER, [number]) == ATTACKED
 
@@ -117,7 +118,7 @@ def test_an_attacked_client_is_one_batch_and_its_update_a_gradient(number: str) 
 def test_examples_are_of_the_runs_whose_figures_are_in_table_2(number: str, model: str) -> None:
     beside = _cases("2", ATTACKED)
     assert PAPER.tables[number].shows == gradient_inversion.FILE
-    for name, case in _cases(number, ATTACKED).items():
+    for name, case in nonempty(_cases(number, ATTACKED).items()):
         assert case.id == beside[name if name in beside else f"{name} {model}"].id
 
 
@@ -125,7 +126,7 @@ def test_clients_start_from_one_source_or_from_different_ones() -> None:
     """Figure 6: nothing else differs."""
     cases = {name: case.experiment for name, case in _cases("fig6", "AG News").items()}
     assert len(cases) == 6
-    for name, made in cases.items():
+    for name, made in nonempty(cases.items()):
         assert isinstance(made.model.embedding.init, EachInit) == ("different" in name)
         same = cases[name.replace("different", "same")]
         dump, beside = (one.model_dump(exclude={"model": {"embedding": {"init"}}}) for one in (made, same))
@@ -148,7 +149,7 @@ def test_the_attacks_figures_are_those_the_paper_prints() -> None:
 
 
 def test_a_scene_whose_name_has_blanks_gives_a_run_its_name() -> None:
-    for scene, content in PAPER.scenes.items():
+    for scene, content in nonempty(PAPER.scenes.items()):
         name = f"reproduce-{papers.stem('fedevocab', scene)}"
         assert files.validate(files.override(content, {"name": name})).name == name
 
@@ -179,13 +180,15 @@ def test_the_sweep_of_leaks_has_every_uplink_for_every_method() -> None:
     assert {uplink for _, uplink, _ in found} == {
         *((), ("clip",), ("clip", "gaussian"), ("quantize", "randomized_response"))
     }
-    assert all(local_steps(one, 256 // clients) == 1 for one in swept for clients in (256, 64, 16))
-    assert all({audit.name for audit in one.audits} == {"gradient_inversion", "label_leakage"} for one in swept)
+    assert all(nonempty(local_steps(one, 256 // clients) == 1 for one in swept for clients in (256, 64, 16)))
+    assert all(
+        nonempty({audit.name for audit in one.audits} == {"gradient_inversion", "label_leakage"} for one in swept)
+    )
 
 
 def test_a_row_is_what_its_name_says() -> None:
     rows = _cases("4", "AG News") | _cases("5", "AG News")
-    for name, case in rows.items():
+    for name, case in nonempty(rows.items()):
         made = case.experiment
         bert = name.startswith("DistilBERT")
         assert isinstance(made.model, TransformerClassifier if bert else RecurrentClassifier)

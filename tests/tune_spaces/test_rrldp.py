@@ -15,6 +15,7 @@ from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.training.config import Training
 from tests import tiny
+from tests.loops import nonempty
 from tests.tiny import Finished, Recording
 from tune_spaces.cases import cases
 
@@ -100,7 +101,7 @@ def test_the_papers_sweep_is_whole_and_every_number_of_clients_makes_five_steps(
         [1e-5, 1e-4, 1e-3, 1e-2],
         [10, 50, 100, 250],
     ]
-    for experiment in trials:
+    for experiment in nonempty(trials):
         texts = round(25_000 / experiment.corpus.clients * (1 - experiment.corpus.validation))  # type: ignore[attr-defined]
         assert -(-texts // experiment.training.batch(texts)) == 5
     assert {experiment.training.rounds for experiment in trials} == {25}
@@ -109,7 +110,7 @@ def test_the_papers_sweep_is_whole_and_every_number_of_clients_makes_five_steps(
 def test_the_central_sweep_spends_what_it_says() -> None:
     pytest.importorskip("dp_accounting")
     made = cases(*load("rrldp_central.yaml"), "rrldp_central.yaml")
-    for experiment in (case.experiment for case in made if not case.baseline):
+    for experiment in nonempty(case.experiment for case in made if not case.baseline):
         clients, noise = experiment.corpus.clients, experiment.server.noise  # type: ignore[attr-defined]
         assert noise is not None
         (spent,) = [e.epsilon for e in ledger(experiment, DENSE, clients, 25) if e.unit == "run"]
@@ -127,7 +128,7 @@ def test_a_method_runs_under_rr_ldp_by_its_name_alone(method: str) -> None:
     fleet = Recording(experiment, corpus, private)
     rows = list(Federation(experiment, shared, fleet, None).run())
     numbers = sum(tensor.size for tensor in shared.values())
-    for reply in fleet.received:
+    for reply in nonempty(fleet.received):
         assert numbers / 8 <= len(reply.payload) < numbers / 8 + 2_000, "one bit for each number, and names"
     assert rows[-1].metrics["epsilon"] == composition.optimal(1.0, 2 * numbers, 1e-5)
     assert {"AUC", "AUC_val"} <= rows[-1].metrics.keys()

@@ -11,6 +11,7 @@ from fedtext.errors import UserError
 from fedtext.mechanisms import Quantize, RandomizedResponse
 from fedtext.models.vectors import VectorClassifier
 from tests.fedtext.corpora.test_movielens import write_latest
+from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.papers import Scale
 
@@ -31,12 +32,12 @@ def test_both_halves_of_table_7_are_experiments() -> None:
 @pytest.mark.parametrize(("number", "scene"), SCENES)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     table = papers.tables(RRLDP, [number], scene, ())[number]
-    for name, (case,) in papers.cases(RRLDP, table, scene, Scale(), 1, {}):
+    for name, (case,) in nonempty(papers.cases(RRLDP, table, scene, Scale(), 1, {})):
         experiment = case.experiment
         assert set(table.rows[name].paper[scene]) <= set(table.read)
         assert isinstance(experiment.corpus, IMDBCorpus if scene == "IMDB" else MovieLensCorpus)
         assert experiment.model.output == "sigmoid"
-        for word in table.read.values():
+        for word in nonempty(table.read.values()):
             metric, round_ = papers.metric_of(word, Scale())
             assert metric in ("Ag", "AUC")
             assert experiment.evaluates(round_ or experiment.training.rounds)
@@ -55,7 +56,7 @@ def test_fasttext_rows_start_from_its_vectors_and_keep_them(tmp_path: Path) -> N
     table = papers.tables(RRLDP, ["10"], "MovieLens", ["fastText"])["10"]
     made = {name: case.experiment for name, (case,) in papers.cases(RRLDP, table, "MovieLens", Scale(), 1, {})}
     assert list(made) == ["fastText (100 flat)", "fastText (all averaged)", "fastText (100 averaged)"]
-    for experiment in made.values():
+    for experiment in nonempty(made.values()):
         embedding = experiment.model.embedding
         with pytest.raises(
             UserError,
@@ -63,7 +64,7 @@ def test_fasttext_rows_start_from_its_vectors_and_keep_them(tmp_path: Path) -> N
         ):
             prepare(experiment.corpus, embedding, 0, tmp_path)
     (tmp_path / "wiki-news-300d-1M.vec").write_text("1 300\nwar " + " ".join(["0.5"] * 300) + "\n")
-    for name, experiment in made.items():
+    for name, experiment in nonempty(made.items()):
         corpus = prepare(experiment.corpus, experiment.model.embedding, 0, tmp_path)
         assert corpus.table_VD is not None
         assert corpus.table_VD[corpus.vocabulary.index("war")].tolist() == [0.5] * 300

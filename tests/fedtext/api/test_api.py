@@ -13,6 +13,7 @@ import fedtext
 from fedtext.__main__ import main
 from fedtext.methods import METHODS
 from fedtext.state import model_folder
+from tests.loops import nonempty
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -39,7 +40,7 @@ def share(model: fedtext.Model, texts: list[str], labels: list[int], client: str
     """The accuracy of a model's predictions."""
     found = model.predict(texts, client)
     assert len(found) == len(texts) > 0
-    assert all(isinstance(each, fedtext.Prediction) for each in found)
+    assert all(nonempty(isinstance(each, fedtext.Prediction) for each in found))
     named = [model.labels[label] for label in labels]
     return sum(each.label == name for each, name in zip(found, named, strict=True)) / len(texts)  # type: ignore[union-attr]
 
@@ -53,7 +54,7 @@ def test_predictions_have_the_accuracies_of_the_run(method: Any, tmp_path: Path)
     model, config = fedtext.Model.load(tmp_path / "model"), result.experiment.corpus
     assert model.labels == ("negative", "positive")
     compared = 0
-    for client in config.read(None, result.experiment.seed).clients:
+    for client in nonempty(config.read(None, result.experiment.seed).clients):
         texts, labels = list(client.test.texts), client.test.labels.tolist()
         known = result.clients[client.name]
         assert share(model, texts, labels, client.name) == pytest.approx(known["Local"])
@@ -68,7 +69,7 @@ def test_predictions_have_the_accuracies_of_the_run(method: Any, tmp_path: Path)
 def test_a_client_of_fedrecon_uses_the_rows_it_made_for_itself(tmp_path: Path) -> None:
     corpus = {"name": "sst2", "clients": 2}
     result = fedtext.run(SMALL | {"method": "fedrecon", "corpus": corpus}, data=sst2(tmp_path))
-    for client in result.experiment.corpus.read(tmp_path, 0).clients:
+    for client in nonempty(result.experiment.corpus.read(tmp_path, 0).clients):
         found = share(result.model, list(client.test.texts), client.test.labels.tolist(), client.name)
         assert found == pytest.approx(result.clients[client.name]["Local"])
 
@@ -104,7 +105,7 @@ def test_what_a_folder_gives_away_is_chosen_and_said(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "shared" / "model.json").read_text())
     assert about["names"] == []
     assert ["vocabulary" in sentence for sentence in about["gives_away"]] == [False, True]
-    assert not any("private" in name for name in shared.state)
+    assert not any(nonempty("private" in name for name in shared.state))
     with pytest.raises(fedtext.UserError, match="no part of client films: train it with save"):
         shared.model.predict(["a plot"], client="films")
     own = fedtext.run(SMALL | {"method": "fedevocab"}, "save.model=shared")
@@ -163,7 +164,7 @@ def test_a_run_tells_each_round_and_goes_on_only_if_it_is_told_to(tmp_path: Path
     with pytest.raises(fedtext.UserError, match="has a run already: name another folder"):
         fedtext.run(experiment, out=tmp_path / "cut")
     cut = fedtext.run(experiment, out=tmp_path / "cut", resume=True)
-    assert all((cut.state[name] == tensor).all() for name, tensor in whole.state.items())
+    assert all(nonempty((cut.state[name] == tensor).all() for name, tensor in whole.state.items()))
     assert len(whole.state) > 3
     frame = whole.to_pandas()
     assert frame.loc[2, "Ag"] == whole.metrics["Ag"]
@@ -193,11 +194,11 @@ def test_what_there_is_can_be_listed() -> None:
     for listed in lists:
         found = listed()
         assert found
-        assert all((cls.__doc__ or "").strip() for cls in found.values())
+        assert all(nonempty((cls.__doc__ or "").strip() for cls in found.values()))
     assert {"kteps", "fedavg"} <= set(fedtext.list_methods())
     assert {"bigru", "lstm", "transformer"} <= set(fedtext.list_models())
     assert set(fedtext.__all__) <= set(dir(fedtext))
-    assert all(getattr(fedtext, name) for name in fedtext.__all__)
+    assert all(nonempty(getattr(fedtext, name) for name in fedtext.__all__))
 
 
 def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from fedtext.server.federation import Federation
 from fedtext.state.fingerprint import SCIENCE, fingerprint
 from fedtext.wire.decoder import Decoder
 from tests import planned, tiny
+from tests.loops import nonempty
 from tests.tiny import Recording
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def similar(table: Any, probe: int, top: int) -> list[int]:
 def test_figures_are_those_of_what_the_server_received(uplink: Any, rows: str) -> None:
     federation, fleet, made = run(uplink=uplink, wire={"rows": rows})
     decoder, flat = Decoder(fleet.worker.experiment, federation.layout), fleet.sent_to
-    for reply in fleet.received:
+    for reply in nonempty(fleet.received):
         data = fleet.worker.clients[reply.client]
         update = decoder.update(reply.payload, reply.client, flat, 1)
         whole = federation.layout.views(flat)[TABLE].copy()
@@ -125,7 +126,7 @@ def test_results_with_and_without_are_the_same_to_the_bit(method: str, uplink: A
     assert with_.flat.tobytes() == without.flat.tobytes()
     assert fleet.private_states() == plain.private_states()
     own = {"I_ser", "I_ag"}
-    for record, other in zip(rows, others, strict=True):
+    for record, other in nonempty(zip(rows, others, strict=True)):
         assert set(record.metrics) == set(other.metrics) | own
         exact = [name for name in other.metrics if not name.endswith("seconds")]
         assert [record.metrics[name] for name in exact] == [other.metrics[name] for name in exact]
@@ -167,7 +168,7 @@ def test_the_last_round_shows_one_clients_neighbours() -> None:
     assert list(words) == [word for word in WORDS if word in names]
     table = federation.state[TABLE][data.rows_R[own]]
     still = []
-    for word, client, server, last in zip(words, clients, servers, aggregated, strict=True):
+    for word, client, server, last in nonempty(zip(words, clients, servers, aggregated, strict=True)):
         mine = [names[place] for place in similar(fleet.tables[0][own], names.index(word), 4)]
         final = [names[place] for place in similar(table, names.index(word), 4)]
         assert client.split(", ") == mine

@@ -26,6 +26,7 @@ from fedtext.server.federation import Federation
 from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
 from tests.fedtext.methods.test_fedevocab import BAG, digits_of, federated
+from tests.loops import nonempty
 from tune_spaces.cases import check_metric
 
 
@@ -50,7 +51,7 @@ def test_a_client_has_the_words_of_its_own_train_texts_the_most_frequent_first()
     assert experiment.own_vocabularies
     corpus, raw = encoded(experiment), experiment.corpus.read(None, 0)
     orders = []
-    for client, given in zip(corpus.clients, raw.clients, strict=True):
+    for client, given in nonempty(zip(corpus.clients, raw.clients, strict=True)):
         words = [corpus.vocabulary[row] for row in client.rows_R]
         counts = [sum(text.split().count(word) for text in given.train.texts) for word in words[2:]]
         assert words[:2] == ["<pad>", UNK]
@@ -59,14 +60,14 @@ def test_a_client_has_the_words_of_its_own_train_texts_the_most_frequent_first()
         assert client.train_rows == len(client.rows_R)
         known = set(words)
         for tokens, split in ((client.train, given.train), (client.test, given.test)):
-            for i, text in enumerate(split.texts):
+            for i, text in nonempty(enumerate(split.texts)):
                 read = [words[token] for token in tokens.tokens_T[tokens.offsets[i] : tokens.offsets[i + 1]]]
                 assert read == [word if word in known else UNK for word in text.split()[:9]]
         orders.append([word for word in words if word in corpus.vocabulary[:60]])
     assert len({len(client.rows_R) for client in corpus.clients}) > 1
     assert any(one != other for one, other in pairwise(orders))
     rare = encoded(demo(corpus={"name": "demo", "max_length": 9, "min_count": 9, "vocabulary": 20}))
-    assert all(2 < len(client.rows_R) <= 22 for client in rare.clients)
+    assert all(nonempty(2 < len(client.rows_R) <= 22 for client in rare.clients))
     assert any((client.train.tokens_T == UNK_ID).any() for client in rare.clients)
 
 
@@ -80,7 +81,9 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
     ]
     tested = {word for client in raw.clients for text in client.test.texts for word in text.split()[:9]}
     given = sorted({word for words in new for word in words})[::2]
-    assert all(0 < len(words & set(given)) < len(words) for words in new), "some of what is new to a client, not all"
+    assert all(nonempty(0 < len(words & set(given)) < len(words) for words in new)), (
+        "some of what is new to a client, not all"
+    )
     (tmp_path / "v.txt").write_text("".join(f"{word} {place} 1\n" for place, word in enumerate(given)))
     known = {"file": {"path": str(tmp_path / "v.txt")}}
     for init, own in ((known, None), ({"each": {"sources": [known, {"random": {}}]}}, None), (known, {"words": "all"})):
@@ -89,7 +92,7 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
         corpus = encoded(experiment)
         hosted = federated(experiment, corpus).fleet.worker  # type: ignore[attr-defined]
         readers = set()
-        for client, words, fresh in zip(corpus.clients, train, new, strict=True):
+        for client, words, fresh in nonempty(zip(corpus.clients, train, new, strict=True)):
             names = [corpus.vocabulary[row] for row in client.rows_R]
             reads = own is None and (init is known or source_of(0, client.id, 2) == 0)
             expected = fresh & set(given) if reads else set()
@@ -103,8 +106,8 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
             table_RD = hosted.stack(federated(experiment, corpus).flat, [client.id]).tensors(0)[TABLE]
             place = np.flatnonzero(client.rows_R == UNK_ID)
             assert not table_RD[torch.from_numpy(place - hosted.rows.start)].any(), "<unk> is nothing at first"
-            for row in range(client.train_rows, len(names)):  # as the file has them
-                assert table_RD[row - hosted.rows.start].tolist() == [given.index(names[row]), 1]
+            of_file = [[given.index(name), 1] for name in names[client.train_rows :]]
+            assert table_RD[client.train_rows - hosted.rows.start :].tolist() == of_file
             if reads:
                 rows_X = np.array([corpus.vocabulary.index(word) for word in given], np.int32) - hosted.rows.start
                 table_XD = hosted.rows_of(federated(experiment, corpus).flat, client.id, TABLE, rows_X)
@@ -154,7 +157,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
     digits = with_digits(corpus)
     federation = federated(experiment, replace(digits, table_VD=None))
     worker = federation.fleet.worker  # type: ignore[attr-defined]
-    for client in digits.clients:
+    for client in nonempty(digits.clients):
         drawn = table(client)
         digits_R = digits_of(digits, client)
         assert drawn[~digits_R].std() < 0.01 < 1.5 < drawn[digits_R].std() < 2.5
@@ -220,7 +223,7 @@ def test_local_and_global_by_hand(method: str) -> None:
     worker, raw = federation.fleet.worker, experiment.corpus.read(None, 0)  # type: ignore[attr-defined]
     row_of = {word: row for row, word in enumerate(corpus.vocabulary)}
     found = []
-    for client in corpus.clients:
+    for client in nonempty(corpus.clients):
         kept = worker.private.get(client.id, {})
         if method == "fedrecon":  # its own rows are made anew
             stack = worker.stack(federation.flat, [client.id])

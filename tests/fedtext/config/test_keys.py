@@ -17,6 +17,7 @@ from fedtext.methods import METHODS
 from fedtext.metrics import METRICS
 from fedtext.schema import names_of
 from tests import ROOT
+from tests.loops import nonempty
 
 KEYS = list(keys())
 CLASSES = list(dict.fromkeys(cls for key in KEYS for cls in key.classes))
@@ -38,10 +39,10 @@ def test_the_first_line_of_a_docstring_is_a_sentence_of_its_own(cls: type) -> No
 
 def test_everything_that_can_be_chosen_is_told_with_its_keys_and_alternatives() -> None:
     for section, classes in SECTIONS.items():
-        for name, cls in classes.items():
+        for name, cls in nonempty(classes.items()):
             told = about(name)
             assert told.startswith(f"{section}: {name}\n")
-            for option in cls.model_fields:
+            for option in nonempty(cls.model_fields):
                 assert option == "name" or f".{option}: " in told, (name, option)
             assert f"alternatives ({section}):\n" in told
             alternatives = told.partition("alternatives")[2].splitlines()[1:]
@@ -76,13 +77,13 @@ def test_everything_that_can_be_chosen_is_told_with_its_keys_and_alternatives() 
 )
 def test_a_key_is_told_with_its_type_range_and_default(name: str, lines: list[str]) -> None:
     told = about(name).splitlines()
-    for line in lines:
+    for line in nonempty(lines):
         assert any(found.startswith(line) for found in told), line
 
 
 def test_every_metric_is_told() -> None:
     told = about("metrics")
-    for metric in METRICS:
+    for metric in nonempty(METRICS):
         assert f"\n  {metric.name}{'*' if metric.validation else ''} ({metric.unit}" in told
     assert "\n  Ag* (fraction, larger, test, evaluated rounds)\n" in told
 
@@ -109,7 +110,7 @@ def test_the_commands_tell_a_key_by_its_name(name: str, status: int) -> None:
 
 
 def test_names_lead_to_one_class_in_a_section() -> None:
-    for key in KEYS:
+    for key in nonempty(KEYS):
         if key.is_choice:
             names = [name for cls in key.classes for name in names_of(cls)]
             assert len(set(names)) == len(names), key.path

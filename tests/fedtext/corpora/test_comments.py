@@ -18,6 +18,7 @@ from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
+from tests.loops import nonempty
 
 
 def comments() -> list[dict[str, Any]]:
@@ -79,7 +80,7 @@ def test_writers_are_clients(tmp_path: Path, file: str, save: Callable[[Path, li
         sides = [client.train.texts, client.validation.texts, client.test.texts]
         assert sorted(number for side in sides for number in numbers(side)) == list(range(sum(map(len, sides)) // 2))
         assert {sentence.split()[3] for side in sides for sentence in side if "number" in sentence} == {user}
-        assert all(left < right for left, right in pairwise(numbers(sides[0])))
+        assert all(nonempty(left < right for left, right in pairwise(numbers(sides[0]))))
         assert sides[0][1] == "<s> see < it > ? </s>"
         assert sides[0][0].startswith(f"<s> it 's {user} , number")
     assert texts(raw, "test") == texts(reddit(tmp_path.parent, file=str(tmp_path / file)), "test")

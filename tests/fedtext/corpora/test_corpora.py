@@ -17,6 +17,7 @@ from fedtext.corpora.types import ClientData, Corpus, Leaks, RawClient, RawCorpu
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.text.tokens import Unlabeled, decode
+from tests.loops import nonempty
 
 
 def split(*texts: str, labels: list[int] | None = None) -> Split:
@@ -91,7 +92,7 @@ def test_decoding_gives_the_clipped_words_back(
     corpus = encoded(corpus_of(*raw, max_length=max_length, vocabulary=vocabulary))
     known = set(corpus.vocabulary) - {"<pad>"}
     assert len(corpus.vocabulary) <= vocabulary + 2
-    for client, texts in zip(corpus.clients, raw, strict=True):
+    for client, texts in nonempty(zip(corpus.clients, raw, strict=True)):
         for tokens, side in ((client.train, texts.train), (client.test, texts.test)):
             expected = [
                 [word if word in known else "<unk>" for word in text.split()[:max_length]] or ["<unk>"]
@@ -291,7 +292,7 @@ def test_validation_takes_its_share_of_every_class() -> None:
     assert [(r.train, r.validation) for r in corpus.report] == [(32, 8), (48, 12)]
     vocabulary = set(corpus.vocabulary)
     assert len(vocabulary) == 2 + 32 + 48  # no word of a validation or test text
-    for client in corpus.clients:
+    for client in nonempty(corpus.clients):
         assert {text[0] for text in words(client, client.validation, corpus)} == {"<unk>"}
 
 

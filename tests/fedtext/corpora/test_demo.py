@@ -8,6 +8,7 @@ import pytest
 from fedtext.corpora.demo import _DOMAINS, _FLIP_GROUPS, _NEGATIVE, _POSITIVE, DemoCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.models.base import Embedding
+from tests.loops import nonempty
 
 
 def test_demo_is_the_same_for_a_seed_and_differs_between_seeds() -> None:
@@ -38,9 +39,9 @@ def test_demo_labels_follow_from_general_words_and_from_flip_words_by_domain() -
     assert not (positive | negative) & set.union(*flips)
     raw = DemoCorpus(noise=0, train=300).read(None, 0)
     hang = 0
-    for client, (name, signs, *_) in zip(raw.clients, _DOMAINS, strict=True):
+    for client, (name, signs, *_) in nonempty(zip(raw.clients, _DOMAINS, strict=True)):
         assert client.name == name
-        for text, label in zip(client.train.texts, client.train.labels, strict=True):
+        for text, label in nonempty(zip(client.train.texts, client.train.labels, strict=True)):
             used = set(text.split())
             good = used & positive or [s for s, group in zip(signs, flips, strict=True) if s == "+" and used & group]
             bad = used & negative or [s for s, group in zip(signs, flips, strict=True) if s == "-" and used & group]
@@ -53,7 +54,7 @@ def test_demo_labels_follow_from_general_words_and_from_flip_words_by_domain() -
 def test_demo_flip_words_say_nothing_over_all_domains() -> None:
     """Each group is praise in as many domains as not, and so is it for the first 2, 4 and 6 domains."""
     for count in (2, 4, 6, 8):
-        for group in range(len(_FLIP_GROUPS)):
+        for group in nonempty(range(len(_FLIP_GROUPS))):
             assert Counter(signs[group] for _, signs, *_ in _DOMAINS[:count])["+"] == count / 2
 
 
@@ -61,7 +62,7 @@ def test_demo_is_not_iid_and_gives_its_domain_away_only_in_some_texts() -> None:
     raw = DemoCorpus(train=400).read(None, 0)
     topics = [set(topic_words.split()) for *_, topic_words in _DOMAINS]
     lengths, shares = [], []
-    for client, own in zip(raw.clients, topics, strict=True):
+    for client, own in nonempty(zip(raw.clients, topics, strict=True)):
         texts = [set(text.split()) for text in client.train.texts]
         named = sum(bool(text & own) for text in texts) / 400
         assert named == pytest.approx(0.5, abs=0.1)
@@ -74,6 +75,6 @@ def test_demo_is_not_iid_and_gives_its_domain_away_only_in_some_texts() -> None:
 
 def test_demo_noise_turns_labels_round() -> None:
     clean, noisy = (DemoCorpus(noise=noise, train=500, clients=2).read(None, 0) for noise in (0.0, 0.3))
-    for a, b in zip(clean.clients, noisy.clients, strict=True):
+    for a, b in nonempty(zip(clean.clients, noisy.clients, strict=True)):
         assert a.train.texts == b.train.texts
         assert np.mean(a.train.labels != b.train.labels) == pytest.approx(0.3, abs=0.06)

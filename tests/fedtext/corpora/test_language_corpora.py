@@ -23,6 +23,7 @@ from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS_ID, EOS_ID, Unlabeled, decode
 from tests.data import real_data
+from tests.loops import nonempty
 
 LINES = {
     "train": [" the Cat sat on the <unk> ", "", " a dog . ran . . away . ", " the cat \n", " <s> odd </s> "],
@@ -79,7 +80,7 @@ def test_the_vocabulary_is_that_of_train_and_a_client_holds_all_of_it(tmp_path: 
     assert corpus.vocabulary == ["<pad>", "<unk>", "<s>", "</s>", *expected]
     assert (corpus.vocabulary[BOS_ID], corpus.vocabulary[EOS_ID]) == ("<s>", "</s>")
     assert corpus.classes == len(corpus.vocabulary) - 1
-    for client in corpus.clients:
+    for client in nonempty(corpus.clients):
         assert client.rows_R.tolist() == list(range(len(corpus.vocabulary)))
         assert client.rows_R.dtype == np.int32
         assert client.train_rows == len(corpus.vocabulary)
@@ -183,7 +184,7 @@ def test_shares_of_validation_leave_the_others_as_they_are() -> None:
     train, test, validation = numbered(23, "train"), numbered(11, "test"), numbered(9, "validation")
     without = deal(train, test, 4, 3)
     clients = deal(train, test, 4, 3, validation)
-    for before, client in zip(without, clients, strict=True):
+    for before, client in nonempty(zip(without, clients, strict=True)):
         assert (before.name, before.train.texts, before.test.texts) == (
             client.name, client.train.texts, client.test.texts,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.layout import TABLE
 from tests import tiny
+from tests.loops import nonempty
 
 WORDS, FEATURES = 5, 3  # entries of the vocabulary below, <pad> among the words; features follow
 NOTHING = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
@@ -74,7 +75,7 @@ def test_a_private_table_has_a_clients_own_rows_and_begins_as_the_common_one(met
     made = tiny.Finished(method)
     common = made.layout.views(made.before).get(TABLE, made.private.get(TABLE))
     assert np.array_equal(made.private[table], common)
-    for client in tiny.TWO.clients:
+    for client in nonempty(tiny.TWO.clients):
         own = made.worker.private[client.id][table]
         assert own.shape == (len(client.rows_R), 5)
         assert not np.array_equal(own[: client.train_rows], common[client.rows_R[: client.train_rows]])

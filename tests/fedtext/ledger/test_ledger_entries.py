@@ -14,6 +14,7 @@ from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, Ran
 from fedtext.mechanisms.base import bounds
 from tests import tiny
 from tests.fedtext.ledger.test_ledger import central, pair
+from tests.loops import nonempty
 
 
 def test_entries_of_gaussian_noise_say_how_often_and_of_whom() -> None:
@@ -124,7 +125,7 @@ def test_randomised_response_adds_up_over_coordinates_and_rounds() -> None:
         "sum over 1,200 coordinates and 10 rounds",
         "optimal composition",
     ]
-    assert all(entry.mechanism == "randomized_response" and entry.holds for entry in entries)
+    assert all(nonempty(entry.mechanism == "randomized_response" and entry.holds for entry in entries))
     assert RandomizedResponse(epsilon=1.0).joins(Quantize())
     assert not RandomizedResponse(epsilon=1.0).joins(Clip())
 
@@ -285,7 +286,7 @@ def test_entries_of_central_noise() -> None:
     sampled = ledger(central(0.5, {"multiplier": 2.0}), 100, 1000, 7)
     secret = ledger(central(0.5, {"multiplier": 2.0}, privacy={"noise": "secret"}), 100, 1000, 7)
     unknown = "so are each round's clients, who have to be unknown for the sample to amplify the guarantee"
-    for entry in sampled:
+    for entry in nonempty(sampled):
         sentences = entry.assumptions.split("; ")
         assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"
     assert not any(unknown in entry.assumptions for entry in (each, run, *secret))

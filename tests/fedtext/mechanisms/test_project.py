@@ -21,6 +21,7 @@ from fedtext.seeding import generator
 from fedtext.server.federation import Federation
 from fedtext.wire.decoder import Decoder
 from tests import tiny
+from tests.loops import nonempty
 from tests.tiny import Recording
 from tune_spaces.cases import cases
 
@@ -131,7 +132,7 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
     federation, fleet, made = run(method, uplink=project(2, 4), wire={"rows": rows})
     decoder, plain = Decoder(fleet.worker.experiment, federation.layout), set(federation.layout.shapes)
     assert len(fleet.received) == 3
-    for reply in fleet.received:
+    for reply in nonempty(fleet.received):
         content, data = load(reply.payload.tobytes()), fleet.worker.clients[reply.client]
         assert set(content) == plain | {BASIS, "#samples"} | ({"#rows"} if rows == "own" else set())
         kept = [] if fleet.withheld is None else fleet.withheld
@@ -172,9 +173,9 @@ def test_holders_alone_decide_about_a_row() -> None:
     held = np.concatenate([content["#rows"] for content in contents])
     assert np.array_equal(np.delete(federation.state[TABLE], held, 0), np.delete(before, held, 0))
     alone = 0
-    for content in contents:
+    for content in nonempty(contents):
         restored = content[TABLE] @ content[BASIS].T
-        for place, row in enumerate(content["#rows"]):
+        for place, row in nonempty(enumerate(content["#rows"])):
             if (held == row).sum() == 1:
                 assert np.allclose(federation.state[TABLE][row], restored[place], atol=1e-5)
                 alone += 1
@@ -187,9 +188,9 @@ def test_noise_behind_it_lies_on_the_compressed_rows_the_projection_and_everythi
     changes["model"] = {"embedding": {"dim": 40}, "hidden": 16, "head": {"hidden": 16}}
     _, clean, _ = run("kteps", uplink=project(2, 30), **changes)
     _, noisy, _ = run("kteps", uplink=project(2, 30, {"gaussian": {"sigma": sigma}}), **changes)
-    for without, with_ in zip(clean.received, noisy.received, strict=True):
+    for without, with_ in nonempty(zip(clean.received, noisy.received, strict=True)):
         plain, noised = (load(reply.payload.tobytes()) for reply in (without, with_))
-        for name in plain:
+        for name in nonempty(plain):
             noise = noised[name].astype(np.float64) - plain[name]
             if name.startswith("#"):
                 assert not noise.any()

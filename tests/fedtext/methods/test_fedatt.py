@@ -19,6 +19,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.messages import Update
 from tests import tiny
+from tests.loops import nonempty
 
 Tensors = dict[str, NDArray[np.float32]]
 STATE: Tensors = {
@@ -102,7 +103,7 @@ def test_equal_distances_and_a_step_of_one_are_the_unweighted_mean(
         tensors = {name: (size * np.ones_like(tensor) @ turn).astype(np.float32) for name, tensor in STATE.items()}
         updates.append(Update(k, 1 + k * k, tensors))
     state, figures = Attention(norm=norm, step=1).aggregate(STATE, updates)
-    for name, expected in mean(updates).items():
+    for name, expected in nonempty(mean(updates).items()):
         assert np.allclose(state[name], expected, rtol=1e-3, atol=1e-3 * size)
         assert figures[f"attention_clients/{name}"] == pytest.approx(clients, rel=1e-3)
 
@@ -215,10 +216,10 @@ def test_a_run_has_each_layers_clients_in_its_rows(norm: str, changes: dict[str,
     made = tiny.Finished({"name": "fedatt", "norm": norm}, tiny.corpus(clients=4), **changes)
     assert np.isfinite(made.flat).all()
     most = 4 * changes.get("participation", {}).get("fraction", 1)
-    for record in made.rows:
+    for record in nonempty(made.rows):
         figures = {n: v for n, v in record.metrics.items() if n.startswith("attention_clients/")}
         assert set(figures) == {f"attention_clients/{name}" for name in made.layout.shapes}
-        assert all(1 <= value <= most + 1e-9 for value in figures.values())
+        assert all(nonempty(1 <= value <= most + 1e-9 for value in figures.values()))
         assert {type(value) for value in figures.values()} == {float}
 
 
@@ -271,7 +272,7 @@ def test_a_round_of_fedsgd_is_one_step_of_gradient_descent_on_all_texts() -> Non
     logits_NC = features_NF @ before["head.0.weight"].T + before["head.0.bias"]
     labels_N = torch.from_numpy(np.concatenate([client.train.labels_N for client in corpus.clients]))
     cross_entropy(logits_NC, labels_N).backward()
-    for name, tensor in before.items():
+    for name, tensor in nonempty(before.items()):
         assert tensor.grad is not None
         assert np.allclose(made.state[name], (tensor - 0.5 * tensor.grad).detach(), atol=1e-6), name
         assert not np.array_equal(made.state[name], tensor.detach()), name

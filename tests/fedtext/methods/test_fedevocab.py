@@ -22,6 +22,7 @@ from fedtext.training.batches import part
 from fedtext.wire import encoding
 from tests import tiny
 from tests.fedtext.methods.test_by_hand import plain
+from tests.loops import nonempty
 
 LR, ROUNDS, EPOCHS = 0.3, 2, 2
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
@@ -84,9 +85,9 @@ def test_fedevocab_by_hand(adaptation: int) -> None:
             adapted = descend(shared | kept, client, everything, adaptation, lambda name: float(name == TABLE))
             ends.append(descend(adapted, client, everything, EPOCHS, lambda name: 1.0))
         shared, own = means(ends, shared), [{TABLE: end[TABLE]} for end in ends]
-    for name, value in made.state.items():
+    for name, value in nonempty(made.state.items()):
         assert np.allclose(value, shared[name], atol=2e-6), name
-    for client, kept in zip(CORPUS.clients, own, strict=True):
+    for client, kept in nonempty(zip(CORPUS.clients, own, strict=True)):
         table = made.fleet.worker.private[client.id][TABLE]  # type: ignore[attr-defined]
         assert np.allclose(table, kept[TABLE][client.rows_R[1:] - 1], atol=2e-6)
 
@@ -100,9 +101,9 @@ def test_fedrecon_by_hand(joint: bool, lr: float) -> None:
     digits_V1 = torch.from_numpy((np.arange(1, len(CORPUS.vocabulary)) % 3 == 0)[:, None]).double()
     own = lambda name: lr * digits_V1 if name == TABLE else 0.0  # noqa: E731
     rest = lambda name: 1 - digits_V1 if name == TABLE and not joint else 1.0  # noqa: E731
-    for _ in range(ROUNDS):
+    for _ in nonempty(range(ROUNDS)):
         ends = []
-        for client in CORPUS.clients:
+        for client in nonempty(CORPUS.clients):
             halves = [part(len(client.train), which, 0, client.id) for which in ("support", "query")]
             assert sorted(np.concatenate(halves)) == list(range(len(client.train)))
             assert abs(len(halves[0]) - len(halves[1])) <= 1
@@ -111,7 +112,7 @@ def test_fedrecon_by_hand(joint: bool, lr: float) -> None:
             end[TABLE] = torch.where(digits_V1 > 0, state[TABLE], end[TABLE])  # these rows are not sent
             ends.append(end)
         state = means(ends, state)
-    for name, value in made.state.items():
+    for name, value in nonempty(made.state.items()):
         assert np.allclose(value, state[name], atol=2e-6), name
     digits = np.flatnonzero(digits_V1.numpy())
     assert np.array_equal(made.state[TABLE][digits], first[TABLE][digits]), "nobody ever sent them"
@@ -135,7 +136,7 @@ def test_fedrecon_is_read_with_rows_made_from_all_train_texts() -> None:
 def test_rows_that_fedrecon_keeps_are_neither_sent_nor_asked_for() -> None:
     made, plain_one = (tiny.Finished(method, CORPUS, model=BAG) for method in ("fedrecon", "fedavg"))
     down, up = 0, 0
-    for client in CORPUS.clients:
+    for client in nonempty(CORPUS.clients):
         for count, held in (("down", len(client.rows_R)), ("up", client.train_rows)):
             rows = int((~digits_of(CORPUS, client)[1:held]).sum())  # without <pad>
             size = encoding.encoded_size(made.layout.with_rows(rows).shapes)

@@ -23,6 +23,7 @@ from fedtext.server.federation import Federation
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.testing.runs import Recording, final
 from tests import tiny
+from tests.loops import nonempty
 
 CORPUS = tiny.TWO
 LR, EPOCHS, ROUNDS, ALPHA = 0.2, 3, 3, 0.3
@@ -83,7 +84,7 @@ def test_feddyn_on_two_parabolas_by_hand() -> None:
     expected = [(-0.2, {1: -0.05, 2: 0.15}, 0.05), (-0.1275, {1: -0.1075, 2: 0.15}, 0.02125)]
     for cohort, (after, h_k, server) in zip(([1, 2], [1]), expected, strict=True):
         deltas = []
-        for k in cohort:
+        for k in nonempty(cohort):
             local = Local(one(w), own[k], {}, one(w), 1, {})
             y = w - 0.1 * float(method.gradient(one(w - 1 if k == 1 else w + 3), local)["w"])
             own[k], sent = method.after_update(Local(one(w), own[k], {}, one(y), 1, {}))
@@ -171,10 +172,10 @@ def test_scaffold_in_a_federation(momentum: float, weights: str, participation: 
         x = {n: x[n] + sum(share[k] * (ends[k][n] - x[n]) for k in cohort) / there for n in x}
         c = {n: c[n] + sum(share[k] * changes[k][n] for k in cohort) for n in x}
     assert came == {0, 1}
-    for name in x:
+    for name in nonempty(x):
         assert np.allclose(federation.state[name], x[name], atol=3e-6), name
         assert np.allclose(federation.beside.tensors[f"c/{name}"], c[name], atol=3e-6), name
-        for client in CORPUS.clients:
+        for client in nonempty(CORPUS.clients):
             assert np.allclose(fleet.worker.private[client.id][f"#state/c_k/{name}"], own[client.id][name], atol=3e-6)
 
 
@@ -196,10 +197,10 @@ def test_feddyn_in_a_federation(participation: dict[str, Any]) -> None:
             own[k] = {n: own[k][n] - ALPHA * (y[n] - x[n]) for n in x}
         h = {n: h[n] - ALPHA / 2 * sum(ends[k][n] - x[n] for k in cohort) for n in x}
         x = {n: sum(ends[k][n] for k in cohort) / len(cohort) - h[n] / ALPHA for n in x}
-    for name in x:
+    for name in nonempty(x):
         assert np.allclose(federation.state[name], x[name], atol=3e-6), name
         assert np.allclose(federation.beside.tensors[f"h/{name}"], h[name], atol=3e-6), name
-        for client in CORPUS.clients:
+        for client in nonempty(CORPUS.clients):
             rows = client.rows_R[1:] - 1 if name == "embedding.weight" else slice(None)
             kept = fleet.worker.private[client.id][f"#state/h_k/{name}"]
             assert np.allclose(kept, own[client.id][name][rows], atol=3e-6), name
@@ -216,7 +217,7 @@ def test_state_is_checkpointed_and_not_sent(method: str, tmp_path: Path) -> None
     assert final(experiment, CORPUS, tmp_path) == whole
     shared, private = initial(experiment, CORPUS)
     fleet = Recording(experiment, CORPUS, private)
-    for record in Federation(experiment, shared, fleet, None).run():
+    for record in nonempty(Federation(experiment, shared, fleet, None).run()):
         (reply,) = fleet.received
         sent = {name for name in load(reply.payload.tobytes()) if name[0] != "#"}
         extras = {f"delta_c/{name}" for name in shared} if method == "scaffold" else set()
@@ -233,16 +234,16 @@ def test_mechanisms_and_ledger_cover_what_is_sent_beside_an_update() -> None:
     fleet = Recording(experiment, CORPUS, private)
     federation = Federation(experiment, shared, fleet, None)
     next(federation.run())
-    for reply in fleet.received:
+    for reply in nonempty(fleet.received):
         sent = {name: tensor for name, tensor in load(reply.payload.tobytes()).items() if name[0] != "#"}
         assert sum(np.square(tensor).sum(dtype=np.float64) for tensor in sent.values()) ** 0.5 == pytest.approx(0.01)
-        assert all(np.any(sent[f"delta_c/{name}"]) for name in shared)
+        assert all(nonempty(np.any(sent[f"delta_c/{name}"]) for name in shared))
     count = sum(tensor.size for tensor in shared.values())
     assert federation.coordinates == 2 * count
     assert shared_numbers(experiment, CORPUS.classes, 2, len(CORPUS.vocabulary)) == 2 * count
     told = "beside its update a client sends delta_c (method scaffold)"
     assert any(told in sentence for sentence in reveals(experiment))
-    assert not any("beside its update" in sentence for sentence in reveals(configured("feddyn")))
+    assert not any(nonempty("beside its update" in sentence for sentence in reveals(configured("feddyn"))))
     noisy = configured("scaffold", uplink=[{"quantize": {"q": 0.1}}, {"randomized_response": {"epsilon": 1.0}}])
     federation, fleet, _ = trained(noisy)
     entries = ledger(noisy, federation.coordinates, 2, 1)
@@ -255,7 +256,7 @@ def test_noise_of_the_server_lies_on_the_mean_of_the_extras_too() -> None:
     noise = {"server": clipped["server"] | {"noise": {"multiplier": 1.0}}}
     federation, _, _ = trained(configured("scaffold", **clipped | noise))
     quiet, _, _ = trained(configured("scaffold", **clipped))
-    for name, tensor in federation.beside.tensors.items():
+    for name, tensor in nonempty(federation.beside.tensors.items()):
         apart = tensor - quiet.beside.tensors[name]
         assert np.all(apart != 0), name
 

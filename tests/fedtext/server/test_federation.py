@@ -24,6 +24,7 @@ from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint, fixed_length
 from fedtext.wire.decoder import Decoder
 from tests import tiny
+from tests.loops import nonempty
 
 
 @pytest.mark.parametrize(("rounds", "every", "saved"), [(5, 2, [2, 4, 5]), (3, 5, [3]), (4, 2, [2, 4]), (2, 1, [1, 2])])
@@ -38,7 +39,7 @@ def test_state_is_saved_every_so_often_and_after_the_last_round(
     checkpoints = Checkpoints(tmp_path, "one")
     federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), checkpoints)
     found = set()
-    for record in federation.run():
+    for record in nonempty(federation.run()):
         snapshot = checkpoints.load()
         if snapshot is not None:
             found.add(snapshot.round)
@@ -216,7 +217,7 @@ def test_a_run_made_longer_equals_one_begun_with_as_many_rounds(changes: dict[st
     assert longer.flat.tobytes() == whole.flat.tobytes()
     assert longer.fleet.private_states() == whole.fleet.private_states()
     timed = {"time", "seconds"}
-    for record, expected in zip(longer.history, whole.history, strict=True):
+    for record, expected in nonempty(zip(longer.history, whole.history, strict=True)):
         kept, wanted = (
             {k: v for k, v in each.metrics.items() if not timed & set(k.split("_"))} for each in (record, expected)
         )

@@ -18,6 +18,7 @@ from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.wire import encoding
 from tests import tiny
+from tests.loops import nonempty
 
 CORPUS = tiny.corpus(clients=3, texts=2)
 
@@ -99,7 +100,7 @@ def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         **{"clients_trained": 2.0, "clients_failed": 1.0, "train_cpu_seconds": 0.75},
         **{"bytes_up": 400.0, "bytes_down": float(down), "bytes_per_client": (400 + down) / 2},
     }
-    for number, row in enumerate(rows, 1):
+    for number, row in nonempty(enumerate(rows, 1)):
         read = number > 1  # the second, and the last
         totals = {"bytes_up_total": 400.0 * number, "bytes_down_total": float(down * number)}
         seconds = {"train_seconds": 11.0, "round_seconds": 14.0 if read else 11.0}

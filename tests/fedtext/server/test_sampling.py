@@ -13,6 +13,7 @@ from fedtext.server.federation import Federation
 from fedtext.server.sampling import sampled
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
+from tests.loops import nonempty
 
 SHOWN, SECRET = NoiseKey(bytes(16)), NoiseKey(bytes(range(32)), secret=True)
 
@@ -21,7 +22,7 @@ def cohorts(clients: int, rounds: int, seed: int = 0, noise: NoiseKey = SHOWN, *
     """Rounds x clients: who trains."""
     experiment = tiny.experiment(participation=participation, seed=seed)
     made = [sampled(experiment, range(clients), round_, noise) for round_ in range(1, rounds + 1)]
-    assert all(cohort == sorted(set(cohort)) for cohort in made)
+    assert all(nonempty(cohort == sorted(set(cohort)) for cohort in made))
     return np.array([np.isin(np.arange(clients), cohort) for cohort in made])
 
 

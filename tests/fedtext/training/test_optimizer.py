@@ -12,6 +12,7 @@ from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 from fedtext.training.tables import TouchedRows
 from tests import tiny
+from tests.loops import nonempty
 
 ROWS, STEPS, LR = 6, 40, 0.3
 
@@ -27,7 +28,7 @@ def test_rows_make_the_steps_they_missed(momentum: float) -> None:
     for turn in range(2):  # the second one starts anew, and knows how far the first one looked ahead
         ours.reset()
         theirs.state.clear()
-        for _ in range(STEPS * (1 + 3 * turn)):
+        for _ in nonempty(range(STEPS * (1 + 3 * turn))):
             words = np.sort(rng.choice(ROWS - 1, 2, replace=False))  # the last row is never touched
             gradient = torch.from_numpy(rng.normal(size=(2, 2)))
             assert torch.allclose(ours.begin(range(1), [words]), dense[words], rtol=0, atol=1e-12)
@@ -96,8 +97,8 @@ def test_steps_are_torchs_own(config: SGD | Adam, cut: bool) -> None:
                 rule.param_groups[0]["lr"] = rates[client] * (1 - step / plans[client])
             rule.step()
     optimizer.finish()
-    for client, leaves in enumerate(expected):
-        for name, tensor in stack.tensors(client).items():
+    for client, leaves in nonempty(enumerate(expected)):
+        for name, tensor in nonempty(stack.tensors(client).items()):
             assert torch.allclose(tensor, leaves[name], rtol=0, atol=1e-12), (client, name)
 
 
@@ -138,6 +139,6 @@ def test_a_frozen_table_stays_and_everything_else_learns_as_it_would(optimizer: 
     frozen, slow = trained(0), trained(1e-30)
     before = frozen.layout.views(frozen.before)
     assert frozen.state[TABLE].tobytes() == before[TABLE].tobytes()
-    for name, tensor in frozen.state.items():
+    for name, tensor in nonempty(frozen.state.items()):
         np.testing.assert_array_equal(tensor, slow.state[name], err_msg=name)
         assert name == TABLE or (tensor != before[name]).any(), name

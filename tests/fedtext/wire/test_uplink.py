@@ -16,6 +16,7 @@ from fedtext.parameters import initial
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 from tests import tiny
+from tests.loops import nonempty
 
 CORPUS = tiny.corpus(clients=3, texts=2, vocabulary=900)
 MODEL = {"embedding": {"dim": 5}, "hidden": 4}
@@ -32,7 +33,7 @@ def sent(uplink: list[Any], seed: int = 0, stack: int = 1, bits: bool = False) -
         shapes = dict(mechanism.leaves(shapes))
     found = {}
     for round_ in (1, 2):
-        for reply in worker.train(flat, round_, [0, 1, 2]) if stack > 1 else one_by_one(worker, flat, round_):
+        for reply in nonempty(worker.train(flat, round_, [0, 1, 2]) if stack > 1 else one_by_one(worker, flat, round_)):
             assert not reply.error
             found[reply.client, round_] = dict(encoding.decode(reply.payload, reply.client, shapes, bits).tensors)
     return found
@@ -52,9 +53,9 @@ def test_each_client_draws_noise_of_its_own_in_every_round(stack: int) -> None:
     noise = sent([{"gaussian": {"sigma": 0.5}}], stack=stack)
     tables = {key: tensors[TABLE] for key, tensors in noise.items()}
     assert len(tables) == 6
-    for table in tables.values():
+    for table in nonempty(tables.values()):
         assert abs(table.std() - 0.5) < 4 * 0.5 / math.sqrt(2 * table.size)
-    for one, other in itertools.combinations(tables.values(), 2):
+    for one, other in nonempty(itertools.combinations(tables.values(), 2)):
         assert unrelated(one, other)
     # three clients' mean has a third of the variance, which is what averaging is for
     mean = sum(tables[client, 1] for client in range(3)) / 3
@@ -65,7 +66,7 @@ def test_each_client_draws_bits_of_its_own_in_every_round() -> None:
     """An unchanged number is either bit with equal chance: two clients agree in half of them."""
     for uplink in (["quantize"], ["quantize", {"randomized_response": {"epsilon": 1.0}}]):
         tables = [tensors[TABLE] for tensors in sent(uplink, bits=True).values()]
-        for one, other in itertools.combinations(tables, 2):
+        for one, other in nonempty(itertools.combinations(tables, 2)):
             assert abs((one == other).mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)
             assert abs(one.mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)
 
@@ -74,7 +75,7 @@ def test_each_client_draws_bits_of_its_own_in_every_round() -> None:
 def test_two_mechanisms_of_an_uplink_draw_independently(between: list[Any]) -> None:
     """The variances of independent draws add up: 0.3^2 + 0.4^2 = 0.5^2. Of the same draw the deviations would: 0.7."""
     noise = sent([{"gaussian": {"sigma": 0.3}}, *between, {"gaussian": {"sigma": 0.4}}])
-    for tensors in noise.values():
+    for tensors in nonempty(noise.values()):
         table = tensors[TABLE]
         assert abs(table.std() - 0.5) < 4 * 0.5 / math.sqrt(2 * table.size)
 
@@ -83,7 +84,7 @@ def test_the_tensors_of_an_update_have_noise_of_their_own() -> None:
     noise = sent([{"gaussian": {"sigma": 1.0}}])[0, 1]
     numbers = np.concatenate([tensor.ravel() for tensor in noise.values()])
     assert len(np.unique(numbers)) > 0.999 * len(numbers)
-    for one, other in itertools.combinations([tensor for tensor in noise.values() if tensor.size > 20], 2):
+    for one, other in nonempty(itertools.combinations([tensor for tensor in noise.values() if tensor.size > 20], 2)):
         size = min(one.size, other.size)
         assert unrelated(one.ravel()[:size], other.ravel()[:size])
 
@@ -149,5 +150,5 @@ def test_a_client_that_sends_all_rows_sends_its_own_at_their_places_and_zeros_el
     expected[own.rows] = own.tensors[TABLE]
     assert np.array_equal(whole.tensors[TABLE], expected)
     assert (own.tensors[TABLE] != 0).any(1)[1:].all(), "every word of its texts has learned something"
-    for name in set(own.tensors) - {TABLE}:
+    for name in nonempty(set(own.tensors) - {TABLE}):
         assert np.array_equal(own.tensors[name], whole.tensors[name])
