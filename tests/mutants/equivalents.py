@@ -40,6 +40,18 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         _DRAW,
     ),
     (
+        "methods/state",
+        "sums = {name: self.lr_sums[name] or 1.0 for name in self.received}",
+        "sums = {name: self.lr_sums[name] or 2.0 for name in self.received}",
+        "any number by which the zeros of a parameter that does not move are divided gives zeros",
+    ),
+    (
+        "methods/copies",
+        "whole = isinstance(share, float) and share == 1",
+        "whole = isinstance(share, float) and share == 2",
+        "1 * private + 0 * shared is the private parameter: only time is saved",
+    ),
+    (
         "server/sampling",
         "elif size < len(ids):",
         "elif (size <= len(ids)):",

@@ -17,8 +17,8 @@ from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, is_table
-from fedtext.methods import ASPMTL, KTEPS, METHODS, PFLDA, FedFusion, FedMMD, FedPer, LGFedAvg
-from fedtext.methods.base import Method
+from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedFusion, FedMMD, FedPer, LGFedAvg
+from fedtext.methods.base import Method, Model
 from fedtext.methods.pfl_da import mixture
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
@@ -202,7 +202,7 @@ NAMES = ["-".join(map(str, options.values())) for options, _ in BY_HAND]
 
 
 def test_every_method_is_among_those_by_hand() -> None:
-    elsewhere = {"fedevocab", "fedrecon", "scaffold", "feddyn"}  # test_fedevocab.py, test_method_state.py
+    elsewhere = {"fedevocab", "fedrecon", "scaffold", "feddyn"}  # test_fedevocab.py, test_state.py
     assert {options["name"] for options, _ in BY_HAND} == set(METHODS) - elsewhere
 
 
@@ -287,6 +287,41 @@ def test_a_cut_model_is_read_with_the_clients_own_part_and_has_no_ag(method: str
         made.layout.views(made.flat)["head.2.bias"][:] = sure["head.2.bias"]
     scores = made.worker.evaluate(made.flat, 2, [0], final=False)
     assert scores[0].metrics == {"Ap_0": pytest.approx(CORPUS.clients[0].test.labels_N.mean())}
+
+
+@pytest.mark.parametrize("method", ["ditto", "apfl"])
+def test_a_personal_model_begins_as_the_shared_one(method: str) -> None:
+    shared, private = initial(tiny.experiment(method), CORPUS)
+    own = renamed({name: torch.from_numpy(tensor) for name, tensor in private.items()})
+    assert all(np.array_equal(own[name], tensor) for name, tensor in shared.items())
+
+
+@pytest.mark.parametrize(
+    ("method", "learnt", "share"),
+    [
+        (Ditto(), None, 1.0),
+        (APFL(), 0.3, 0.3),
+        (APFL(), 1.5, 1.0),  # it is held within [0, 1]
+        (APFL(), -0.5, 0.0),
+        (APFL(adaptive=False, alpha=0.0), 0.3, 0.0),
+        (APFL(adaptive=False, alpha=0.7), 0.3, 0.7),
+        (APFL(adaptive=False, alpha=1.0), 0.3, 1.0),
+    ],
+    ids=str,
+)
+def test_a_client_uses_the_shared_model_its_own_or_what_lies_between(
+    method: Ditto | APFL, learnt: float | None, share: float
+) -> None:
+    model, batch = tiny.model_and_batch(method)
+    if learnt is not None:
+        model.parameters["alpha_private.value"] = torch.tensor([learnt], dtype=torch.float64)
+    own = renamed(model.parameters)
+    for inference, alpha in (("shared", 0.0), ("private", 1.0), ("both", share)):
+        mixed = {n: alpha * own[n] + (1 - alpha) * t for n, t in model.parameters.items() if "_private" not in n}
+        expected = Model(model.network, model.parameters | mixed)(batch).softmax(1)
+        found = method.probabilities(model, batch, inference)  # type: ignore[arg-type]
+        assert torch.allclose(found, expected, atol=1e-12), inference
+    assert not torch.allclose(found, model(batch).softmax(1)) or share == 0
 
 
 def test_pfl_da_by_hand() -> None:

@@ -42,7 +42,14 @@ def test_arithmetic_is_name_by_name() -> None:
     assert {name: tensor.tolist() for name, tensor in (-a * 3).items()} == {"v": [-3, -6], "w": [-9]}
     assert {name: tensor.tolist() for name, tensor in a.zeros().items()} == {"v": [0, 0], "w": [0]}
     assert grouped(flat({"c": a, "d": Tensors(b)})) == {"c": a, "d": b}
-    assert type(a + b) is type(2 * a) is Tensors
+    assert {type(made) for made in (a + b, a - b, 2 * a, a / 2, -a, a.zeros())} == {Tensors}
+
+
+def test_the_mean_gradient_is_what_the_steps_took_and_zero_where_nothing_moves() -> None:
+    received = Tensors(w=torch.tensor([1.0, 2.0]), still=torch.tensor([5.0]))
+    now = Tensors(w=torch.tensor([0.5, 4.0]), still=torch.tensor([5.0]), own=torch.tensor([7.0]))
+    found = 2 * Local(received, {}, {}, now, 1, {"w": 0.25, "still": 0.0}).mean_gradient
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {"w": [4, -16], "still": [0]}
 
 
 def test_scaffold_on_two_parabolas_by_hand() -> None:
