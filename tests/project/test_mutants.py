@@ -12,7 +12,7 @@ from tests.commands import ROOT
 from tests.loops import nonempty
 from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.faults import FAULTS, enclosing
-from tests.mutants.modules import path
+from tests.mutants.modules import FAULTS_ONLY, MODULES, path
 from tests.mutants.operators import mutants
 
 SOURCE = '''"""Small."""
@@ -187,3 +187,10 @@ def test_every_fault_is_a_line_of_its_module() -> None:
     """A fault whose line has changed would end the run before the first mutant."""
     assert FAULTS
     assert len({fault.mutant().name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_every_module_and_its_test_files_are_there() -> None:
+    files = {file.name for file in (ROOT / "tests").rglob("test_*.py")}
+    for module, names in nonempty((MODULES | FAULTS_ONLY).items()):
+        assert (ROOT / path(module)).is_file(), module
+        assert {f"test_{name}.py" for name in names} <= files, module
