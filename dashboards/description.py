@@ -1,31 +1,116 @@
 """Descriptions and ends of runs, as MLflow gets them."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from dashboards.groups import Found
-from dashboards.mirror import Description, End
+from dashboards.groups import Found, Group, Spread
+from dashboards.provenance import experiment_tags
 from dashboards.store import redacted
-from dashboards.trial import RunStatus
+from dashboards.trial import About, Case, Dataset, RunStatus, flatten
+
+RESOLVED = "experiment.yaml"
+OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
+
+
+@dataclass
+class Description:
+    """The content of a new run. ``started`` is in unix seconds, ``resolved`` is the experiment as YAML, ``files`` are
+    other texts by name."""
+
+    name: str
+    started: float
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    dataset: Dataset | None = None
+    resolved: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+    def texts(self) -> dict[str, str]:
+        return ({RESOLVED: self.resolved} if self.resolved else {}) | self.files
+
+
+@dataclass
+class End:
+    """How a run ended, at ``time`` (unix seconds). ``tags`` are set then, ``metrics`` are summary values, ``name`` is
+    its new name if not empty."""
+
+    status: RunStatus
+    time: float
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    name: str = ""
+
+
+def stored(state: dict[str, Any] | None) -> Description | None:
+    """Return the description in the state of a mirror; None if there is none."""
+    if not state:
+        return None
+    dataset = state.pop("dataset", None)
+    return Description(**state, dataset=Dataset(**dataset) if dataset else None)
 
 
 def described(
     name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], at: float | None = None
 ) -> Description:
+    """Return the description of a run, whose YAML has no passwords. ``at``: its start in unix seconds; None: now."""
     text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
     return Description(name, at or time.time(), tags, params, resolved=redacted(text))
 
 
+def of_trial(case: Case, name: str, about: About, tags: Mapping[str, str], at: float | None = None) -> Description:
+    """Return the description of a trial's run.
+
+    Args:
+        case: The trial.
+        name: The name of its run.
+        about: What is recorded of it beyond its experiment.
+        tags: Tags of every run.
+        at: Its start in unix seconds; None: now.
+    """
+    dump = case.experiment.model_dump(mode="json")
+    params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
+    own = {
+        **tags,
+        **experiment_tags(case.experiment),
+        "baseline": str(case.baseline).lower(),
+        "fedtext.case": case.id,
+        "fedtext.group": case.group,
+        **(about.tags or {}),
+    }
+    return replace(described(name, dump, params, own, at), dataset=about.dataset, files=dict(about.files))
+
+
+def of_group(
+    group: Group, values: Mapping[str, Spread], status: RunStatus, now: float, tags: Mapping[str, str]
+) -> tuple[Description, End]:
+    """Return the run of a case with several seeds: mean and standard deviation of every metric.
+
+    Its name and seeds are set at its end, since the next command in this folder may have more seeds.
+    """
+    dump = group.case.experiment.model_dump(mode="json")
+    kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
+    own = {**tags, **experiment_tags(group.case.experiment, seed=False), "fedtext.group": group.id}
+    name = f"{group.title}: {len(group.cases)} seeds"
+    seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
+    metrics = {name: value.mean for name, value in values.items()}
+    metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
+    metrics["seeds.ended"] = max(value.count for value in values.values())
+    return described(name, kept, flatten(kept), own), End(status, now, {"seeds": seeds}, metrics, name)
+
+
 def ended(status: RunStatus, when: float, error: str, stopped: str) -> End:
+    """Return the end of a trial's run, with the cause of a failure or when it was stopped as tags."""
     return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
 
 
 def summed_up(status: RunStatus, now: float, metric: str, best: Found | None) -> End:
-    """The end of a sweep: ``best.case``, and that case's value of the metric as ``best.<metric>``.
+    """Return the end of a sweep, with ``best.case`` and its value of the metric as ``best.<metric>``.
 
-    It has a name of its own: under the usual one the parent would stand among its trials a second time.
+    The metric has a name of its own: under its usual one the parent would be listed among its trials.
     """
     if best is None:
         return End(status, now)

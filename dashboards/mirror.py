@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +19,15 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_PARENT_RUN_ID
 
 from dashboards import records
-from dashboards.trial import Dataset, RunStatus, merged
+from dashboards.description import Description, End, stored
+from dashboards.trial import merged
 from fedtext.records import RoundRecord
 
 TABLE_SECONDS = 30.0  # between two uploads of the table, a file that is rewritten as a whole
-RESOLVED = "experiment.yaml"
 STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
 TOKEN = "fedtext.id"  # makes the creation of a run repeatable
 MODEL = "model"  # the folder of a trained model, among a run's artifacts
 END_TAGS = ("error", "stopped")  # why a run ended; removed when it continues
-
-
-@dataclass
-class Description:
-    """The content of a new run. ``started`` is in unix seconds, ``resolved`` is the experiment as YAML, ``files`` are
-    other texts by name."""
-
-    name: str
-    started: float
-    tags: dict[str, str] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
-    dataset: Dataset | None = None
-    resolved: str = ""
-    files: dict[str, str] = field(default_factory=dict)
-
-    def texts(self) -> dict[str, str]:
-        return ({RESOLVED: self.resolved} if self.resolved else {}) | self.files
-
-
-@dataclass
-class End:
-    """How a run ended, at ``time`` (unix seconds). ``tags`` are set then, ``metrics`` are summary values, ``name`` is
-    its new name if not empty."""
-
-    status: RunStatus
-    time: float
-    tags: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    name: str = ""
 
 
 class Mirror:
@@ -73,7 +44,7 @@ class Mirror:
         self.status: str = state.get("status", "")
         self.last_round: int = state.get("last_round", 0)
         owed = state.get("owed", {})
-        self.description = _description(owed.get("description"))
+        self.description = stored(owed.get("description"))
         self.described: dict[str, str] = owed.get("described", {})
         self.model: str = owed.get("model", "")  # the folder of a trained model that MLflow lacks
         self.end = End(**owed["end"]) if owed.get("end") else None
@@ -278,13 +249,6 @@ def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
             return None
         raise
     return None if run.info.lifecycle_stage == "deleted" else run
-
-
-def _description(state: dict[str, Any] | None) -> Description | None:
-    if not state:
-        return None
-    dataset = state.pop("dataset", None)
-    return Description(**state, dataset=Dataset(**dataset) if dataset else None)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -13,12 +12,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dashboards.trial import Case, Ended, State, data_size, decimal, duration, one_line, title, written
+from dashboards.board import Board, Standing
+from dashboards.trial import Case, Ended, data_size, decimal, duration, one_line, written
 from fedtext.metrics import legend
 from fedtext.records import RoundRecord
 
 LINE_SECONDS = 1.0  # at most one line per trial in this time, except for the last round
-RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}
 FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # metrics on a line
 ORDER = (
@@ -41,95 +40,6 @@ class Progress(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-@dataclass
-class Standing:
-    """The progress of one trial. Bytes are sums over its rounds and clients; times are in seconds."""
-
-    name: str
-    rounds: int
-    state: State = "waiting"
-    message: str = ""
-    round: int = 0
-    values: dict[str, float] = field(default_factory=dict)
-    bytes_up: float = 0.0
-    bytes_down: float = 0.0
-    times: list[float] = field(default_factory=list)
-    moment: float | None = None  # unix time of the last record
-    spoken: float = float("-inf")  # when its last line was printed
-
-    def add(self, record: RoundRecord) -> bool:
-        """Add a record. Returns False if its round was known."""
-        if record.round <= self.round:
-            return False
-        metrics = {name: value for name, value in record.metrics.items() if value is not None}
-        seconds = metrics.get("round_seconds")
-        if seconds is None and self.moment is not None and record.round == self.round + 1:
-            seconds = record.time - self.moment
-        if seconds is not None:
-            self.times.append(seconds)
-        self.round, self.moment = record.round, record.time
-        self.values.update(metrics)
-        self.bytes_up += metrics.get("bytes_up", 0)
-        self.bytes_down += metrics.get("bytes_down", 0)
-        return True
-
-    @property
-    def pace(self) -> float | None:
-        """Mean seconds per round of the last rounds."""
-        recent = self.times[-RECENT_ROUNDS:]
-        return sum(recent) / len(recent) if recent else None
-
-    @property
-    def eta(self) -> float | None:
-        """Estimated seconds until the last round."""
-        if self.state != "running" or self.pace is None:
-            return None
-        return self.pace * (self.rounds - self.round)
-
-
-class Board:
-    """The progress of every trial."""
-
-    def __init__(self, cases: Iterable[Case]) -> None:
-        self.standings: dict[str, Standing] = {}
-        self.began = time.monotonic()
-        for case in cases:
-            self._known(case)
-
-    def _known(self, case: Case) -> Standing:
-        rounds = case.experiment.training.rounds
-        return self.standings.setdefault(case.id, Standing(title(case), rounds))
-
-    def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
-        """Note that a trial starts, or continues after ``records``."""
-        standing = self._known(case)
-        standing.state, standing.message = "running", ""
-        for record in records:
-            standing.add(record)
-
-    def row(self, case_id: str, record: RoundRecord) -> None:
-        """Add the record of a completed round."""
-        self.standings[case_id].add(record)
-
-    def finish(self, case_id: str, state: Ended, message: str = "") -> None:
-        """Note that a trial ended. ``message`` is the cause of a failure, or why it was stopped."""
-        standing = self.standings[case_id]
-        standing.state, standing.message = state, one_line(message)
-
-    def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
-        """Add a trial that ended in an earlier process."""
-        Board.start(self, case, records)
-        Board.finish(self, case.id, state, message)
-
-    def summary(self) -> str:
-        """Return ``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""
-        states = [standing.state for standing in self.standings.values()]
-        done = sum(state in ("finished", "stopped", "failed") for state in states)
-        parts = [f"{done} of {len(states)} trials done"]
-        parts += [f"{states.count(state)} {state}" for state in ("running", "failed") if state in states]
-        return ", ".join([*parts, f"{duration(time.monotonic() - self.began)} elapsed"])
 
 
 class PlainProgress(Board):

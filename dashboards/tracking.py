@@ -16,9 +16,9 @@ from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
-from dashboards.description import described, ended, summed_up
-from dashboards.groups import Found, Group, Spread
-from dashboards.mirror import STATE_FILE, End, Mirror
+from dashboards.description import OF_THE_SWEEP, End, described, ended, of_group, of_trial, summed_up
+from dashboards.groups import Found
+from dashboards.mirror import STATE_FILE, Mirror
 from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
 from dashboards.store import Store, cause, charts_path
 from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
@@ -32,7 +32,6 @@ UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine can
 # How MLflow's pages present an experiment: as training of models, with this metric in the first chart.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
-OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
 
 
 class Tracker:
@@ -167,7 +166,10 @@ class Tracker:
                 mirror.finish(End("KILLED", now))
         for group, values in found:
             if len(group.cases) > 1 and values:
-                self._summarise(group, values, status, now)
+                description, end = of_group(group, values, status, now, self.tags)
+                mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
+                mirror.open(description)
+                mirror.finish(end)
         if self._parent:
             self._parent.finish(summed_up(status, now, self.experiment.tune.metric, best))
         self._retry_at = 0.0
@@ -202,21 +204,9 @@ class Tracker:
         return charts_path(self._experiment_id, self.folder.name, self.experiment.tune, several)
 
     def _opened(self, case: Case, about: About | None, at: float | None = None) -> Mirror:
-        about = about or About()
-        dump = case.experiment.model_dump(mode="json")
-        params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
-        tags = {
-            **self.tags,
-            **experiment_tags(case.experiment),
-            "baseline": str(case.baseline).lower(),
-            "fedtext.case": case.id,
-            "fedtext.group": case.group,
-            **(about.tags or {}),
-        }
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
-        description = described(name, dump, params, tags, at)
-        mirror.open(replace(description, dataset=about.dataset, files=dict(about.files)))
+        mirror.open(of_trial(case, name, about or About(), self.tags, at))
         if case.experiment.tracking.model and case.experiment.save.model == "shared":
             self._with_model.add(case.id)
         return mirror
@@ -224,23 +214,6 @@ class Tracker:
     def _offer_model(self, case_id: str, status: RunStatus) -> None:
         if status == "FINISHED" and case_id in self._with_model:
             self._trials[case_id].offer_model(self.folder / case_id / model_folder.FOLDER)
-
-    def _summarise(self, group: Group, values: Mapping[str, Spread], status: RunStatus, now: float) -> None:
-        """Write the run of a case with several seeds: mean and standard deviation of every metric.
-
-        Its name and seeds are set at its end, since the next command in this folder may have more seeds.
-        """
-        dump = group.case.experiment.model_dump(mode="json")
-        kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
-        tags = {**self.tags, **experiment_tags(group.case.experiment, seed=False), "fedtext.group": group.id}
-        called = f"{group.title}: {len(group.cases)} seeds"
-        seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
-        mirror = self._trials.setdefault(group.id, Mirror(self.folder / group.id, self.store.shown))
-        mirror.open(described(called, kept, flatten(kept), tags))
-        metrics = {name: value.mean for name, value in values.items()}
-        metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
-        metrics["seeds.ended"] = max(value.count for value in values.values())
-        mirror.finish(End(status, now, {"seeds": seeds}, metrics, called))
 
     def _mirrors(self) -> list[Mirror]:
         """Return all runs; the parent first, since the others need its id."""

@@ -5,33 +5,29 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigram_row, unit
+from dashboards.figures import Origin, Reproduction
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
-from dashboards.trial import Outcome, last_values
+from dashboards.trial import Outcome
 from fedtext.config import files
-from fedtext.config.experiment import Experiment
-from fedtext.config.selection import threshold
 from fedtext.errors import UserError
 from sweeps.coverage import update
 from sweeps.folder import RunFolder, home
 from sweeps.prepare import planned, reached
 from sweeps.request import Cluster
+from sweeps.results import Rows, check_columns, named, reproduced, when
 from sweeps.summary import summary
 from tune_spaces import papers
-from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
-from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
+from tune_spaces.papers.notes import personalization_notes, training_notes
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
-
-Rows = dict[str, list[Case]]  # the cases of each row, one for each seed
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
     made = {n: dict(papers.cases(paper, t, scene, scale, asked.seeds, changes)) for n, t in tables.items()}
     for number, rows in made.items():
-        _check_columns(number, tables[number], rows, scale)
+        check_columns(number, tables[number], rows, scale)
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     of = papers.stem(asked.paper, scene)
     name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
@@ -130,48 +126,20 @@ def _of_table(
     scene = asked.scene or papers.first_scene(paper, asked.tables)
     about = [
         _extent(scale, changes),
-        f"{_spread(asked.seeds)} {_when(table, rows)}",
+        f"{_spread(asked.seeds)} {when(table, rows)}",
         *training_notes(rows),
         *personalization_notes(table, rows),
         *paper.departures.get(scene, ()),
         *table.departures,
     ]
     origin = Origin(asked.paper, scene, number, command(asked, scene))
-    return _result(origin, table, scale, rows, outcomes, about)
+    return reproduced(origin, table, scale, rows, outcomes, about)
 
 
 def _spread(seeds: int) -> str:
     if seeds == 1:
         return "One seed: no spread is known, and nothing can be tested."
     return f"Mean and standard deviation over {seeds} seeds."
-
-
-def _when(table: Table, rows: Rows) -> str:
-    """Return a sentence on the round in which models were evaluated."""
-    chosen = {case.experiment.evaluation.select for cases in rows.values() for case in cases} - {"last"}
-    if chosen:
-        return (
-            f"Test texts were evaluated once, with the model of the round with the best {' or '.join(sorted(chosen))}."
-        )
-    named = any("@" in word for word in table.read.values())
-    return f"Evaluated after {'the rounds that are named' if named else 'the last round'}; nothing was chosen by it."
-
-
-def _check_columns(number: str, table: Table, rows: Rows, scale: Scale) -> None:
-    """Raise UserError if a changed experiment would not compute the metrics of the table's columns."""
-    needed = {papers.metric_of(word, scale)[0] for word in table.read.values()}
-    for name, (case, *_) in rows.items():
-        if missing := sorted(needed - _metrics(case.experiment)):
-            raise UserError(
-                f"--set: {papers.called(number)} needs {', '.join(missing)}, which row {name} then does not have"
-            )
-
-
-def _metrics(experiment: Experiment) -> set[str]:
-    """Return the metrics of an experiment that a table can have: of evaluations, of audits, and of its cost."""
-    ends = {threshold(metric, value) for metric, values in experiment.evaluation.thresholds.items() for value in values}
-    found = {metric for audit in experiment.audits for metric in audit.metrics} | {"bytes_per_client"}
-    return found | experiment.evaluated_metrics | {f"{what}_to_{end}" for what in ("rounds", "bytes") for end in ends}
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -197,71 +165,13 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _result(
-    origin: Origin,
-    table: Table,
-    scale: Scale,
-    rows: Rows,
-    outcomes: Mapping[str, Outcome],
-    about: Sequence[str],
-) -> Reproduction:
-    found = {row: [outcomes[case.id] for case in cases] for row, cases in rows.items()}
-    cells = []
-    for row, ended in found.items():
-        for column, word in table.read.items():
-            metric, until = papers.metric_of(word, scale)
-            ours = [unit(metric).of(last_values(outcome.rows[:until]).get(metric)) for outcome in ended]
-            cells.append(Cell(row, column, table.rows[row].paper[origin.scene].get(column), ours, unit(metric)))
-    cells += _unigrams(table, found)
-    costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
-    shown = {row: text for row, (first, *_) in found.items() if (text := _file(first, table.shows))}
-    clients = _clients(table, origin.scene, found)
-    return named(Reproduction("", 0.0, cells, clients, costs, about, shown=shown, origin=origin))
-
-
-def named(read: Reproduction) -> Reproduction:
-    """Return a table completed from the paper's file: the paper's values, title, noise, the pairs to be tested, and the
-    rows that were not run."""
-    origin = read.source
-    paper = papers.load(origin.paper)
-    whole, rows = paper.tables[origin.table], dict.fromkeys(cell.row for cell in read.cells)
-    ran = whole.model_copy(update={"rows": {name: row for name, row in whole.rows.items() if name in rows}})
-    counted = [row for row in rows if row.startswith(UNIGRAM)]
-    beside = [(row, counted[0]) for row in rows if row not in counted] if len(counted) == 1 else []
-    printed = {name: row.paper.get(origin.scene, {}) for name, row in whole.rows.items()}
-    return replace(
-        read,
-        cells=[replace(cell, paper=printed.get(cell.row, {}).get(cell.column)) for cell in read.cells],
-        title=f"{paper.title}: {papers.called(origin.table)}, {whole.title}, {origin.scene}",
-        noise=paper.noise[origin.scene],
-        compare=[*pairs(paper, ran), *beside],
-        missing=not_run(whole, origin.scene, rows),
-    )
-
-
-def _unigrams(table: Table, found: Mapping[str, list[Outcome]]) -> list[Cell]:
-    """Return the cells of the unigram row of language models; one row for each of the rows' corpora."""
-    texts: dict[tuple[float | None, ...], list[str]] = {}
-    values = {row: [last_values(outcome.rows) for outcome in ended] for row, ended in found.items()}
-    for row, last in values.items():
-        texts.setdefault(tuple(each.get("perplexity_unigram") for each in last), []).append(row)
-    cells = []
-    for counted, rows in texts.items():
-        name = unigram_row(rows, len(texts) == 1)
-        if all(counted) and not {"perplexity", "perplexity_p90"}.isdisjoint(table.read.values()):
-            for column, metric in table.read.items():
-                ours = [unit(metric).of(each.get(f"{metric}_unigram")) for each in values[rows[0]]]
-                cells.append(Cell(name, column, None, ours if any(ours) else [], unit(metric)))
-    return cells
-
-
 def command(asked: Asked, scene: str) -> str:
     """Return the command that runs a table; its data are in FOLDER."""
     said = ["python -m platform.reproduce", asked.paper, *asked.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
     said += ["--seeds", str(asked.seeds)] if asked.seeds > 1 else []
     said += ["--scale", f"{asked.scale:g}"] if asked.scale != 1 else []
-    for option, named in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
-        said += [f"--{option}", *map(shlex.quote, named)] if named else []
+    for option, words in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
+        said += [f"--{option}", *map(shlex.quote, words)] if words else []
     return " ".join(said)
 
 
@@ -279,37 +189,6 @@ def render(tables: Sequence[Path]) -> list[Path]:
     for folder in {file.parent for file in tables}:
         update(folder)
     return [file.with_suffix(".md") for file in tables]
-
-
-def _file(outcome: Outcome, name: str) -> str:
-    """Return the last content of a file of a run; empty if there is none."""
-    return next((record.files[name] for record in reversed(outcome.rows) if name in record.files), "")
-
-
-def _clients(table: Table, scene: str, found: Mapping[str, list[Outcome]]) -> list[Cell]:
-    """Return the cells of single clients, for the clients of which the paper has values."""
-    metric, theirs = next(iter(table.read.values())), table.clients.get(scene, {})
-    cells = []
-    for client, known in theirs.items():
-        for row, ended in found.items():
-            values = [_client(outcome, client, metric) for outcome in ended]
-            ours = [unit(metric).of(value) for value in values if value is not None]
-            cells.append(Cell(client, row, known.get(row), ours, unit(metric)))
-    return cells
-
-
-def _client(outcome: Outcome, name: str, metric: str) -> float | None:
-    """Return the last value of a client's metric."""
-    for record in reversed(outcome.rows):
-        for client, values in record.clients.items():
-            if _alike(client, name) and metric in values:
-                return float(values[metric])
-    return None
-
-
-def _alike(ours: str, theirs: str) -> bool:
-    """Whether ``theirs`` abbreviates a client's name: ``Elec.`` ``electronics``, ``Sports`` ``sports_outdoors``."""
-    return ours.lower().startswith(theirs.rstrip(".").lower())
 
 
 def _write(result: Reproduction, stem: Path) -> list[Path]:

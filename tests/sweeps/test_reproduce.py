@@ -17,7 +17,7 @@ from dashboards.trial import Outcome
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import Checkpoints, history
 from sweeps.coverage import BEGIN, END, _extent, coverage
-from sweeps.reproduce import named
+from sweeps.results import named
 from tests import ROOT
 from tests.commands import Forked
 from tests.loops import nonempty

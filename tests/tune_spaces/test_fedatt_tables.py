@@ -25,7 +25,7 @@ from fedtext.methods.fedatt import FedAtt
 from fedtext.models.base import Embedding
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
-from sweeps.reproduce import _check_columns, _result, _when
+from sweeps.results import check_columns, reproduced, when
 from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.cases import Case
@@ -248,7 +248,7 @@ def test_the_other_forms_have_the_units_too(tmp_path: Path) -> None:
 def test_a_change_that_leaves_nothing_to_read_is_refused(metric: str) -> None:
     table = papers.tables(FEDATT, ["fig3"], "PTB", ["FedAtt"])["fig3"].model_copy(update={"read": {"one": metric}})
     with pytest.raises(UserError, match=f"figure 3 needs {metric}, which row FedAtt C=0.1 then does not have"):
-        _check_columns("fig3", table, dict(papers.cases(FEDATT, table, "PTB", Scale(), 1, {})), Scale())
+        check_columns("fig3", table, dict(papers.cases(FEDATT, table, "PTB", Scale(), 1, {})), Scale())
 
 
 def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
@@ -268,14 +268,14 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     rows = {name: whole.rows[name] for name in ("FedAvg C=0.5", "FedAtt C=0.5", "FedAtt uniform C=0.5")}
     table = whole.model_copy(update={"read": read, "rows": rows})
     made = dict(papers.cases(FEDATT, table, "PTB", Scale(), 2, changes))
-    _check_columns("fig3", table, made, Scale())
+    check_columns("fig3", table, made, Scale())
     outcomes = {}
     for case in (case for found in made.values() for case in found):
         corpus = prepare(case.experiment.corpus, case.experiment.model.embedding, case.experiment.seed, tmp_path)
         shared, private = initial(case.experiment, corpus)
         history = Federation(case.experiment, shared, LocalFleet(case.experiment, corpus, private), None).run()
         outcomes[case.id] = Outcome("finished", tuple(history))
-    result = _result(Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [_when(table, made)])
+    result = reproduced(Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [when(table, made)])
     text = markdown(result)
     assert text.startswith("# FedAtt, Ji et al. 2019: figure 3, Rounds to a perplexity, PTB")
     assert "evaluated once, with the model of the round with the best perplexity_val." in text
