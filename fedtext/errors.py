@@ -18,7 +18,7 @@ _REMEDIES = {
 
 
 class UserError(ValueError):
-    """What was asked for cannot be done: the message says what, where, and what to do about it."""
+    """A request that cannot be fulfilled: the message says what, where, and what to do about it."""
 
 
 class ClientError(RuntimeError):

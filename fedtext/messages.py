@@ -1,4 +1,4 @@
-"""What crosses between clients and server: a client's update, and its reply."""
+"""The messages between clients and server: a client's update, and its reply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Update:
-    """What one client changed: ``tensors`` are differences to the parameters it received.
+    """A client's update: ``tensors`` are differences to the parameters it received.
 
     ``rows`` names the rows of the embedding table that ``tensors[TABLE]`` holds; None: all of them.
     ``samples`` is n_k, the client's number of training texts.
@@ -23,7 +23,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Reply:
-    """What comes back from a client after its local update: an encoded payload and metrics for the log, or the reason
+    """A client's answer after its local update: an encoded payload and metrics for the log, or the reason
     why not.
 
     ``payload`` is bytes as a uint8 array, which crosses processes without a copy; ``bytes_up`` is its size, also where

@@ -17,7 +17,7 @@ from fedtext.seeding import generator, torch_scope
 def build_network(
     experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool = False
 ) -> torch.nn.Module:
-    """The method's network for so many clients, and so many features of a text; its embedding tables have one
+    """Build the method's network for this number of clients, and of features of a text. Its embedding tables have one
     placeholder row. With ``weights`` its parameters are those that ``initial`` is about: drawn from the experiment's
     seed, or a checkpoint's."""
     parts = Parts(experiment.model, classes, clients, features, weights)

@@ -1,4 +1,4 @@
-"""What is kept of each round: its metrics, those of each client, and files."""
+"""Records of rounds: metrics, those of each client, and files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 @dataclass
 class RoundRecord:
-    """What is known of a round after it: its metrics, those of each client, and texts by file name.
+    """The record of a round: its metrics, those of each client, and texts by file name.
 
     The server fills it while the round goes on.
 

@@ -65,7 +65,7 @@ def union_of(classes: tuple[Any, ...]) -> Any:
 
 
 class Extensible:
-    """Annotate a field whose classes are read whenever its model is rebuilt, so that those of plug-ins can join.
+    """Annotate a field whose classes are looked up whenever its model is rebuilt, so that those of plug-ins can join.
 
     A value is dumped as what it is, also where its class is no longer among them.
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-SERVER = -1  # the "client" of draws made by the server or by everybody alike
+SERVER = -1  # the "client" of draws made by the server or by all alike
 
 
 def derive(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> int:

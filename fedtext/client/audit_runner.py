@@ -57,7 +57,7 @@ class AuditRunner:
         round_: int,
         data: ClientData,
     ) -> None:
-        """A turn of a client that received ``flat``, has ``parameters`` now and sends ``payload``."""
+        """Show the audits a local update of a client that received ``flat`` and sends ``payload``."""
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
         update = self.decoder.update(payload, data.id, flat, round_)
@@ -69,8 +69,8 @@ class AuditRunner:
         self.seen[data.id] = round_, [observation for observation in found if observation]
 
     def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
-        """What the audits found of a client in this round, after which the shared parameters are ``flat``; nothing if
-        it did not take part."""
+        """Return the audits' metrics of a client in a round after which the shared parameters are ``flat``; none if the
+        client did not take part."""
         when, observations = self.seen.get(client, (0, []))
         if when != round_:
             return {}
@@ -78,7 +78,7 @@ class AuditRunner:
         return {name: value for observed in observations for name, value in observed.metrics(shared).items()}
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
-        """What the audits show of a client's last local update: texts by file name."""
+        """Return what the audits show of a client's last local update: texts by file name."""
         shared, (_, observations) = self.layout.views(flat), self.seen[client]
         return {name: text for observed in observations for name, text in observed.report(shared, self.words).items()}
 

@@ -1,4 +1,4 @@
-"""What is read of one client: of the model it uses, of that model fine-tuned, and of it on everybody's texts.
+"""The evaluations of a client: its model on its own texts, fine-tuned, and on the texts of all clients.
 
 Legend: V vocabulary, U rows of it that the texts of all clients use, D embedding.
 """
@@ -30,7 +30,7 @@ def evaluate_client(
     splits: Sequence[str],
     common: dict[str, Evaluated],
 ) -> Evaluated:
-    """What Worker.evaluate says of a client. ``common`` is what has been read for all clients of this place."""
+    """Evaluate a client as ``Worker.evaluate`` says. ``common`` holds evaluations that all clients here share."""
     stack, method = ready(host, flat, round_, client), host.method
     name, config = "Ag" if method.complete else "Ap_0", host.experiment.evaluation
     evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
@@ -84,7 +84,7 @@ def _personalized(
 def _evaluate_splits(
     host: Host, client: int, stack: Stack, inference: Inference, name: str, splits: Sequence[str], scored: bool
 ) -> Evaluated:
-    """What is read of the client's texts of some splits."""
+    """Evaluate a model on some splits of the client's texts."""
     model, data, whole = Model(host.network, stack.tensors(0)), host.clients[client], Evaluated()
     for split in splits:
         if len(getattr(data, split)):
@@ -94,10 +94,12 @@ def _evaluate_splits(
 
 
 def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack) -> Evaluated:
-    """``Global``: the accuracy on everybody's test texts of the model that the client uses, all its branches together;
-    on its own it is ``Local`` (FedeVocab paper, section 4.3). Words of others that the client has never seen are read
-    as it would read them: from its table as it once was, or with a vocabulary of its own, where the vectors it started
-    from do not have them either, as <unk>."""
+    """Evaluate ``Global``: the accuracy of the client's model, all its branches together, on the test texts of all
+    clients. On its own texts it is ``Local`` (FedeVocab paper, section 4.3).
+
+    Words that the client has never seen have the vectors of its initial table. With a vocabulary of its own they are
+    <unk>, unless the vectors it started from have them.
+    """
     data, (texts, rows_U) = host.clients[client], host.everybody(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):

@@ -156,7 +156,7 @@ class Host:
         return table_XD
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """What parameters are when a client has none of its own: the server's, and those that all start with."""
+        """The parameters of a client that has none of its own: the server's, and the initial private ones."""
         return {**self._received(flat), **self.initial_private}
 
     def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
@@ -165,7 +165,7 @@ class Host:
         return self.shared.views(self._placed(flat))
 
     def _placed(self, flat: NDArray[np.float32]) -> Values:
-        """What the server sent, where this place computes."""
+        """The parameters that the server sent, on this device."""
         if self.device.type == "cpu":
             return flat
         if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
@@ -181,9 +181,11 @@ class Host:
         return found[source_of(self.experiment.seed, client, len(found))]
 
     def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        """What is a client's own at the start: the rows that it draws for itself, where that is asked for. With a
-        vocabulary of its own <unk> begins as zeros: where all words of its train texts are known nothing trains it, and
-        every fourth word of others may be read as what chance made of it."""
+        """Draw a client's own initial rows, where that is asked for.
+
+        With a vocabulary of its own <unk> begins as zeros: where all words of its train texts are known nothing trains
+        it, and every fourth word of other clients may be <unk>.
+        """
         if own := self.experiment.model.embedding.own:
             self._redraw(own, client, name, table_XD, rows_X)
         if self.experiment.own_vocabularies:
@@ -199,7 +201,7 @@ class Host:
         table_XD[torch.from_numpy(chosen_X)] = to_device(drawn[place_V[rows_X[chosen_X]]], table_XD.device)
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
-        """What these clients optimise, having received ``flat``."""
+        """The problem that these clients optimise after they received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
         return Problem(self.method, self.network, Received(self._received(flat), rows_R))
 
@@ -250,7 +252,7 @@ class Host:
     def run(
         self, phase: Phase, stack: Stack, flat: NDArray[np.float32], members: Sequence[int], round_: int
     ) -> list[Outcome]:
-        """Trains these clients, who sit in ``stack``, through a phase before the last one, or before they are read."""
+        """Train these clients, placed in ``stack``, through a phase before the last one, or before an evaluation."""
         optimizer = self.optimizer(phase, stack, members)
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 
@@ -276,7 +278,7 @@ class Host:
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
-        """Hosts these clients no longer; their private states."""
+        """Remove these clients, and return their private states."""
         states = self.private_states(members)
         for client in members:
             del self.clients[client]

@@ -1,4 +1,4 @@
-"""What a client makes of the parameters that a server has sent."""
+"""The parameters that a server has sent, as a client holds them."""
 
 from collections.abc import Iterator, Mapping
 

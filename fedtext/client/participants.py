@@ -26,7 +26,7 @@ def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
 
 
 def count(experiment: Experiment, corpus: Corpus) -> int:
-    """How many participants there are, without pooling any texts for it. Raises UserError like ``participants``."""
+    """Return the number of participants, without pooling any texts for it. Raises UserError like ``participants``."""
     _check(experiment, corpus)
     return len(corpus.clients) + experiment.method.pooled
 
@@ -38,7 +38,7 @@ def _check(experiment: Experiment, corpus: Corpus) -> None:
 
 
 def baselines(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
-    """What ``Fleet.baselines`` has; empty for classifiers. The counts are the simulation's own, like all evaluation: no
+    """Return ``Fleet.baselines``, empty for classifiers. The counts are the simulation's own, like all evaluation: no
     client sends them."""
     return unigram(corpus.clients) if experiment.language else {}
 

@@ -1,4 +1,4 @@
-"""What a client keeps to itself of its model, for a model folder that is asked to hold it."""
+"""The private part of a client's model, for a model folder that is asked to hold it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -58,9 +58,10 @@ class Worker(Host):
         )
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
-        """The turn of a stack of clients: local training from the broadcast ``flat``, then each one's uplink. Never
-        raises: a client that fails says so in its reply, and keeps the private state it had. A client whose payload the
-        server refuses does not learn of that, and keeps its new state.
+        """Run the local updates of a stack of clients: training from the broadcast ``flat``, then each one's uplink.
+
+        It never raises: a client that fails says so in its reply, and keeps the private state it had. A client whose
+        payload the server refuses does not learn of that, and keeps its new state.
         """
         finished, problem = self._attempt(flat, round_, members)
         if problem and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
@@ -137,7 +138,7 @@ class Worker(Host):
     def _kept(
         self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
     ) -> dict[str, NDArray]:
-        """What stays with a client after its local update of this round, in which it had this place."""
+        """The tensors that stay with a client after its local update of this round, in which it had this place."""
         sent, mirrors = self.method.shared_in, self.method.mirrors
         kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:

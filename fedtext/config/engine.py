@@ -1,4 +1,4 @@
-"""What ``training.engine`` and ``training.stack`` come down to, why, and what cannot be."""
+"""The engine and the size of stacks that an experiment comes down to, why, and what cannot be used."""
 
 import os
 from importlib.util import find_spec

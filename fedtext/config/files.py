@@ -134,7 +134,7 @@ def read(path: Path) -> Content:
 
 
 def parse_override(word: str) -> tuple[str, Any]:
-    """``training.rounds=3`` -> ("training.rounds", 3); the value is read as YAML."""
+    """``training.rounds=3`` -> ("training.rounds", 3); the value is parsed as YAML."""
     key, equals, value = word.partition("=")
     if not equals or not key:
         raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")

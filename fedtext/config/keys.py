@@ -1,4 +1,4 @@
-"""What an experiment can hold, in words: the text behind ``--keys`` and ``--keys NAME``."""
+"""The keys of an experiment, in words: the text behind ``--keys`` and ``--keys NAME``."""
 
 import difflib
 import inspect
@@ -47,7 +47,7 @@ class Key:
 
     @property
     def classes(self) -> list[Class]:
-        """What may stand there, if that has keys of its own."""
+        """Return the classes that a field can hold, if they have keys of their own."""
         return classes_of(self.field)
 
     @property
@@ -61,7 +61,7 @@ class Key:
         return typing.get_origin(self.field.annotation) is tuple
 
     def inside(self, cls: Class) -> str:
-        """What stands before the keys of ``cls``, one of the classes: ``method.``, ``uplink.clip.``."""
+        """Return the prefix of the keys of ``cls``, one of the classes: ``method.``, ``uplink.clip.``."""
         return f"{self.path}.{names_of(cls)[0]}." if self.is_list and self.is_choice else f"{self.path}."
 
     @property

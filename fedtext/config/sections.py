@@ -17,7 +17,8 @@ class Participation(Strict):
 
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled each round")
     sampling: Literal["fixed", "poisson"] = Field(
-        "fixed", description="so many clients each round, or each client by itself with this chance"
+        "fixed",
+        description="fixed: a fixed number of clients each round; poisson: each client by itself with this chance",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="chance that a sampled client is not available")
     on_client_error: Literal["fail", "skip"] = Field("fail", description="a NaN loss or an exception in a client")
@@ -82,11 +83,11 @@ class Personalize(Strict):
         "both", description="of a method with two branches: which of them predict, both averaged or one alone"
     )
     also: tuple[Variation, ...] = Field(
-        (), description="other readings from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
+        (), description="other evaluations from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
     )
 
     def variants(self) -> dict[str, "Personalize"]:
-        """Each way of fine-tuning by the name of what is read."""
+        """Return each way of fine-tuning by the name of its metric."""
         found = {"Ap": self}
         for variation in self.also:
             changes = variation.model_dump(exclude_none=True)
@@ -98,25 +99,25 @@ class Personalize(Strict):
 
 
 class Union(Strict):
-    """Everybody's test texts, or so many of them, drawn from the seed."""
+    """The test texts of all clients, or some of them, drawn from the seed."""
 
     texts: PositiveInt | Literal["all"] = Field("all", description="how many of the clients' test texts")
 
 
 class Evaluation(Strict):
-    """When accuracy, or a language model's perplexity, is read, of which model, and how the personalised one is."""
+    """When accuracy, or a language model's perplexity, is evaluated, and of which model."""
 
-    every: int = Field(1, ge=1, description="rounds between two readings of Ag; the last round is always read")
+    every: int = Field(1, ge=1, description="rounds between two evaluations of Ag; the last round is always evaluated")
     personalize: Personalize | None = Field(Personalize(), description="how Ap is measured; null: not at all")
     union: Union | None = Field(
         None,
         description="after the last round: Local, of each client's own model on its own test texts, and Global, of the "
-        "same on everybody's, with Local_p10 and Global_geometric",
+        "same on those of all clients, with Local_p10 and Global_geometric",
     )
     select: Literal["last"] | Validated = Field(
         "last",
         description="whose model counts in the end: the last round's, or that of the round with the best value of "
-        "this; test texts are then read once, by that model, and the last row's figures are all its own",
+        "this; test texts are then evaluated once, by that model, and the last row's metrics are all its own",
     )
     thresholds: dict[Validated, tuple[float, ...]] = Field(
         default_factory=dict, description="values whose first rounds are told: rounds_to_..., bytes_to_..."
@@ -131,7 +132,7 @@ class Evaluation(Strict):
 
 
 class Resources(Strict):
-    """What a trial takes from the cluster. The result does not depend on it."""
+    """A trial's share of the cluster. The result does not depend on it."""
 
     clients_per_actor: PositiveInt | Literal["auto"] = Field(
         "auto", description="how many actors there are: clients / this many. Who is where goes by the load"
@@ -151,7 +152,7 @@ class Checkpoint(Strict):
 
 
 class Save(Strict):
-    """What a run leaves of the model it trained, in a folder that ``fedtext.Model.load`` reads."""
+    """Which part of its model a run keeps, in a folder that ``fedtext.Model.load`` loads."""
 
     model: Literal["shared", "clients", "none"] = Field(
         "shared",
@@ -188,5 +189,5 @@ class Tune(Strict):
 
     @property
     def direction(self) -> Literal["max", "min"]:
-        """What is better: more or less of the metric."""
+        """Whether a larger or a smaller metric is better."""
         return self.mode if self.mode != "auto" else "min" if smaller_is_better(self.metric) else "max"

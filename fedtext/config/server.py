@@ -1,4 +1,4 @@
-"""What a file says of the server: whose aggregation it takes, its optimizer, and the noise it adds."""
+"""The keys of the server: its aggregation, its optimizer, and the noise it adds."""
 
 from typing import Literal
 

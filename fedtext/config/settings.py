@@ -1,6 +1,6 @@
 """Every key of an experiment, and what follows from several of them.
 
-Corpora, models, methods, mechanisms and audits bring their own keys, in the folders of these names. Every key is read
+Corpora, models, methods, mechanisms and audits bring their own keys, in the folders of these names. Every key is used
 somewhere, and an unknown one is refused.
 """
 
@@ -53,7 +53,7 @@ class Settings(Strict):
     save: Save = Save()
     tracking: Tracking = Tracking()
     storage: str = Field("runs", description="folder for the state of runs")
-    seeds: int = Field(1, ge=1, description="of a sweep: every case is run with seed, seed + 1, ... so many")
+    seeds: int = Field(1, ge=1, description="of a sweep: number of repetitions of every case, with seed, seed + 1, ...")
     baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run beside its cases")
     space: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
@@ -100,7 +100,7 @@ class Settings(Strict):
         return self.method.own_vocabularies and self.corpus.counts_words and not self.corpus.has_features
 
     def evaluates(self, round_: int) -> bool:
-        """Whether accuracies are read after this round."""
+        """Return whether models are evaluated after this round."""
         return round_ == self.training.rounds or round_ % self.evaluation.every == 0
 
     @property

@@ -1,4 +1,4 @@
-"""What is read of a model on a client's texts, and what of all clients' together."""
+"""Evaluation of a model on a client's texts, and over all clients' texts together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from fedtext.methods.base import Inference, Method, Model
 from fedtext.models.language import LanguageModel
 from fedtext.training.batches import Assembler, Texts
 
-SPLITS = ("test", "validation")  # that are read
+SPLITS = ("test", "validation")  # of evaluations
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Evaluated:
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
 
     def add(self, other: "Evaluated") -> None:
-        """What was read of another split, or of another model."""
+        """Add an evaluation on another split, or of another model."""
         self.metrics.update(other.metrics)
         self.pooled.update(other.pooled)
 
@@ -37,9 +37,17 @@ def read(
     name: str,
     scored: bool,
 ) -> Evaluated:
-    """What a model makes of texts it has not been trained on. ``name`` says which model is read, and of which split:
-    ``Ag``, ``Ag_val``, ``Ap``, ... It is that of the accuracy; language models have metrics of their own in its
-    place. ``scored``: of two classes the texts' scores are wanted too, for the area under the ROC curve."""
+    """Evaluate a model on texts that it has not been trained on.
+
+    Args:
+        method: The method whose model it is.
+        model: The network with the parameters to evaluate.
+        texts: The texts.
+        assembler: Makes batches of them.
+        inference: Which of several branches predict.
+        name: The name of the accuracy: ``Ag``, ``Ag_val``, ``Ap``, ... Language models have other metrics in its place.
+        scored: Whether the texts' scores are wanted too, for the area under the ROC curve of two classes.
+    """
     model.network.eval()
     if isinstance(model.network, LanguageModel):
         return _told({name: predict(model, texts, assembler)})
@@ -48,8 +56,8 @@ def read(
 
 
 def averaged(evaluations: Sequence[Evaluated]) -> Evaluated:
-    """A client's evaluations while its model moves, as one: the mean of accuracies; of next words the metrics of all
-    evaluations' tokens together, as a single reading's are of all clients', so that both can be compared."""
+    """Average a client's evaluations while its model is fine-tuned: the mean of accuracies; of next words the metrics
+    over the tokens of all evaluations, as those of a single evaluation are over all clients'."""
     parts = [_predicted(evaluated) for evaluated in evaluations]
     told = _told({name: added([part[name] for part in parts]) for name in parts[0]})
     shares = {

@@ -18,7 +18,7 @@ LIKELIEST = (1, 3)  # a keyboard offers three words
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a model made of some sentences: sums over their tokens."""
+    """Sums over the tokens of some sentences that a model has predicted."""
 
     tokens: int
     nats: float  # of -log p(token)

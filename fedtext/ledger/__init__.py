@@ -29,7 +29,7 @@ CENTRAL = "server.noise"
 
 _LOCAL = "of a client that takes part in every round, towards the server, for any other texts in the place of its own"
 _CENTRAL = (
-    "with or without a client (add-remove), towards whoever sees the shared parameters of all rounds; the server is "
+    "with or without a client (add-remove), towards anyone who sees the shared parameters of all rounds; the server is "
     "trusted"
 )
 _ROUNDS = "rounds compose adaptively; other runs on the same texts, such as the trials of a sweep, are not counted"
@@ -69,7 +69,7 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         entries += _central(experiment, clients, rounds)
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources):
-        # In the place of whatever else stands for the run; why a mechanism has no figure of its own stays true.
+        # In the place of all other entries of the run; why a mechanism has no epsilon of its own stays true.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, _POOLED_VECTORS))
     return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
@@ -120,9 +120,11 @@ def _names_words(experiment: "Experiment") -> bool:
 
 
 def _chain(uplink: Sequence["Mechanism"], sent: Sent) -> list[Entry]:
-    """What the mechanisms state, each for the updates that reach it. Of two that state a guarantee under one name the
-    stronger one counts. One that guarantees nothing is left out behind one that does, and where the next one replaces
-    it (``Mechanism.joins``)."""
+    """Return the entries that mechanisms state, each for the updates that reach it.
+
+    Of two that state a guarantee under one name the stronger one counts. One that guarantees nothing is left out behind
+    one that does, and where the next one replaces it (``Mechanism.joins``).
+    """
     by_name: dict[str, list[Entry]] = {}
     before = bounds(uplink)
     for place, mechanism in enumerate(uplink):
@@ -144,7 +146,7 @@ def _run(entries: Iterable[Entry]) -> float:
 
 
 def _local(experiment: "Experiment", sent: Sent) -> list[Entry]:
-    """What the uplink guarantees. Of own rows, which name a client's words, nothing but what holds for a coordinate."""
+    """The guarantees of the uplink. Of own rows, which name a client's words, only those of a single coordinate."""
     made = []
     for entry in _chain(experiment.uplink, sent):
         if not entry.holds:

@@ -1,4 +1,4 @@
-"""What a client gives away that no mechanism lies on, and no guarantee covers."""
+"""The data that a client gives away outside of all mechanisms and guarantees."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a run gives away and what it guarantees, in sentences: said at the start of every run and kept with it."""
+"""The privacy report: what a run reveals and guarantees, in sentences, printed at its start and kept with it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if not experiment.method.shares:
         counted = experiment.corpus.counts_words and not experiment.own_vocabularies
         counts = "its word counts, for the vocabulary, and " if counted else ""
-        return [f"nothing leaves a client but {counts}the figures that are reported", *_prepared(experiment)[1:]]
+        return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
     figures = (
         "its perplexities, with how many words they are of and how many were guessed"
         if experiment.language
@@ -71,7 +71,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
 
 
 def guarantees(entries: Sequence[Entry]) -> list[str]:
-    """A ledger in sentences: one with the figures of each mechanism, one for each thing they assume."""
+    """Return a ledger in sentences: one with the epsilons of each mechanism, one for each assumption."""
     said = []
     for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
         figures = "; ".join(_figure(entry) for entry in entries if entry.mechanism == mechanism)
@@ -89,7 +89,7 @@ def _figure(entry: Entry) -> str:
 
 
 def _next_words(experiment: Experiment) -> Iterator[str]:
-    """What the two ends of a language model, the words read and the words predicted, tell where no noise lies on them.
+    """Sentences on what the embedding and the output layer of a language model reveal without noise.
     The gradient of an output bias is the sum over tokens of p - 1[the token is the word]."""
     model, private = experiment.model, experiment.method.private
     if not isinstance(model, GRULanguageModel):
@@ -109,11 +109,13 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
 
 
 def _prepared(experiment: Experiment) -> list[str]:
-    """What clients have given away before the first round; first, where the vocabulary is from."""
+    """Sentences on what clients have revealed before the first round; first, where the vocabulary is from."""
     corpus, sources = experiment.corpus, experiment.model.embedding.sources
     said = [f"the vocabulary is public {corpus.text.units}: nothing about a client's words is asked for it"]
     if experiment.own_vocabularies:
-        said = ["each client builds its vocabulary from its own train texts, and tells nobody which words are in it"]
+        said = [
+            "each client builds its vocabulary from its own train texts, and no one else knows which words are in it"
+        ]
         drawn = experiment.model.embedding.own
         if has_vectors(sources) and (drawn is None or drawn.words != "all"):
             said.append("beside its own a client reads the words of the vectors that it starts from")

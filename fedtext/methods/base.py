@@ -63,8 +63,8 @@ def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a client's local update, with an optimizer of its own: so many epochs over some of its train texts, in
-    which some parameters move. ``support`` and ``query`` are two halves of the texts, drawn once for each client."""
+    """A part of a client's local update, with an optimizer of its own: ``epochs`` passes over some of its train texts,
+    in which some parameters move. ``support`` and ``query`` are two halves of the texts, drawn once for each client."""
 
     name: str
     epochs: int
@@ -78,7 +78,7 @@ class Method(Strict, ABC):
     """Base of all methods. Subclasses are immutable; all state lives with the server and the clients."""
 
     name: str
-    pooled: ClassVar[bool] = False  # one extra client holds everybody's training data, and it alone trains
+    pooled: ClassVar[bool] = False  # one extra client holds the training data of all, and it alone trains
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     # True: the loss, or ``gradient``, uses the embedding table beyond the rows of the batch's tokens
     reads_table: ClassVar[bool] = False
@@ -132,11 +132,11 @@ class Method(Strict, ABC):
         return None
 
     def phases(self, epochs: int) -> Sequence[Phase]:
-        """What a client's local update consists of; its last phase is what ``training.local_epochs`` is about."""
+        """Return the phases of a client's local update, of which the last has ``training.local_epochs`` epochs."""
         return (Phase("joint", epochs),)
 
     def before_reading(self) -> Sequence[Phase]:
-        """What a client does with the parameters it received, for itself, before it uses them."""
+        """Return the phases in which a client adapts the parameters it received before it evaluates with them."""
         return ()
 
     @abstractmethod

@@ -1,5 +1,7 @@
-"""FedAvg (McMahan et al. 2017; KTEPS paper, section 3.3): one shared model, averaged by sample counts. It and what
-derives from it take a language model (FedAtt paper, section III) as well as a classifier."""
+"""FedAvg (McMahan et al. 2017; KTEPS paper, section 3.3): one shared model, averaged by sample counts.
+
+FedAvg and its subclasses also accept language models (FedAtt paper, section III).
+"""
 
 from collections.abc import Mapping
 from typing import Literal

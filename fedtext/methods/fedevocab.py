@@ -12,7 +12,7 @@ from fedtext.methods.fedavg import FedAvg
 class FedeVocab(FedAvg):
     """FedeVocab (Zhang et al. 2022): FedAvg whose clients keep an embedding and a vocabulary of their own.
 
-    The embedding stays on the client, between rounds as well; encoder and head are shared. A turn begins with
+    The embedding stays on the client, between rounds as well; encoder and head are shared. A local update begins with
     adaptation: the client's embedding alone is trained, to what has become of the rest since its last local update.
     Then all is trained jointly, and W_s is sent. (Equation 1 is the objective; W_s is the mean of the clients', by
     n_k.)
@@ -22,7 +22,9 @@ class FedeVocab(FedAvg):
     """
 
     name: Literal["fedevocab"] = "fedevocab"  # type: ignore[assignment]
-    adaptive: bool = Field(True, description="whether a turn begins with adaptation; false: the paper's ablation")
+    adaptive: bool = Field(
+        True, description="whether a local update begins with adaptation; false: the paper's ablation"
+    )
     adaptation_epochs: int = Field(1, ge=1, description="epochs in which the embedding alone is trained")
     keeps: Literal["words", "block"] = Field(
         "words",

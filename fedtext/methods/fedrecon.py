@@ -14,9 +14,10 @@ class FedRecon(FedAvg):
     """FedRecon (Singhal et al. 2021): private embedding rows, reconstructed in each local update and never kept.
 
     Private are the embedding's rows of words with a digit in them, numbers and codes; all others are shared, as are
-    encoder and head. Clients keep no state: a local update begins with the rows that everybody starts with, which are
-    trained on one half of the client's texts while the rest stands still; then the rest is trained on the other half
-    while they stand still. To be read, a client's rows are made in the same way, from all its train texts.
+    encoder and head. Clients keep no state: a local update begins with the initial rows, the same for all clients. They
+    are trained on one half of the client's texts while the rest stands still; then the rest is trained on the other
+    half while they stand still. For evaluation a client's rows are reconstructed in the same way, from all its train
+    texts.
 
     With ``model.embedding.own: {words: digits}`` each client begins with private rows that it alone knows, the same
     ones in every local update. The FedeVocab paper's attack on this method takes that for granted.

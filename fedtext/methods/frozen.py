@@ -1,4 +1,4 @@
-"""What FedMMD and FedFusion have in common: besides its own feature extractor a client keeps the one that it received,
+"""The common base of FedMMD and FedFusion: besides its own feature extractor a client keeps the one that it received,
 frozen, until its local update is over.
 
 Legend: B batch, F features.

@@ -23,7 +23,7 @@ class LGFedAvg(FedAvg):
         "head", description="from which layer on (the FedeVocab paper tunes it): encoder leaves the embedding private"
     )
     pretrain: int = Field(
-        0, ge=0, description="the first so many of training.rounds are FedAvg; then the first layers become private"
+        0, ge=0, description="number of rounds of FedAvg at the beginning; then the first layers become private"
     )
     complete = False
 

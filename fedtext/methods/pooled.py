@@ -8,7 +8,7 @@ from fedtext.methods.fedavg import FedAvg
 class Pooled(FedAvg):
     """Pooled: one model trained on the texts of all clients in one place; the reference row without privacy.
 
-    One extra client holds everybody's training data and trains alone; all clients evaluate and personalise."""
+    One extra client holds the training data of all clients and trains alone; all clients evaluate and personalise."""
 
     name: Literal["pooled"] = "pooled"  # type: ignore[assignment]
     pooled = True

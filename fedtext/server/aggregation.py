@@ -93,7 +93,7 @@ class WeightedSum:
 
     def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
         """sum_k w_k factor_k delta_k / sum_k w_k over the participants, None if no one took part; or, of uniform
-        weights, the sum divided by how many were ``expected``, whoever came. The sum is used up.
+        weights, the sum divided by the ``expected`` number of clients, however many took part. The sum is used up.
 
         Where holders are counted an embedding row is averaged over the clients that sent it; otherwise an absent row
         counts as unchanged, exactly as if the client had sent the whole table.

@@ -34,7 +34,7 @@ NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of t
 
 @dataclass
 class Traffic:
-    """What a round's replies add up to."""
+    """Sums over the replies of a round."""
 
     samples: float = 0.0
     bytes_up: int = 0
@@ -220,8 +220,8 @@ class Federation:
         return ledger(self.experiment, self.coordinates, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
-        """Reads all clients' texts, Ap with the last round only. Where the best round's model counts, test texts are
-        left alone until that model reads them, in the end."""
+        """Evaluate on all clients' texts; Ap after the last round only. Where the best round's model counts, test texts
+        are evaluated once, by that model, in the end."""
         config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
         self._evaluate_fleet(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
         record.metrics |= reached(self.history, config.thresholds)
@@ -238,8 +238,8 @@ class Federation:
             record.metrics["selected_round"] = float(best)
 
     def _evaluate_fleet(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
-        """Puts every client's metrics into the record, their unweighted means (KTEPS paper, equation 15), what is read
-        of all clients' texts together, and the same of baselines that need no training."""
+        """Put every client's metrics into the record, their unweighted means (KTEPS paper, equation 15), metrics over
+        all clients' texts together, and those of baselines that need no training."""
         evaluations = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
         for client, evaluated in evaluations.items():
             record.clients.setdefault(self.names[client], {}).update(evaluated.metrics)
@@ -252,7 +252,7 @@ class Federation:
                 record.metrics[name] = value
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
-        """What audits show of one client, the first of which they have found anything."""
+        """The files that audits write of one client, the first of which they have found anything."""
         found = {name for audit in self.experiment.audits for name in audit.metrics}
         shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
         return self.fleet.report(handle, min(shown)) if shown else {}

@@ -16,7 +16,7 @@ from fedtext.state.noise_key import NoiseKey
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What the simulation knows of a client before the first round. ``rows`` counts its vocabulary's entries, <pad>,
+    """A client as the simulation knows it before the first round. ``rows`` counts its vocabulary's entries, <pad>,
     ``features`` and ``digits``, words with a digit in them, among them, ``tokens`` those of its training texts."""
 
     id: int
@@ -51,14 +51,14 @@ class Fleet(Protocol):
         """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
 
     def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        """What is read of every client that has texts to evaluate on, of its ``test`` or ``validation`` texts or
-        both; ``final``: also what is read but once, of the model that counts."""
+        """Evaluate every client that has texts to evaluate on, on its ``test`` or ``validation`` texts or both;
+        ``final``: with the evaluations that are made once, of the model that counts."""
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
-        """What the audits show of a client after it has been evaluated: texts by file name."""
+        """Return what the audits show of a client after it has been evaluated: texts by file name."""
 
     def parts(self, handle: Any, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
-        """What these clients keep to themselves of their models after a round, for a model folder."""
+        """Return the private parts of these clients' models after a round, for a model folder."""
 
     def private_states(self) -> dict[int, bytes]:
         """Every client's private state, for a checkpoint. It is the simulation's own, never the server's."""

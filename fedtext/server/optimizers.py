@@ -1,6 +1,6 @@
-"""What the server makes of the clients' mean update (Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2).
+"""The server's optimizers (Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2).
 
-The mean change Delta is read as a gradient that points where to go. Of an aggregation that reads each update it is
+The clients' mean update Delta is taken for a negative gradient. Of an aggregation that reads each update it is
 what that gives, less what there was. A round in which no one took part is no step: moments stay as they are.
 
 An embedding row that no participant holds has Delta = 0, which is no rest under an optimizer with memory: momentum

@@ -8,7 +8,7 @@ from fedtext.state.noise_key import NoiseKey
 
 
 def most(experiment: Experiment, clients: int) -> int:
-    """Return the largest number that a round can have of so many clients."""
+    """Return the largest number of ``clients`` clients that a round can have."""
     fraction = experiment.participation.fraction
     return clients if experiment.participation.sampling == "poisson" else max(1, round(fraction * clients))
 

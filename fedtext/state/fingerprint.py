@@ -36,7 +36,7 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
 
 
 def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
-    """Names what is computed by so many clients on a corpus of this content: equal for two runs that must give equal
+    """Name what ``clients`` clients compute on a corpus of this content: equal for two runs that must give equal
     numbers, whatever cluster they run on.
 
     The number of rounds is left out where a run may be made longer: its state after a round does not depend on it.

@@ -35,7 +35,7 @@ State = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class ClientPart:
-    """What a client keeps to itself of its model.
+    """The private part of a client's model.
 
     Attributes:
         state: Its private parameters by name. Tables have a row for each entry of ``vocabulary``.
@@ -48,7 +48,7 @@ class ClientPart:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a run has trained.
+    """A trained model.
 
     Attributes:
         experiment: What was run.

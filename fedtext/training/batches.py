@@ -23,7 +23,7 @@ from fedtext.training.token_sets import Counting, sets
 class Texts:
     """One split of one client, kept as a single padded matrix: a batch is one gather.
 
-    With ``pad_to`` all texts are that long, and their padding is read like words. With ``as_sets`` a text is the set of
+    With ``pad_to`` all texts are that long, and their padding counts as words. With ``as_sets`` a text is the set of
     its words: each once, ascending, with what it counts for. ``task`` is the client whose texts they are, where the
     tokens do not say.
     """

@@ -1,4 +1,4 @@
-"""What a person can write about a client's training."""
+"""The keys of a client's training."""
 
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -8,12 +8,12 @@ from fedtext.schema import Strict, choice
 
 
 class Stepped(Strict):
-    """What all optimizers have."""
+    """The keys of all optimizers."""
 
     embedding_lr: float | None = Field(None, ge=0, description="for the embedding table alone; null: the same lr")
     schedule: Literal["constant", "linear"] = Field(
         "constant",
-        description="linear: from lr down to nothing over a client's steps of each round; not where Ap is read",
+        description="linear: from lr down to 0 over a client's steps of each round; constant where Ap is evaluated",
     )
     clip_norm: float | None = Field(
         None, gt=0, description="of each batch's gradient, over all parameters; null: as it is"
@@ -21,7 +21,7 @@ class Stepped(Strict):
     persist: bool = Field(False, description="keep the optimizer's state with the client between rounds")
 
     def slope(self, step: int, steps: int) -> float:
-        """What the schedule leaves of the rate at a step, counted from 0, of so many."""
+        """Return the factor of the learning rate at a step, counted from 0, of ``steps`` steps."""
         return 1 - step / steps if self.schedule == "linear" else 1.0
 
 
@@ -77,11 +77,11 @@ BatchSize: TypeAlias = Annotated[  # told apart beforehand, so that an error is 
 
 
 class Training(Strict):
-    """What a client does with the model it receives."""
+    """How a client trains the model that it receives."""
 
     rounds: int = Field(50, ge=1, description="of communication between clients and server")
     local_epochs: int = Field(2, ge=1, description="passes of a client over its train texts in a round")
-    batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, at most so many batches an epoch")
+    batch_size: BatchSize = Field(8, description="texts; or {steps: 5}, at most 5 batches an epoch")
     optimizer: OptimizerField = Field(SGD(), description="of the clients")
     engine: Literal["auto", "reference", "cells", "triton"] = Field(
         "auto",
@@ -101,5 +101,5 @@ class Training(Strict):
     )
 
     def batch(self, texts: int) -> int:
-        """How many of so many texts a batch has."""
+        """Return the number of texts in a batch of a client with ``texts`` texts."""
         return -(-texts // self.batch_size.steps) if isinstance(self.batch_size, Steps) else self.batch_size

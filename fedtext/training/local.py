@@ -31,7 +31,7 @@ class Outcome:
         return sum(weights.get(name, 1.0) * value for name, value in self.terms.items())
 
     def problem(self, *parameters: Tensor) -> str:
-        """What is wrong with a training that led to these; empty if nothing is."""
+        """Return what is wrong with a training that led to these parameters; empty if nothing is."""
         if not math.isfinite(self.loss):
             return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"
         if not all(bool(torch.isfinite(part.sum())) for part in parameters):
@@ -41,8 +41,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Problem:
-    """What each client optimises: the method's loss of ``network``; ``received`` is what the server sent. ``local`` is
-    for the method's hooks, where they take part in the steps."""
+    """The problem that each client optimises: the method's loss of ``network``.
+
+    ``received`` is what the server sent. ``local`` is for the method's hooks, where they take part in the steps.
+    """
 
     method: Method
     network: nn.Module
@@ -74,7 +76,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Work:
-    """What a client is to be trained on: its texts, and their numbers in each batch."""
+    """The training data of a client: its texts, and the numbers of those in each batch."""
 
     texts: Texts
     batches: Sequence[Ints]

@@ -21,7 +21,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's own
 
 
 def kinds(config: SGD | Adam) -> tuple[str, ...]:
-    """What the optimizer remembers of each number."""
+    """Return the kinds of state that the optimizer keeps for each coordinate."""
     return ("exp_avg", "exp_avg_sq") if isinstance(config, Adam) else ("momentum_buffer",)
 
 
@@ -145,7 +145,7 @@ class LocalOptimizer:
         return leaves | self.stack.columns(table)
 
     def _advanced(self, clients: range, moving: Sequence[str]) -> tuple[Any, ...]:
-        """What ``advance`` is given: everything that moves, in one piece where that is all there is."""
+        """The arguments of ``advance``: all parameters that move, in one piece where that is all there is."""
         flats = {"": self.stack.flat_CP, "gradient": self.grad_CP, **self.memory}
         if not self._steps:
             pieces = {kind: [flat[c] for c in clients] for kind, flat in flats.items()}
@@ -191,8 +191,8 @@ class LocalOptimizer:
         return [changed[name] for name in moving], tables
 
     def lr_sums(self, parameters: Iterable[str], steps: int) -> dict[str, float]:
-        """How far a gradient of one in each of so many steps moves each of these parameters, from rest; empty for
-        optimizers whose steps are not linear in gradients."""
+        """Return how far a gradient of one in each of ``steps`` steps moves each of these parameters, from rest; empty
+        for optimizers whose steps are not linear in gradients."""
         if not isinstance(self.config, SGD):
             return {}
         velocity = share = 0.0  # of the rate, over all steps
@@ -238,7 +238,7 @@ class LocalOptimizer:
         self.tables.finish()
 
     def state(self, client: int) -> dict[str, Tensor]:
-        """What the optimizer remembers of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``, or
+        """Return the optimizer's state of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``, or
         ``<parameter>/step`` where parameters do not all move in every step."""
         kept = {
             f"{name}/{kind}": tensor[client]

@@ -30,8 +30,8 @@ class Tables(Protocol):
         """Starts anew with the clients that the stack now seats."""
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
-        """What the loss is given in the table's place, a leaf unless it is frozen: the whole table, or ``words``' rows
-        of each client, with a leading axis if there are several."""
+        """Return the loss's argument in the table's place, a leaf unless it is frozen: the whole table, or the rows of
+        ``words`` of each client, with a leading axis if there are several."""
 
     def step(self, clients: range, grad: Tensor) -> None:
         """One step along the gradient with respect to what ``begin`` gave."""
@@ -40,7 +40,7 @@ class Tables(Protocol):
         """Makes every row what it should be by now."""
 
     def state(self, client: int) -> dict[str, Tensor]:
-        """What the optimizer remembers of a client's table, by kind."""
+        """Return the optimizer's state of a client's table, by kind."""
 
 
 Advance = Callable[[range, list[Tensor], list[Tensor], dict[str, list[Tensor]], list[Tensor]], None]
@@ -133,7 +133,7 @@ class TouchedRows:
         self._look_ahead(0)
 
     def _look_ahead(self, steps: int) -> None:
-        """Makes m^k, and lr (m + ... + m^k), for k up to so many missed steps and one more, or to where m^k is dead."""
+        """Compute m^k, and lr (m + ... + m^k), for k up to ``steps`` missed steps and one, or to where m^k is 0."""
         k = np.arange(min(steps, self.dead) + 2)
         powers = np.power(self.momentum, k) * (k < self.dead)
         moves = self.lr * np.cumsum(powers * (k > 0))
@@ -157,8 +157,8 @@ class TouchedRows:
         return _leaf(self.fetched, clients)
 
     def _fetch(self, rows: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A copy of these rows as they stand after so many steps, their velocities as they last were, and how many
-        steps ago that was."""
+        """Return a copy of these rows after ``steps`` steps, their velocities as they last were, and how many steps ago
+        that was."""
         missed = (steps - self.made_N.index_select(0, rows)).clamp_(0, len(self.decay_K1) - 2)
         velocity = self.velocity_ND.index_select(0, rows)
         fetched = self.stack.table_ND.index_select(0, rows)

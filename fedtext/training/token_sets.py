@@ -1,4 +1,4 @@
-"""Which of a text's tokens are read, and what each counts for.
+"""Token sets: which of a text's tokens a model is given, and the weight of each.
 
 Legend: N texts, T tokens of all texts laid end to end.
 """

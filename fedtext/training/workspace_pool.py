@@ -11,8 +11,8 @@ from fedtext.training.stack import Stack, Workspace
 
 
 class WorkspacePool:
-    """Seats clients whose parameters ``layout`` names, and trains them by ``config``. All use one memory in turn:
-    whoever is seated next overwrites who was before. ``task_of`` is the method's."""
+    """Places clients whose parameters ``layout`` names, and trains them by ``config``. All use one memory in turn:
+    the clients placed next overwrite those before. ``task_of`` is the method's."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class WorkspacePool:
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
 
     def stack(self, rows: Sequence[int]) -> Stack:
-        """Seats for clients with tables of so many rows."""
+        """Return the places of clients with tables of these numbers of rows."""
         if len(rows) in self.stacks:
             self.stacks[len(rows)].seat(rows)
             return self.stacks[len(rows)]

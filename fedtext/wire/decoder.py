@@ -26,7 +26,7 @@ class Decoder:
         return shapes
 
     def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32], round_: int) -> Update:
-        """What the payload of a client that received ``flat`` in this round says it changed."""
+        """Decode the payload of a client that received ``flat`` in this round, and undo the uplink's mechanisms."""
         uplink = self.experiment.uplink
         update = encoding.decode(payload, client, self.shapes(round_), bits=bool(uplink) and uplink[-1].bits)
         if not uplink:

@@ -81,7 +81,7 @@ class Uplink:
     def _delta(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, held: Any, rows: NDArray
     ) -> tuple[Tensors, Tensors]:
-        """What a client changed of the tensors that are shared in a round, and these as it received them."""
+        """Return a client's changes of the tensors that are shared in a round, and these as it received them."""
         sent_now = self.experiment.method.shared_in
         received: Tensors = {n: tensor for n, tensor in self.layout.views(flat).items() if sent_now(n, round_)}
         delta: Tensors = {}
@@ -100,7 +100,7 @@ class Uplink:
     def _add_extras(
         self, extras: Mapping[str, NDArray[np.float32]], delta: Tensors, received: Tensors, data: ClientData
     ) -> None:
-        """Put what a method sends beside an update among its tensors; the server sent nothing of it, that is zeros."""
+        """Add the extras of a method to an update. In ``received`` they are zeros: the server sends none."""
         if set(extras) != set(self.extras):
             raise ValueError(f"its method sends {sorted(extras)} beside its update, not {sorted(self.extras)}")
         for name, values in extras.items():

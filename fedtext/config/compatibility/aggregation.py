@@ -1,4 +1,4 @@
-"""What aggregations ask of the rest of an experiment."""
+"""Requirements of aggregations on the rest of an experiment."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What audits ask of the rest of an experiment."""
+"""Requirements of audits on the rest of an experiment."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ def names(e: "Settings") -> Iterator[str]:
     """Metrics are named after their audit."""
     found = [audit.name for audit in e.audits]
     if len(set(found)) < len(found):
-        yield "audits: one of them stands there twice, and their figures would have the same names"
+        yield "audits: one of them is listed twice, and their metrics would have the same names"
 
 
 def gradient_inversion(e: "Settings") -> Iterator[str]:
@@ -63,7 +63,7 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
 
 
 def label_leakage(e: "Settings") -> Iterator[str]:
-    """Labels are read from the update of the output layer."""
+    """Labels are inferred from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
         yield f"audits: label_leakage {problem}"
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and e.method.changes_gradients():

@@ -1,4 +1,4 @@
-"""What can be evaluated of a method's models, and when."""
+"""Which metrics can be evaluated, and when."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, get_args
@@ -32,13 +32,13 @@ def select(e: "Settings") -> Iterator[str]:
 
 
 def validated(e: "Settings") -> Iterator[str]:
-    """What a round is selected by, and what thresholds are about, has to be evaluated."""
+    """The metric of a selection, and those of thresholds, have to be evaluated."""
     wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
     if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
     if missing := sorted(wanted - e.evaluated_metrics):
         there = " or ".join(sorted(e.evaluated_metrics & set(get_args(Validated)))) or "none"
-        yield f"evaluation: {missing[0]} is not read of {e.method.name} with {e.model.name}: take {there}"
+        yield f"evaluation: {missing[0]} is not evaluated of {e.method.name} with {e.model.name}: take {there}"
 
 
 RULES = (personalize, select, validated)

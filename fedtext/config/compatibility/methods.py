@@ -1,4 +1,4 @@
-"""What methods ask of the rest of an experiment."""
+"""Requirements of methods on the rest of an experiment."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -44,8 +44,8 @@ def pooled(e: "Settings") -> Iterator[str]:
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
     if method.pooled and (e.uplink or e.audits or apart):
         yield (
-            f"method {method.name} has all data in one place, so nothing is sent and nobody is away: leave out uplink, "
-            "audits and participation"
+            f"method {method.name} has all data in one place, so nothing is sent and no client is away: leave out "
+            "uplink, audits and participation"
         )
     if method.separates and isinstance(e.training.batch_size, Steps):
         yield (
@@ -138,7 +138,7 @@ def whole_table(e: "Settings") -> Iterator[str]:
 
 
 def extras(e: "Settings") -> Iterator[str]:
-    """What is sent beside an update is averaged: no aggregation or audit has a reading of its own of it."""
+    """Tensors that are sent beside an update are averaged."""
     sent = ", ".join(e.method.extras(Tensors()))
     if sent and not e.aggregation.sums:
         yield (

@@ -1,4 +1,4 @@
-"""What mechanisms and the noise of the server ask of the rest of an experiment."""
+"""Requirements of mechanisms and of the server's noise on the rest of an experiment."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

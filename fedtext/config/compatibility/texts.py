@@ -40,7 +40,7 @@ def word_vectors(e: "Settings") -> Iterator[str]:
 
 
 def order(e: "Settings") -> Iterator[str]:
-    """What a model that reads texts token by token needs."""
+    """Requirements of a model that reads texts token by token."""
     corpus, model = e.corpus, e.model
     if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
         yield (
@@ -48,7 +48,10 @@ def order(e: "Settings") -> Iterator[str]:
             "use mean, or corpus.text.pieces"
         )
     if corpus.text.name == "pieces" and corpus.max_length is not None and corpus.max_length < 3:
-        yield f"corpus.max_length: {corpus.max_length} leaves no room between the signs that frame a text: at least 3"
+        yield (
+            f"corpus.max_length: {corpus.max_length} leaves no room between the special tokens that frame a text: at "
+            "least 3"
+        )
     if model.in_order and corpus.max_length is None:
         yield (
             f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
@@ -80,7 +83,7 @@ def own_embeddings(e: "Settings") -> Iterator[str]:
 
 
 def digits(e: "Settings") -> Iterator[str]:
-    """What withholds or draws the rows of words with digits needs words, of a classifier."""
+    """Methods and inits that treat words with digits apart need words, and a classifier."""
     own = e.model.embedding.own
     if not e.method.withholds and not (own and own.words == "digits"):
         return

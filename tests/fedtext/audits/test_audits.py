@@ -182,7 +182,7 @@ def test_the_last_round_shows_one_clients_neighbours() -> None:
     [
         ("local_only", AUDIT, "word_relations is about the embedding, and method local_only shares none"),
         ("pooled", AUDIT, "leave out uplink, audits and participation"),
-        ("fedavg", AUDIT * 2, "one of them stands there twice"),
+        ("fedavg", AUDIT * 2, "one of them is listed twice"),
         ("fedavg", [{"word_relations": {"words": []}}], "at least 1 item"),
         ("fedavg", [{"word_relations": {"words": ["a"], "top": 0}}], "greater than or equal to 1"),
     ],

@@ -146,7 +146,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"server": {"aggregation": "median"}},
         "step is about the aggregation that fedatt brings, and server.aggregation is median",
     ),
-    (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them stands there twice"),
+    (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
     (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
     (
         audits.label_leakage,

@@ -102,7 +102,7 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
             "architecture: a checkpoint brings its own sizes|layers: a checkpoint brings its own",
         ),
         ({}, {"max_length": None}, "corpus.max_length: model transformer reads a text word by word"),
-        ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the signs"),
+        ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the special tokens"),
         (
             {},
             {"text": {"pieces": {"checkpoint": "x"}}, "vocabulary": 9},
