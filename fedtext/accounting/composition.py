@@ -1,4 +1,4 @@
-"""What epsilons come to, composed: pure ones here, of gaussian noise by dp-accounting, which is imported where needed.
+"""Composition of guarantees: pure ones here, of Gaussian noise by dp-accounting, which is imported where needed.
 
 Legend: X possible numbers of bits that were told truly.
 """
@@ -85,7 +85,7 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
     """Epsilon at ``delta`` of ``count`` gaussian mechanisms, each on a Poisson sample.
 
     The smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and Zhang
-    2019); and, unless these are so large that it takes long and no one would rely on the figure, by privacy loss
+    2019); and, unless these are so large that it takes long and no one would rely on the bound, by privacy loss
     distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid and usually 8 to 15 % below.
     """
     plain = gaussian(multiplier, count, delta)

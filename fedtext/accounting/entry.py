@@ -1,4 +1,4 @@
-"""What a mechanism says of itself in the privacy ledger. It imports no mechanism and no experiment."""
+"""Entries of the privacy ledger. This module imports no mechanism and no experiment."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,13 +22,13 @@ class Entry:
 
     @property
     def holds(self) -> bool:
-        """Whether something is guaranteed. A figure that lacks only the library that computes it is a guarantee."""
+        """Whether something is guaranteed. An epsilon that lacks only the library that computes it is a guarantee."""
         return self.epsilon is not None or bool(self.assumptions)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What is known of an update at one place of the uplink.
+    """The bound of an update at one place of the uplink.
 
     Attributes:
         norm: L2 norm, over all tensors together, that no client's update exceeds, but for the noise that lies on it.

@@ -15,7 +15,7 @@ def gaussian_entry(
         name: The mechanism.
         unit: What the entry is about.
         multiplier: Standard deviation of the noise / distance of the two inputs that it has to hide.
-        fraction: Chance of each client to be in a round's Poisson sample; 1: everybody is.
+        fraction: Chance of each client to be in a round's Poisson sample; 1: all are.
         rounds: How many are composed.
         delta: Where epsilon is stated.
         assumptions: What the guarantee rests on.

@@ -1,4 +1,4 @@
-"""What an aggregation is: how the server makes one step of the updates of a round.
+"""Aggregations: how the server makes one step of the updates of a round.
 
 A method says what clients train and send. An aggregation says what becomes of it on the server, and goes with any
 method that sends updates. ``server.optimizer`` is applied to the step that it gives.
@@ -44,7 +44,7 @@ class Aggregation(Strict, ABC):
     secure: ClassVar[str]
 
     def problem(self, updates: int) -> str:
-        """Return why it cannot combine so many updates, in a sentence that begins with the key; empty if it can.
+        """Return why it cannot combine ``updates`` updates, in a sentence that begins with the key; empty if it can.
 
         It is asked before the first round, with the largest number of clients that a round can have.
         """

@@ -27,8 +27,8 @@ class Krum(IndividualAggregation):
     Memory: all updates of the round, in float32. Time: n^2 / 2 times the number of coordinates."""
 
     name: Literal["krum"] = "krum"
-    attackers: int = Field(1, ge=0, description="f: so many updates may be anything")
-    keep: PositiveInt = Field(1, description="m: of so many updates the mean is taken; 1: Krum, more: multi-Krum")
+    attackers: int = Field(1, ge=0, description="f: number of updates that may be anything")
+    keep: PositiveInt = Field(1, description="m: number of updates whose mean is taken; 1: Krum, more: multi-Krum")
     secure = "it reads the distances between updates, which secure aggregation would hide"
 
     def problem(self, updates: int) -> str:

@@ -29,7 +29,7 @@ class TrimmedMean(IndividualAggregation):
     secure = "it reads each client's value of every coordinate, which secure aggregation would hide"
 
     def trimmed(self, updates: int) -> int:
-        """Return how many values of so many are left out at each end."""
+        """Return how many of ``updates`` values are left out at each end."""
         return math.floor(self.share * updates + 1e-9)  # 0.29 * 100 is just below 29
 
     def problem(self, updates: int) -> str:

@@ -32,7 +32,7 @@ NEXT = 3  # words that are predicted
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a classifier says of a text.
+    """A classifier's prediction of a text.
 
     Attributes:
         label: The name of the most probable class.
@@ -47,7 +47,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class NextWords:
-    """What a language model says of a text.
+    """A language model's prediction of a text.
 
     Attributes:
         words: The words that most probably come next, each with its probability.
@@ -217,7 +217,7 @@ class Model:
         return _Bound(base.Model(network, state), vocabulary, task, "shared" if client is None else "both")
 
     def _part(self, client: str | None) -> ClientPart:
-        """What the client keeps to itself; nothing of the shared model, or of a method that shares all."""
+        """Return the client's private parameters; none of the shared model, or of a method that shares all."""
         trained, method = self.trained, self.experiment.method
         alone = method.complete and method.shares and not method.separates
         if client is None:

@@ -1,4 +1,4 @@
-"""What an experiment can be made of, by the names that a file has for it.
+"""The parts that an experiment can be made of, by their names in a file.
 
 Parts of plug-ins are among them: of installed packages, and of the experiment that was loaded last.
 """

@@ -1,4 +1,4 @@
-"""What a run gives."""
+"""Results of runs."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ RECORDS = "rows.json"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run gives.
+    """The result of a run.
 
     Attributes:
         experiment: What was run.

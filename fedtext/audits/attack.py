@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attack:
-    """What was found of B texts, and what it was found with: ``vectors``, T x D of each text as ``layer`` reads them,
+    """The result of a search for B texts, and its inputs: ``vectors``, T x D of each text as ``layer`` reads them,
     their labels, and the distance that was reached. ``lengths_N``: of all texts behind the update."""
 
     search: Search
@@ -100,7 +100,8 @@ def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
         client, target, lengths_B, _labels(audit, local, size), spread, rng, layer
     )
     found_BTD = found_MD.detach().view(size, -1, dim).numpy()
-    # where padding is read like words, a text is followed by it, and whoever knows lengths does not take it for words
+    # where padding counts as words, a text is followed by it, and an attacker that knows lengths does not take it for
+    # words
     real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
     return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)

@@ -1,4 +1,4 @@
-"""What an audit is: it looks at what a client's local update gives away, and changes nothing.
+"""Audits: attacks that measure what a client's local update gives away, and change nothing.
 
 It touches nothing that is trained or sent, and what it draws comes from generators of its own: a run with it computes
 what it does without.
@@ -48,12 +48,12 @@ class Words:
 
     @cached_property
     def named(self) -> NDArray[np.bool_]:
-        """named_V: which entries are words of texts, and no signs of the corpus's own."""
+        """named_V: which entries are words of texts, and no special tokens."""
         return np.array([name not in SIGNS for name in self.names], np.bool_)
 
 
 class Setting(Protocol):
-    """What an attacker knows of an experiment. An ``Experiment`` is one."""
+    """The parts of an experiment that an attacker knows. An ``Experiment`` is one."""
 
     @property
     def seed(self) -> int: ...
@@ -73,8 +73,8 @@ class Setting(Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """What an attacker knows without having received anything: the experiment with its network, and what the
-    parameters that stay with clients start as. ``read`` makes one split of a client's what its model reads."""
+    """The attacker's knowledge before it receives anything: the experiment with its network, and the initial values of
+    the parameters that stay with clients. ``read`` prepares a split of a client's texts for the model."""
 
     experiment: "Setting"
     classes: int
@@ -116,7 +116,7 @@ class Known:
 
     @cached_property
     def _common(self) -> State:
-        """What clients started with; of several embedding sources the first."""
+        """The initial private parameters; of several embedding sources the first."""
         return {name: one[0] if is_table(name) and one.ndim == 3 else one for name, one in self.initial.items()}
 
 
@@ -134,7 +134,7 @@ class LocalUpdate:
 
 
 class Observation(ABC):
-    """What an audit keeps of a local update, with the client, until the round is evaluated."""
+    """The observation of a local update that an audit keeps, with the client, until the round is evaluated."""
 
     @abstractmethod
     def metrics(self, shared: State) -> dict[str, float]:
@@ -142,7 +142,7 @@ class Observation(ABC):
 
     @abstractmethod
     def report(self, shared: State, words: Words) -> dict[str, str]:
-        """What a person may want to see of this client: texts by file name."""
+        """Return files about this client for a person to read: texts by file name."""
 
 
 class Audit(Strict, ABC):
@@ -154,7 +154,7 @@ class Audit(Strict, ABC):
 
     @abstractmethod
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
-        """What is to be kept of a local update; None if it has nothing to tell."""
+        """Return the observation of a local update; None if there is nothing to observe."""
 
     def blind(self, vocabulary: list[str]) -> str:
         """Why it could find nothing at any client, of such a vocabulary; empty if it could."""

@@ -1,4 +1,4 @@
-"""Words read out of what an attack has found: a vector for each place, and where the first layer's update points.
+"""Words decoded from what an attack has found: a vector for each place, and where the first layer's update points.
 
 Legend: V vocabulary, R rows that are read by, N texts of the client, B texts that were looked for, M their places, H
 and W places and words of one kind, D embedding, P pairs.
@@ -21,7 +21,7 @@ _CHUNK = 256  # places that are compared with the table at a time
 
 
 class Against(NamedTuple):
-    """What speaks against a table that vectors are read by; the less of the first, the better it fits."""
+    """The misfit of a table by which vectors are decoded; the smaller the first number, the better it fits."""
 
     lost: float  # share of the places where no words alone lie in the layer's directions
     missing: float  # share of the layer's directions that the words which were chosen there do not span

@@ -1,4 +1,4 @@
-"""What an encoder's first layer reads, and what the update of its weights says of that.
+"""An encoder's first layer: its inputs, and what the update of its weights tells of them.
 
 The gradient of a matrix that multiplies vectors x is sum delta x^T over all of them: its rows are combinations of the
 x. As long as there are fewer x than they have numbers, and the deltas are not combinations of each other, its rows span
@@ -30,11 +30,11 @@ class FirstLayer:
     nothing is known of them."""
 
     basis_SD: Tensor
-    places: ClassVar[bool] = False  # whether a word is read otherwise at another place
+    places: ClassVar[bool] = False  # whether a word has another input vector at another place
     near: ClassVar[float] = 0.1  # a word was read if it leaves less outside than this times what the median word does
 
     def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
-        """What it reads where these words stand at these places, or all at one."""
+        """Return the layer's inputs of these words at these places, or all at one."""
         return words_MD
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
@@ -47,9 +47,9 @@ class FirstLayer:
         return (left_VD.norm(dim=1) / inputs_VD.norm(dim=1)).nan_to_num(1.0)
 
     def within(self, words_VD: Tensor, most_K: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """(found_KV, shares_KV): which words were read at each place, at most so many, or with a single number at any;
-        and how much of each lies outside. At a place all are, if none stands out, as under noise, or if every direction
-        is there.
+        """(found_KV, shares_KV): which words stand at each place, at most the given number, or with a single number at
+        any; and how much of each lies outside. At a place all are, if none stands out, as under noise, or if every
+        direction is there.
 
         Where places count, the words are those that lie as far inside there as they do anywhere: that ranks them where
         all of them lie a little outside, some words more than others, as dropout has it."""

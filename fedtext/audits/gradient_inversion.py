@@ -38,7 +38,7 @@ class GradientInversion(Search, Audit):
     The attacker knows model, method, what was sent to the client and what the server reads in its payload (but for
     an embedding's rows, which need no inversion: see embedding_rows), the optimizer, the batch size and how many texts
     the client has; of their labels and lengths what ``labels`` and ``lengths`` say. It looks for word vectors, one for
-    each place of each text, with which the client would have sent the same update. Each vector is then read as the
+    each place of each text, with which the client would have sent the same update. Each vector is then decoded as the
     nearest word (L2) of a table:
 
     - ``true``: the client's own rows after its training, in the public table's place for all words that it has (of
@@ -86,7 +86,7 @@ class GradientInversion(Search, Audit):
     )
     candidates: Literal["vocabulary", "public"] = Field(
         "vocabulary",
-        description="the words among which a vector is read: the corpus's vocabulary, which under own vocabularies is "
+        description="words that a vector can be decoded to: the corpus's vocabulary, which under own vocabularies is "
         "the union of all clients' words; or public: of these only such as the vectors have that clients start from",
     )
     lengths: Literal["known", "longest"] = Field(
@@ -163,7 +163,7 @@ class Inversion(Observation):
             f"# Texts of {plain(self.client)}, recovered from its update",
             "",
             "Bold: a word of the original. Read with the client's own vectors (true), with those that an attacker has "
-            "(public), and with those of nobody (unrelated).",
+            "(public), and with random ones (unrelated).",
             "",
             f"Candidates for each vector: {self.candidates} words, {_whose(self.audit, self.experiment)}.",
         ]
@@ -198,7 +198,8 @@ def _whose(audit: GradientInversion, experiment: "Setting") -> str:
 def _tables(
     audit: GradientInversion, local: LocalUpdate, own_RD: NDArray[np.float32], words: Words
 ) -> list[NDArray[np.float32]]:
-    """What vectors are read by, V rows each: the client's own table, the public ones, and unrelated ones."""
+    """The tables by which vectors are decoded, V rows each: the client's own table, the public ones, and unrelated
+    ones."""
     public_VD, experiment = local.known.table(local.received), local.known.experiment
     true_VD, rows_R = public_VD.copy(), local.data.rows_R
     kept_R = words.digits[rows_R] if experiment.method.withholds else np.ones(len(rows_R), np.bool_)

@@ -1,4 +1,4 @@
-"""What a received update says of a client's gradient.
+"""A client's gradient, as far as a received update tells it.
 
 The server knows the optimizer, its rate, the batch size, the local epochs and, from the payload, the number of texts:
 hence how many steps K the client made. With SGD and momentum m an update is -lr sum_s w_s g_s, where g_s is step s's
@@ -35,12 +35,12 @@ def texts_behind(local: "LocalUpdate") -> Ints:
 
 
 def count_behind(experiment: "Setting", texts: int) -> int:
-    """How many texts an update was trained on, of a client with so many."""
-    return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # whichever they are, so many
+    """Return the number of texts that an update was trained on, of a client with ``samples`` texts."""
+    return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # of this number, whichever they are
 
 
 def local_steps(experiment: "Setting", texts: int) -> int:
-    """K, of a client with so many texts."""
+    """Return K of a client with ``samples`` texts."""
     texts = count_behind(experiment, texts)
     return last_phase(experiment).epochs * -(-texts // experiment.training.batch(texts))
 

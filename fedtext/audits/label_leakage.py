@@ -101,7 +101,7 @@ def _output_bias(local: LocalUpdate) -> str:
 
 
 def _expected(local: LocalUpdate) -> NDArray[np.float64]:
-    """What the received model expects of texts of random words: the mean probability of each class."""
+    """Return the mean probability of each class by the received model, on texts of random words."""
     known, words = local.known, len(local.known.table(local.received))
     rng = generator(known.experiment.seed, "audits/label_leakage", local.round, local.data.id)
     length = min(known.experiment.corpus.max_length or _LONGEST, _LONGEST, words)

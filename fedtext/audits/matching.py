@@ -45,8 +45,8 @@ class Client:
     rescaled: bool = False  # what was received may be a multiple of it, between 0 and 1: ``gradients.rescaled``
 
     def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor, slopes: bool = True) -> list[Tensor]:
-        """What ``gradients.mean_gradient`` would say of this client's update. The texts' order is that of the dummies,
-        in every epoch. ``slopes``: it is differentiated again."""
+        """Compute ``gradients.mean_gradient`` of the update that this client would send. The texts' order is that of
+        the dummies, in every epoch. ``slopes``: it is differentiated again."""
         parameters = {name: tensor.detach().requires_grad_() for name, tensor in self.start.items()}
         received = {name: parameters[name].detach() for name in self.shared} | {TABLE: dummies_MD.detach()}
         moved, velocity, weight = [torch.zeros(())] * len(parameters), [torch.zeros(())] * len(parameters), 0.0
@@ -135,7 +135,7 @@ class Search(Strict):
         200,
         ge=0,
         description="tries to exchange the words that two texts have at a place, where a transformer's first layer "
-        "tells which these are but not whose; each plays the client's turn through",
+        "tells which these are but not whose; each repeats the client's local update",
     )
 
     def minimise(self, objective: Callable[..., Tensor], start: tuple[Tensor, ...], both: bool) -> Best:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
-_FALSE = 100  # one false positive in so many test texts is 1 %; of fewer the rate cannot be told
+_FALSE = 100  # one false positive in 100 test texts is 1 %; of fewer texts the rate cannot be told
 
 
 class Membership(Audit):

@@ -1,4 +1,4 @@
-"""What may be done to an update before it leaves a client, and undone on the server."""
+"""Mechanisms: steps that change an update before it leaves a client, and that the server may undo."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -48,23 +48,23 @@ class Mechanism(Strict, ABC):
         return False
 
     def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
-        """What a client says of ``apply`` (whose argument and result these are) beside its losses. A round's row has
-        the means over its clients, weighted like those."""
+        """Return metrics of ``apply``, whose argument and result these are. A round's record has the means over its
+        clients, weighted like losses."""
         return {}
 
     def bound(self, before: Bound) -> Bound:
-        """What is known of an update behind this mechanism, if ``before`` is known of what it is given. A mechanism
-        that does not say leaves an update that nothing bounds."""
+        """Return the bound of an update behind this mechanism, if ``before`` is that of its input. A mechanism that
+        does not override it leaves an update that nothing bounds."""
         return Bound(why=f"{self.name} does not state how large an update it leaves")
 
     def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
-        """What this mechanism guarantees by itself, whatever two updates of which ``before`` is known it is to hide:
-        an entry of unit "run", and where it helps of smaller units. Empty, as for one that does not say: nothing."""
+        """Return what this mechanism guarantees for any two inputs within ``before``: an entry of unit "run", and where
+        it helps of smaller units. Empty, the default: no guarantee."""
         return []
 
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
-        """What a person should know of it beside its guarantee, given that ``before`` is known of an update in front
-        of it. ``hidden``: mechanisms in front of it guarantee something already, which it cannot take away."""
+        """Return sentences of the privacy report beside the guarantee, for inputs within ``before``. ``hidden``:
+        mechanisms in front of it guarantee something already, which it cannot take away."""
         return []
 
     def joins(self, before: "Mechanism") -> bool:
@@ -122,7 +122,7 @@ def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
 
 
 def bounds(uplink: Sequence[Mechanism]) -> list[Bound]:
-    """What is known of an update in front of each mechanism, and behind the last one."""
+    """Return the bound of an update in front of each mechanism, and behind the last one."""
     found = [Bound()]
     for mechanism in uplink:
         found.append(mechanism.bound(found[-1]))

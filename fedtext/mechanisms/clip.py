@@ -33,7 +33,7 @@ class Clip(Mechanism):
         return Bound(min(known, self.norm))
 
     def rescales(self, left: Tensors | None) -> bool:
-        """An update that is shorter than ``norm`` was not clipped, and whoever receives it as it is can see that."""
+        """Return True unless the update is shorter than ``norm``, which shows that it was not clipped."""
         return left is None or _length(left) >= self.norm * (1 - _ROUNDED)
 
 

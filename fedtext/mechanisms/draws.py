@@ -52,7 +52,7 @@ def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.
 
 
 def _rest(numbers: NDArray[Any], slope: float, least: float, levels: NDArray[np.int16]) -> NDArray[np.uint64]:
-    """What is left of each r behind its first byte, in units of 2^-72."""
+    """Return the rest of each r behind its first byte, in units of 2^-72."""
     chance = np.maximum(0.5 - abs(slope) * np.abs(numbers.astype(np.float64)), least)
     rest = np.clip((_LEVELS * chance - levels) * _REST, 0, np.nextafter(_REST, 0))
     return rest.astype(np.uint64)

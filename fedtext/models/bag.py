@@ -130,7 +130,7 @@ class BagEncoder(nn.Module):
 
 
 def with_features(text_BF: Tensor, batch: Batch) -> Tensor:
-    """What is made of the words, and behind it what is known beside them."""
+    """Return the features of the words, and behind them the text's own features."""
     return text_BF if batch.features_BK is None else torch.cat([text_BF, batch.features_BK], 1)
 
 

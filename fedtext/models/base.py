@@ -1,4 +1,4 @@
-"""What all models have in common in an experiment file, and how a model says what it reads and builds.
+"""The base of all models: their common keys, which tokens a model reads, and the layers it builds.
 
 Legend: B batch, F features, C classes.
 """
@@ -37,7 +37,7 @@ class Embedding(Strict):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What clients start from: the same for all, or several."""
+        """The initial tables of clients: one for all, or several."""
         return self.init.sources if isinstance(self.init, EachInit) else (self.init,)
 
 
@@ -59,28 +59,28 @@ class ModelConfig(Strict, ABC):
 
     @property
     def counting(self) -> Literal["binary", "counts", "shares"]:
-        """What a token of a set counts for."""
+        """The weight of a token in a set of tokens."""
         return "binary"
 
     @property
     def pads(self) -> bool:
-        """Whether every text is padded to ``corpus.max_length``, and its padding is read."""
+        """Whether every text is padded to ``corpus.max_length``, and the padding is an input like words."""
         return False
 
     @property
     def choice(self) -> tuple[int, Literal["common", "first"]] | None:
-        """How many tokens of a text are read, and which; None: all."""
+        """The number of tokens of a text that the model reads, and which; None: all."""
         return None
 
     def width(self, features: int) -> int:
-        """Return F, the width of the encoder's output, where so many features stand beside a text's words."""
+        """Return F, the width of the encoder's output, where ``features`` numbers stand beside a text's words."""
         return self.embedding.dim
 
     def check(self, max_length: int | None) -> None:
         """Check what an experiment alone does not show, such as the sizes of a checkpoint.
 
         Raises:
-            UserError: If the model cannot read texts of so many tokens.
+            UserError: If the model cannot read texts of this length.
         """
 
 
@@ -101,7 +101,7 @@ class ClassifierConfig(ModelConfig):
 
     @property
     def layers_of(self) -> Callable[..., nn.Sequential]:
-        """What makes dense layers of their widths."""
+        """The initialisation of dense layers, by their widths."""
         return mlp
 
     @abstractmethod

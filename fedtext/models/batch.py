@@ -1,4 +1,4 @@
-"""What a network is given: a batch of one client's texts.
+"""The input of a network: a batch of one client's texts.
 
 Legend: B batch, T time, K features of a text, U distinct words of the batch, S token places, P packed rows
 (models/packing.py).
@@ -28,7 +28,7 @@ class Words:
 
 
 class Here(NamedTuple):
-    """What a batch was made from, on the CPU."""
+    """The source of a batch, on the CPU."""
 
     tokens_BT: NDArray[np.int32]
     lengths_B: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What an embedding table starts from."""
+"""Initial embedding tables."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias

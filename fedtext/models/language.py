@@ -60,7 +60,7 @@ class GRULanguageModel(Recurrent):
 
 
 class Score(NamedTuple):
-    """What a model thinks of a batch. Its perplexity over many is exp(mean of all their nats)."""
+    """A language model's scores of a batch. The perplexity over many batches is exp(mean of all their nats)."""
 
     loss: Tensor  # mean nats per predicted token: the training objective
     nats_S: Tensor  # -log p of each, without gradient

@@ -16,7 +16,7 @@ class Parts:
         classes: C; of a language model the vocabulary's entries but <pad>.
         clients: Number of the corpus's clients.
         corpus_features: How many numbers stand beside the words of a text.
-        weights: Whether weights of a checkpoint are read. They need not be where the network is given others with
+        weights: Whether weights of a checkpoint are loaded. They need not be where the network is given others with
             every call.
 
     Raises:

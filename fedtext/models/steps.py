@@ -22,7 +22,7 @@ from fedtext.models.packing import Packing
 
 
 class Steps(Function):
-    """What the two kinds of layer have in common. ``apply`` takes the projected inputs, the recurrent weights (and what
+    """The common part of the two kinds of layer. ``apply`` takes the projected inputs, the recurrent weights (and what
     else is drawn from the parameters), then the input each row takes and the packing; the first output is hidden_PH.
     """
 

@@ -5,7 +5,7 @@ call, and its rows enter as ``inputs_embeds``. What stands between it and the la
 but the words, is named ``encoder.embeddings.``: ``position_embeddings.weight``, BERT's
 ``token_type_embeddings.weight``, ``LayerNorm.weight`` and ``LayerNorm.bias``; the layers are ``encoder.layers.``.
 
-Legend: B batch, T time (signs among the tokens), D embedding, which is the encoder's width.
+Legend: B batch, T time (special tokens among the tokens), D embedding, which is the encoder's width.
 """
 
 import copy
@@ -22,7 +22,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.text import pretrained
 
-# What each architecture calls its sizes, its dropouts, and its layers.
+# The names that each architecture has for its sizes, its dropouts, and its layers.
 _SIZES = {
     "bert": {
         "embedding": "hidden_size",
@@ -136,8 +136,8 @@ class TransformerClassifier(ClassifierConfig):
         positions = settings(self).max_position_embeddings
         if max_length is None or max_length > positions:
             raise UserError(
-                f"corpus.max_length: model transformer has {positions} positions: set it to at most so many tokens, "
-                "signs among them"
+                f"corpus.max_length: model transformer has {positions} positions: set it to at most that many tokens, "
+                "special tokens among them"
             )
 
 

@@ -42,9 +42,7 @@ class VectorClassifier(ClassifierConfig):
     @model_validator(mode="after")
     def _counted(self) -> "VectorClassifier":
         if self.pooling == "flat" and self.words == "all":
-            raise ValueError(
-                "pooling: flat lays so many vectors side by side as words says: set it, to 100 for example"
-            )
+            raise ValueError("pooling: flat lays `words` vectors side by side: set words, to 100 for example")
         if self.words == "all" and self.order != "common":
             raise ValueError(
                 f"order: {self.order} chooses among a text's words, and words: all takes every one: set words to a "

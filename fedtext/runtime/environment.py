@@ -1,4 +1,4 @@
-"""What a process that trains wants in its environment, before it imports anything."""
+"""Environment variables of a process that trains, set before it imports anything."""
 
 ENVIRONMENT = {
     # One thread for each process, set before torch is imported: spinning threads of several starve each other.

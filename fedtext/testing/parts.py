@@ -1,4 +1,4 @@
-"""What every part declares of itself, and that it draws from the generators it is given alone."""
+"""Checks of declarations, and that a part draws from the generators it is given alone."""
 
 import inspect
 import pickle

@@ -124,7 +124,7 @@ def check_wire(experiment: Experiment, corpus: Corpus) -> None:
 
 
 def check_packing(experiment: Experiment, corpus: Corpus) -> None:
-    """Check that a client's local updates have the same bits whoever hosts it, also when it moves."""
+    """Check that a client's local updates have the same bits wherever it is hosted, also when it moves."""
     size, _ = stack_size(experiment, len(corpus.clients))
     blocks = stacks(range(len(corpus.clients)), size)
     together = [list(range(len(corpus.clients)))]

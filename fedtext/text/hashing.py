@@ -3,7 +3,7 @@
 H(s) = sum_i s_i P^(i-1) mod M with a = 1, ..., z = 26 and P = 31. Equation 6 prints P^i; its examples ("dog" is 2196,
 "cats and dogs" 283, 4279, 3225) have P^0 for the first letter, and so has this.
 
-The map is public and unsalted: whoever sees a bucket can look up the words that fall into it. It protects nothing by
+The map is public and unsalted: anyone who sees a bucket can look up the words that fall into it. It protects nothing by
 itself; what it saves is the exchange of a vocabulary.
 Legend: N texts, T words of all texts laid end to end, and of a piece of them: W words, L characters.
 """

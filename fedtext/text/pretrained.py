@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face's form: where they lie, and what is read of them.
+"""Checkpoints in Hugging Face's form: where they lie, and which parts of them are loaded.
 
 Needs the package transformers, which is imported only where a checkpoint, or a network of its kind, is asked for.
 Legend: W pieces of a tokenizer, D embedding.
@@ -68,8 +68,8 @@ def network(checkpoint: str, **how: Any) -> Any:
 
 @lru_cache(maxsize=4)
 def tokenizer(checkpoint: str) -> Any:
-    """The checkpoint's tokenizer. Raises UserError where it cannot be read, or knows nothing but signs: where no files
-    of one are, the package makes one up."""
+    """The checkpoint's tokenizer. Raises UserError where it cannot be read, or knows nothing but special tokens: where
+    no files of one are, the package makes one up."""
     found = _read("AutoTokenizer", checkpoint)
     if not set(found.get_vocab()) - set(found.all_special_tokens):
         raise UserError(f"checkpoint {checkpoint} has no tokenizer: save one to the same folder")
@@ -87,7 +87,7 @@ def pieces(checkpoint: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def identity(checkpoint: str) -> str:
-    """Of its files: the same wherever they lie, another if any of them is. Of a name on the hub the name itself."""
+    """Return a digest of the checkpoint's files, wherever they lie. Of a name on the hub the name itself."""
     folder = Path(locate(checkpoint))
     if not folder.is_dir():
         return checkpoint
@@ -112,8 +112,8 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:
-    """What the package's class ``kind`` makes of a checkpoint: of a name, what is cached here rather than what the hub
-    has by now, so that all actors read the same."""
+    """Load a checkpoint by the package's class ``kind``. Of a name the cached one is taken, not what the hub has by
+    now, so that all actors load the same."""
     source, reader = locate(checkpoint), getattr(library(), kind)
     folder = Path(source).is_dir()
     for only_here in (True,) if folder else (True, False):

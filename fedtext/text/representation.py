@@ -1,4 +1,4 @@
-"""What stands for a text: its words, by a vocabulary that clients agree on, the buckets its words are hashed to, or the
+"""Tokens of a text: its words, by a vocabulary that clients agree on, the buckets its words are hashed to, or the
 pieces that a checkpoint's tokenizer cuts it into."""
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ class Words(Strict):
 
     name: Literal["words"] = "words"
     units: ClassVar[str] = "words"
-    letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: parted at blanks")
-    treebank: bool = Field(False, description="raw English: lower case, signs part from words, numbers stay")
-    stopwords: Literal["keep", "drop"] = Field("keep", description="the, of, it, ...: whatever signs or capitals")
+    letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: split at blanks")
+    treebank: bool = Field(False, description="raw English: lower case, punctuation split from words, numbers stay")
+    stopwords: Literal["keep", "drop"] = Field("keep", description="the, of, it, ...: whatever punctuation or capitals")
 
     @model_validator(mode="after")
     def _one_way_to_part_words(self) -> Self:
         if self.letters and self.treebank:
-            raise ValueError("letters leaves no signs for treebank to part: leave out one of them")
+            raise ValueError("letters leaves no punctuation for treebank to split: leave out one of them")
         return self
 
     def clean(self, text: str) -> str:
@@ -38,7 +38,7 @@ class Words(Strict):
 class Hash(Strict):
     """Hashed words: a row for each bucket of a rolling hash (RR-LDP paper, section 3.2).
 
-    RR-LDP paper, section 3.2: a row for each of so many buckets of a rolling hash. The vocabulary is fixed and
+    A row of the table for each bucket. The vocabulary is fixed and
     public, and nothing about a client's words leaves it."""
 
     name: Literal["hash"] = "hash"
@@ -70,7 +70,7 @@ class Pieces(Strict):
     """Word pieces of a checkpoint's own tokenizer (FedeVocab paper, section 4.1).
 
     FedeVocab paper, section 4.1: the word pieces of a checkpoint's own tokenizer, a row for each that it knows. A
-    text stands between the signs that the tokenizer frames it by, [CLS] and [SEP]. The vocabulary is public, and
+    text stands between the special tokens of the tokenizer, [CLS] and [SEP]. The vocabulary is public, and
     nothing about a client's words leaves it."""
 
     name: Literal["pieces"] = "pieces"
@@ -88,7 +88,8 @@ class Pieces(Strict):
         return [PAD, *(word for number, word in enumerate(words) if number != pad)]
 
     def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Like tokens.encode, signs among the ``max_length``; a text of which nothing is left becomes one <pad>."""
+        """Like tokens.encode, special tokens among the ``max_length``; a text of which nothing is left becomes one
+        <pad>."""
         tokenizer = pretrained.tokenizer(self.checkpoint)
         pad = len(tokenizer) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         how = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}

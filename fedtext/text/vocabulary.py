@@ -4,8 +4,8 @@ Each client counts the words of its own train texts; the server adds the counts 
 validation and test texts are never counted. Texts are counted whole, so ``max_length`` does not change the vocabulary.
 
 The counts of a shared one are an unprotected release: the server sees every word of every client with its frequency,
-and whoever holds the vocabulary learns that each word in it occurs in somebody's train texts. No mechanism or ledger
-covers this step.
+and anyone who holds the vocabulary learns that each word in it occurs in some client's train texts. No mechanism or
+ledger covers this step.
 """
 
 from collections import Counter

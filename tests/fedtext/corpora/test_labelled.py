@@ -114,7 +114,7 @@ def test_stopwords_can_be_dropped_and_raw_words_parted() -> None:
     assert Words(treebank=True).clean(text) == "the cats are n't ( all ) mine : it 's 1,000 of them , is n't it ?"
     assert Words(letters=True, stopwords="drop").clean(text) == "cats mine"
     assert Words(treebank=True, stopwords="drop").clean(text) == "cats n't ( ) mine : 1,000 , n't ?"
-    with pytest.raises(ValueError, match="letters leaves no signs for treebank"):
+    with pytest.raises(ValueError, match="letters leaves no punctuation for treebank"):
         Words(letters=True, treebank=True)
 
 

@@ -186,7 +186,7 @@ def test_flat_vectors_lie_side_by_side_with_zeros_behind() -> None:
     table = drawn[TABLE]
     flat = torch.stack([torch.cat([table[3], table[1], table[2]]), torch.cat([table[2], table[5], 0 * table[0]])])
     check_gradients(logits_BC, layered(flat, drawn), drawn)
-    with pytest.raises(ValidationError, match="flat lays so many vectors side by side as words says"):
+    with pytest.raises(ValidationError, match="flat lays `words` vectors side by side"):
         VectorClassifier(pooling="flat")
 
 
