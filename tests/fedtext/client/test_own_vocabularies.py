@@ -126,7 +126,7 @@ def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
     assert len(sizes) == 1, "however many words a client has"
     assert sizes.pop() < private[TABLE].nbytes
     said = " ".join(reveals(experiment))
-    assert "no one else knows its words" in said
+    assert "no one else knows which words are in it" in said
     assert "no embedding table leaves a client" in said
     assert "word counts" not in said
 
