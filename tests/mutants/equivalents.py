@@ -173,6 +173,12 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "server/downlink",
+        "before = range(round_ - 1, 0, -1)",
+        "before = range(round_ - 0, 0, -1)",
+        "it is asked of tensors that are not shared in this round",
+    ),
+    (
+        "server/downlink",
         "for one in range(self.drawn + 1, round_) if unsent else ():",
         "for one in range((self.drawn - 1), round_) if unsent else ():",
         "cohorts of two rounds are drawn once more, to the same; those of no round come before every change",

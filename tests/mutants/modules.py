@@ -52,7 +52,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation"),
     "state/checkpoint": ("checkpoint", "federation", "optimizers"),
     "server/sampling": ("sampling", "noise"),
-    "server/downlink": ("federation", "wire", "lg_fedavg", "state"),
+    "server/downlink": ("downlink", "federation", "wire", "lg_fedavg", "state"),
     "server/federation": (
         "rounds",
         "metrics",
