@@ -22,7 +22,12 @@ from fedtext.wire.decoder import Decoder
 
 @dataclass(frozen=True)
 class Host:
-    """Where an actor lives, and why it does not use the GPU that is reserved for it; empty if it does or has none."""
+    """The node of an actor.
+
+    Args:
+        node: Ray's id of the node.
+        unused_gpu: why the actor does not use the GPU that is reserved for it; empty if it does or has none.
+    """
 
     node: str
     unused_gpu: str
@@ -30,7 +35,10 @@ class Host:
 
 @ray.remote
 class ClientActor:
-    """One or more clients with their private state, on one share of one node's CPUs and GPUs. ``host`` comes first."""
+    """One or more clients with their private state, on one share of one node's CPUs and GPUs.
+
+    Call ``host`` before any other method.
+    """
 
     def host(
         self,
@@ -42,13 +50,14 @@ class ClientActor:
         noise: NoiseKey,
         *clients: ClientData,
     ) -> Host:
-        """Take these clients, for a trial, in the place of any that were here.
+        """Host these clients for a trial. Clients of an earlier trial are dropped.
 
-        A logical GPU (``ray start --num-gpus`` on a machine without one) is a share of nothing, and a build of torch
-        without CUDA cannot use one: the clients then train on the CPU, and the answer says so.
+        The clients train on the CPU if the reserved GPU cannot be used: a logical GPU (``ray start --num-gpus`` on a
+        machine without one), or a build of torch without CUDA. The returned ``Host`` says so.
 
         Args:
-            weights: the sample counts of all clients there are, hosted here or not; the others are a Worker's.
+            weights: the sample counts of all clients of the trial, hosted here or not.
+            experiment, header, private, corpus_clients, noise, clients: see ``Worker``.
         """
         vars(self).clear()  # an earlier trial's memory is needed
         context = ray.get_runtime_context()
@@ -61,10 +70,15 @@ class ClientActor:
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
         return Host(context.get_node_id(), unused)
 
-    def train(self, flat: NDArray[np.float32], round_: int, turns: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
-        """The local updates of some stacks. With ``fold`` their updates are kept here, added up, until ``partial`` asks
-        for them."""
-        replies = [reply for members in turns for reply in self.worker.train(flat, round_, members)]
+    def train(self, flat: NDArray[np.float32], round_: int, stacks: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
+        """Train stacks of clients.
+
+        Args:
+            flat: the shared parameters, flat.
+            stacks: the client ids of each stack.
+            fold: add the updates up in this actor instead of returning them; ``partial`` returns their sum.
+        """
+        replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members)]
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
 
     def _folded(self, reply: Reply, flat: NDArray[np.float32], round_: int) -> Reply:
@@ -81,7 +95,7 @@ class ClientActor:
         return replace(reply, payload=reply.payload[:0].copy())
 
     def partial(self, round_: int) -> WeightedSum | None:
-        """The sum of this round's folded updates, handed over; None if there are none."""
+        """Return the sum of this round's folded updates and forget it; None if there are none."""
         kept, self.sum = self.sum, None
         return kept[1] if kept and kept[0] == round_ else None
 

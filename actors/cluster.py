@@ -1,4 +1,4 @@
-"""Attaching to Ray, or starting it, and getting this code to every worker."""
+"""Connect to Ray, or start it, and ship this code to every worker."""
 
 import contextlib
 import functools
@@ -21,15 +21,15 @@ from fedtext.runtime.environment import ENVIRONMENT
 ROOT = Path(__file__).resolve().parent.parent
 REACH_SECONDS = 10.0
 SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
-# For a Ray started here, and in the cluster files. What no one holds any more is freed at once, and the next parameters
-# find memory that is mapped already, which makes the way to an actor and back twice as fast. Ray would wait a second.
+# For a Ray started here, and in the cluster files. Objects without references are freed at once, not once a second: the
+# next parameters reuse memory that is mapped already, which makes a round trip to an actor twice as fast.
 FREEING = {"RAY_free_objects_period_milliseconds": "0"}
-# For a Ray started here. It starts a worker for each CPU ahead of any trial: they import what takes longest while the
-# driver is still busy with other things, and wait for the first trial although Tune reserves the CPUs, upon which Ray
-# would end them after a second. A Ray that does not know these names ignores them.
+# For a Ray started here. It starts a worker for each CPU before the first trial. The workers import torch while the
+# driver is still busy. Without the second setting Ray would end them a second after Tune has reserved their CPUs. A
+# version of Ray that does not know these names ignores them.
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
-# For a Ray started here. The usual port of a node's agent may be another Ray's, and trying goes on for 3 to 5 s while
-# everything waits. Nothing scales one machine, and no one reads the workers' output here.
+# For a Ray started here. The default port of a node's agent may belong to another Ray, which costs 3 to 5 s of retries.
+# The monitors are left out: one machine is not scaled, and the workers' output is not used.
 LEAN = {"dashboard_agent_listen_port": 0, "no_monitor": True, "include_log_monitor": False}
 
 
@@ -42,13 +42,19 @@ def job_ships_code() -> bool:
 def connect(
     address: str | None, num_cpus: float | None = None, num_gpus: float | None = None, processes: int = 0
 ) -> None:
-    """Connects this driver to the cluster at ``address`` or $RAY_ADDRESS, and ships the library to it unless a job has
-    done so; without an address, starts Ray on this machine (with so many logical CPUs and GPUs, if given), its first
-    workers prepared for a trial unless there would be more of them than ``processes``.
+    """Connect this driver to a Ray cluster, or start Ray on this machine.
 
-    A process that is connected already stays so: a notebook's second sweep uses the Ray of its first.
+    The library is shipped to a cluster unless a Ray job has done so. A process that is already connected keeps its
+    connection: a notebook's second sweep uses the Ray of its first.
 
-    Raises UserError if the cluster does not answer.
+    Args:
+        address: the cluster's address; by default $RAY_ADDRESS. Without either, Ray is started on this machine.
+        num_cpus, num_gpus: logical CPUs and GPUs of a Ray started here; by default the machine's.
+        processes: processes of a trial. The workers of a Ray started here import torch in advance if there are no
+            more of them than this.
+
+    Raises:
+        UserError: the cluster does not answer, or Ray does not start.
     """
     if ray.is_initialized():
         return
@@ -91,8 +97,11 @@ def connect(
 
 
 def _check_address(address: str) -> None:
-    """Raise UserError if nothing listens at ``host:port``. Ray would go on trying for minutes; other forms of an
-    address are left to it."""
+    """Check that something listens at ``host:port``: Ray would retry for minutes. Other forms of an address pass.
+
+    Raises:
+        UserError: nothing listens there.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         return
@@ -107,8 +116,10 @@ def _check_address(address: str) -> None:
 
 @contextlib.contextmanager
 def _lean() -> Iterator[None]:
-    """A Ray that is started within the block has LEAN, and no server for the dashboard that it does not have, whose
-    start it would wait for. ``ray.init`` has no words for these; a Ray that no longer knows them starts as it likes."""
+    """Within the block, Ray starts with the settings ``LEAN`` and without an API server, for whose start it would wait.
+
+    ``ray.init`` has no arguments for these. A version of Ray without them starts with its defaults.
+    """
     with contextlib.ExitStack() as patches:
         with contextlib.suppress(ImportError):
             from ray._private.parameter import RayParams

@@ -1,6 +1,6 @@
-"""Client actors outlive a trial: the next one of the same process, on the same share of the cluster, takes them over.
+"""Reuse of client actors: the next trial of the same process, on the same share of the cluster, takes them over.
 
-To start an actor costs seconds, most of which go into imports. Tune gives a trial's process and its placement group to
+Starting an actor takes seconds, mostly for imports. Tune gives a trial's process and its placement group to
 the next trial that asks for the same (``reuse_actors``), so that a sweep starts its processes once.
 """
 
@@ -14,15 +14,18 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from actors.client import ClientActor
 from actors.placement import Plan
 
-# What Ray raises where a process is gone. Its memory monitor's kills have an error of their own, which is no actor's.
+# Ray's errors for a lost process. OutOfMemoryError, of its memory monitor, is not a subclass of RayActorError.
 LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
-ANSWER_S = 60.0  # an actor that does not answer for so long is given up
+ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 Berth = tuple[PlacementGroup | None, int, float, float]
 _waiting: tuple[Berth, list[Any]] | None = None  # actors of this process without a trial; they end with it
 
 
 def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
-    """``plan.actors`` client actors without clients, one in each client bundle of ``group``."""
+    """Return ``plan.actors`` client actors without clients, one in each client bundle of ``group``.
+
+    Actors that ``keep`` has left are used if they have the same share of the cluster and all answer.
+    """
     global _waiting
     kept, _waiting = _waiting, None
     if kept and kept[0] == _berth(plan, group) and _alive(kept[1]):
@@ -42,7 +45,7 @@ def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
 
 
 def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
-    """Leaves actors, in which nothing runs any more, to this process's next trial."""
+    """Leave idle actors to this process's next trial."""
     global _waiting
     assert _waiting is None, "one trial at a time has actors in a process"
     _waiting = _berth(plan, group), actors
@@ -57,6 +60,7 @@ def _alive(actors: list[Any]) -> bool:
 
 
 def end(actors: list[Any]) -> None:
+    """Kill these actors."""
     for actor in actors:
         ray.kill(actor)
 

@@ -29,37 +29,46 @@ from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
-CALLS = 16  # a round that an actor's turns are spread over, at least where there are so many
-CALL_BYTES = 32_000_000  # that the replies of one call may bring
-WORTH_MOVING = 0.85  # of the longest actor's time: clients move if it comes down to this
+CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
+CALL_BYTES = 32_000_000  # largest total of the replies to one call
+WORTH_MOVING = 0.85  # clients move if the slowest actor's time falls to this fraction
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """A corpus in the object store: each client's data by itself, so that an actor fetches only what it hosts."""
+    """A corpus in the object store. Each client's data is an object, so that an actor fetches only what it hosts.
 
-    header: Corpus  # for the server: without its clients,
-    corpus_clients: int  # of which there are so many; a pooled one comes on top
-    lean: ray.ObjectRef  # for the actors: without clients, and without what only the server needs
+    Args:
+        header: the corpus without its clients, for the server.
+        corpus_clients: number of the corpus's clients, without the one of pooled texts.
+        lean: the corpus for the actors: without clients, and without what only the server needs.
+        infos: each client's description.
+        clients: each client's data, by id.
+        baselines: see ``Fleet``.
+    """
+
+    header: Corpus
+    corpus_clients: int
+    lean: ray.ObjectRef
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
-    baselines: Mapping[str, float]  # see Fleet
+    baselines: Mapping[str, float]
 
 
 def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
-    """Puts a corpus into the object store, once for all trials that use it."""
+    """Put a corpus into the object store, once for all trials that use it."""
     clients = participants(experiment, corpus)
     refs = {client.id: ray.put(client) for client in clients}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
     header = replace(corpus, clients=[], tests=())
-    read = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
-    lean = ray.put(replace(header, report=[], table_VD=None, tests=read))
+    tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
+    lean = ray.put(replace(header, report=[], table_VD=None, tests=tests))
     return Shipment(header, len(corpus.clients), lean, infos, refs, baselines(experiment, corpus))
 
 
 class RayFleet:
-    """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``."""
+    """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``. See ``Fleet``."""
 
     def __init__(
         self,
@@ -77,8 +86,8 @@ class RayFleet:
         self.data, self.folds = shipment.clients, experiment.aggregation.sums
         self.timeout = experiment.resources.round_timeout_s
         self.stack, _ = stack_size(experiment, len(self.clients))
-        self.seconds: dict[int, float] = {}  # what each client's last local update took
-        self.bytes_up: dict[int, int] = {}  # and what it sent
+        self.seconds: dict[int, float] = {}  # of each client's last local update
+        self.bytes_up: dict[int, int] = {}  # of each client's last payload
         initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
         hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
@@ -115,8 +124,8 @@ class RayFleet:
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
         for place, hosted in enumerate(self._by_actor(cohort)):
-            for turns in self._calls(stacks(hosted, self.stack)):
-                waiting[self.actors[place].train.remote(handle, round_, turns, fold[place])] = list(chain(*turns))
+            for call in self._calls(stacks(hosted, self.stack)):
+                waiting[self.actors[place].train.remote(handle, round_, call, fold[place])] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         deadline = time.monotonic() + self.timeout
         while waiting:
@@ -133,14 +142,16 @@ class RayFleet:
                     self.seconds[reply.client] = reply.metrics["seconds"]
                 yield reply
 
-    def _calls(self, turns: list[list[int]]) -> list[list[list[int]]]:
-        """An actor's turns as its calls: a call costs milliseconds, so that many small turns share one, as long as what
-        they send is known to be little."""
-        if any(client not in self.bytes_up for client in chain(*turns)):
-            return [[members] for members in turns]
-        largest = max((sum(self.bytes_up[client] for client in members) for members in turns), default=0)
-        together = max(1, min(math.ceil(len(turns) / CALLS), CALL_BYTES // max(1, largest)))
-        return [turns[start : start + together] for start in range(0, len(turns), together)]
+    def _calls(self, stacks: list[list[int]]) -> list[list[list[int]]]:
+        """Group an actor's stacks into calls.
+
+        A call costs milliseconds. Small local updates therefore share one, if their payloads are known to be small.
+        """
+        if any(client not in self.bytes_up for client in chain(*stacks)):
+            return [[members] for members in stacks]
+        largest = max((sum(self.bytes_up[client] for client in members) for members in stacks), default=0)
+        together = max(1, min(math.ceil(len(stacks) / CALLS), CALL_BYTES // max(1, largest)))
+        return [stacks[start : start + together] for start in range(0, len(stacks), together)]
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
@@ -195,8 +206,10 @@ class RayFleet:
         return hosted
 
     def balance(self) -> None:
-        """Moves clients, with their private state, to where their last turns would have come out even, if that is worth
-        it: every round begins with it."""
+        """Move clients, with their private state, so that the actors' times of the last local updates are even.
+
+        Every round begins with it. Nothing moves unless the slowest actor gains enough (``WORTH_MOVING``).
+        """
         if len(self.seconds) < len(self.clients):
             return
         new = assign(self.seconds, len(self.actors), self.stack)
@@ -217,7 +230,7 @@ class RayFleet:
         self._get(calls, self.timeout, "move clients")
 
     def close(self, keep: bool = False) -> None:
-        """Ends the actors, or leaves them to the next trial of this process if nothing runs in them."""
+        """End the actors, or, with ``keep``, leave them to the next trial of this process. They must then be idle."""
         if keep:
             crew.keep(self.actors, *self.place)
         else:
@@ -235,5 +248,5 @@ class RayFleet:
 
 
 def _homes(hosted: Sequence[Sequence[int]]) -> dict[int, int]:
-    """For each client the number of its actor."""
+    """Return the number of each client's actor."""
     return {client: place for place, members in enumerate(hosted) for client in members}

@@ -1,4 +1,4 @@
-"""How many actors a trial gets and what each takes, decided and refused before anything starts."""
+"""Plan the actors of each trial and their shares of CPUs and GPUs, before anything starts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-6  # resources are counted in ten-thousandths; 0.1 + 0.2 must fit in 0.3
 SHARED_BY = 8  # most actors that auto puts on a GPU: each has a CUDA context there, of some hundred MB
-OCCUPIED = 0.7  # of the GPUs that could be in use: the least that a plan uses
-SERVER = 0.25  # of the time a stack takes: what the server does between two rounds
-ABOUT = 1.1  # times the least cost: plans whose difference says nothing
+OCCUPIED = 0.7  # a plan uses at least this fraction of the GPUs that could be in use
+SERVER = 0.25  # the server's time between two rounds, as a fraction of a stack's
+ABOUT = 1.1  # plans within this factor of the least cost count as equal
 Node = Mapping[str, float]
 
 
@@ -37,8 +37,11 @@ class Plan:
     trials: int
 
     def bundles(self, server_node: str) -> "PlacementGroupFactory":
-        """The trial's placement group: the server's bundle on the driver's node, where checkpoints are written, then
-        one bundle for each client actor, spread over the nodes."""
+        """Return the trial's placement group.
+
+        Its first bundle is the server's, on ``server_node``, where checkpoints are written. Then comes one bundle for
+        each client actor, spread over the nodes.
+        """
         from ray.tune import PlacementGroupFactory  # here: it takes a second, and a plan is made before Ray starts
 
         server = {f"node:{server_node}": 0.001}  # no CPU: it works while its clients wait
@@ -46,7 +49,7 @@ class Plan:
         return PlacementGroupFactory([server, *[dict(client) for _ in range(self.actors)]], strategy="SPREAD")
 
     def sentence(self, nodes: Sequence[Node]) -> str:
-        """The plan in one line, with how much of the cluster it uses."""
+        """Return the plan in one line, with how much of the cluster it uses."""
         together = self.trials * self.actors
         used = f"{together * self.cpus:g} of {counted(total(nodes, 'CPU'), 'CPU')}"
         if there := total(nodes, "GPU"):
@@ -57,13 +60,20 @@ class Plan:
 
     @property
     def gpus_in_use(self) -> int:
-        """GPUs on which some actor has a share. Ray fills one GPU before it begins the next."""
+        """Number of GPUs on which an actor has a share. Ray fills one GPU before it begins the next."""
         return gpus_filled(self.trials * self.actors, self.gpus)
 
 
 def unused_gpus(plan: Plan, reasons: Sequence[str]) -> str:
-    """A sentence if GPUs are reserved and not used; else empty. ``reasons``: each actor's own, empty where it uses its
-    share."""
+    """Say that GPUs are reserved and not used.
+
+    Args:
+        plan: the trial's plan.
+        reasons: why each actor does not use its GPUs; empty if it does.
+
+    Returns:
+        A sentence; empty if all actors use their GPUs.
+    """
     without = [reason for reason in reasons if reason]
     if not without:
         return ""
@@ -75,30 +85,33 @@ def unused_gpus(plan: Plan, reasons: Sequence[str]) -> str:
 
 
 def total(nodes: Sequence[Node], resource: str) -> float:
-    """How much of a resource all nodes have together."""
+    """Return how much of a resource all nodes have together."""
     return sum(node.get(resource, 0) for node in nodes)
 
 
 def counted(number: float, noun: str) -> str:
-    """``1 GPU``, ``8 GPUs``."""
+    """Return a number with its noun: ``1 GPU``, ``8 GPUs``."""
     return f"{number:.4g} {noun}" if number == 1 else f"{number:.4g} {noun}s"
 
 
 def amount(cpus: float, gpus: float) -> str:
-    """CPUs and GPUs in words, without what there is none of."""
+    """Return CPUs and GPUs in words, without those that are 0."""
     return " and ".join(counted(number, noun) for number, noun in ((cpus, "CPU"), (gpus, "GPU")) if number)
 
 
 def gpus_filled(actors: int, share: float) -> int:
-    """GPUs that ``actors`` of this ``share`` occupy on one node, where Ray fills one GPU before it begins the next."""
+    """Return the GPUs that ``actors`` of this ``share`` occupy on a node. Ray fills one GPU before the next."""
     if not share:
         return 0
     return math.ceil(actors / int(1 / share + EPSILON)) if share < 1 else actors * round(share)
 
 
 def gpu_fraction(asked: float) -> float:
-    """GPUs per actor. Raises UserError unless it is 0, a whole number, or 1/n: other fractions leave a rest of every
-    GPU that no one can use."""
+    """Return GPUs per actor.
+
+    Raises:
+        UserError: it is not 0, a whole number, or 1/n. Other fractions would leave a part of every GPU unused.
+    """
     if 0 < asked < 1 and abs(asked - 1 / round(1 / asked)) <= 1e-4:
         return share(round(1 / asked))
     if asked < 0 or asked % 1:
@@ -111,7 +124,7 @@ def gpu_fraction(asked: float) -> float:
 
 
 def share(count: int) -> float:
-    """1/count, down to the ten-thousandths that Ray counts in: ``count`` such shares fit on one GPU."""
+    """Return 1/count, rounded down to Ray's ten-thousandths, so that ``count`` shares fit on one GPU."""
     return math.floor(1e4 / count) / 1e4
 
 
@@ -126,21 +139,21 @@ def plan(
 ) -> Plan:
     """Divide a cluster among the trials that run side by side and the client actors of each.
 
-    The plan takes the trials and actors that end the whole sweep first, if all stacks took equally long (``_cost``). A
-    GPU is shared by as few actors as that needs. The numbers that a trial computes do not depend on it.
+    The plan is the one that ends the whole sweep first if all stacks take equally long (``_cost``). A GPU is shared by
+    as few actors as that needs. The results of a trial do not depend on the plan.
 
     Args:
         resources: what the experiment asks for.
         clients: clients of one trial.
         nodes: Ray's resource dictionary of every node.
         stack: clients that are trained together; they are never divided.
-        cases: trials to run in all.
-        concurrent: most trials at a time; None: as many as are worth it.
+        cases: number of trials of the sweep.
+        concurrent: largest number of trials side by side; None: the plan chooses.
         cohort: clients that train in a round; None: all.
 
     Raises:
-        UserError: before anything starts, if an actor fits on no node, if the asked actors do not fit, or if a GPU
-            fraction is not 1/n.
+        UserError: an actor fits on no node, the actors that ``resources`` asks for do not fit, or a GPU fraction is
+            not 1/n.
     """
     asked, cpus = resources.gpus_per_actor, resources.cpus_per_actor
     if asked != "auto":
@@ -152,7 +165,7 @@ def plan(
     rooms = [sum(_slots(node, cpus, gpus) for node in nodes) for gpus in shares]
     most = max(rooms)
     blocks, busy = math.ceil(clients / stack), math.ceil((cohort or clients) / stack)
-    fixed = _asked_actors(resources, clients, stack, most, _said(nodes, cpus, shares[-1]))
+    fixed = _asked_actors(resources, clients, stack, most, _words(nodes, cpus, shares[-1]))
     limit = min(cases, concurrent or cases, most)
     candidates = []
     for trials in range(1, limit + 1):
@@ -164,8 +177,8 @@ def plan(
 
 
 def _best(candidates: Sequence[Plan], blocks: int, cases: int) -> Plan:
-    """Of the plans that leave few GPUs idle and end a sweep about as early as any: the one of most actors, then of
-    fewest trials, whose results are there earlier."""
+    """Return the best plan: among those that leave few GPUs idle and end a sweep about as early as any, the one with
+    the most actors, then with the fewest trials, whose first results come earlier."""
     occupied = max(one.gpus_in_use for one in candidates)
     busy = [one for one in candidates if one.gpus_in_use >= OCCUPIED * occupied]
     soon = min(_cost(one, blocks, cases) for one in busy)
@@ -174,21 +187,27 @@ def _best(candidates: Sequence[Plan], blocks: int, cases: int) -> Plan:
 
 
 def _cost(plan: Plan, blocks: int, cases: int) -> float:
-    """How long a sweep takes, in rounds of one stack by one actor: batches of trials, times the stacks of the actor
-    that has most of them in a round, and a bit for the server's part of a round, during which its actors wait."""
+    """Return the time of a sweep, in units of one stack's local update.
+
+    It is the number of batches of trials, times the stacks of the busiest actor in a round plus the server's part,
+    during which the actors wait.
+    """
     return math.ceil(cases / plan.trials) * (math.ceil(blocks / plan.actors) + SERVER)
 
 
-def _said(nodes: Sequence[Node], cpus: float, gpus: float) -> tuple[str, str]:
-    """What an actor takes and what there is, for a message."""
+def _words(nodes: Sequence[Node], cpus: float, gpus: float) -> tuple[str, str]:
+    """Return the resources of an actor and of the cluster, in words."""
     there = f"{counted(total(nodes, 'CPU'), 'CPU')} and {counted(total(nodes, 'GPU'), 'GPU')}"
     return amount(cpus, gpus), f"{there} on {counted(len(nodes), 'node')}"
 
 
-def _asked_actors(resources: Resources, clients: int, stack: int, room: int, said: tuple[str, str]) -> int | None:
-    """The actors that ``clients_per_actor`` comes to; None: the plan chooses. Raises UserError if there is no ``room``
-    for so many."""
-    each, there = said
+def _asked_actors(resources: Resources, clients: int, stack: int, room: int, words: tuple[str, str]) -> int | None:
+    """Return the number of actors that ``clients_per_actor`` asks for; None if the plan chooses.
+
+    Raises:
+        UserError: there is ``room`` for fewer actors.
+    """
+    each, there = words
     if room < 1:
         raise UserError(f"resources: no node has {each} for a client actor; the cluster has {there}")
     hosted = resources.clients_per_actor
@@ -210,7 +229,7 @@ def _asked_actors(resources: Resources, clients: int, stack: int, room: int, sai
 
 
 def _slots(node: Node, cpus: float, gpus: float) -> int:
-    """Client actors that fit on a node."""
+    """Return how many client actors fit on a node."""
     by_cpu = node.get("CPU", 0) / cpus + EPSILON if cpus else math.inf
     if not gpus:
         return int(by_cpu)
@@ -219,7 +238,16 @@ def _slots(node: Node, cpus: float, gpus: float) -> int:
 
 
 def assign(costs: Mapping[int, float], actors: int, stack: int = 1) -> list[list[int]]:
-    """Client ids for each actor: the costliest stack first, each to the actor that has least to do so far."""
+    """Assign clients to actors: the costliest stack first, each to the actor with the smallest load so far.
+
+    Args:
+        costs: each client's cost, by id.
+        actors: number of actors.
+        stack: clients that are trained together; they stay together.
+
+    Returns:
+        The client ids of each actor.
+    """
     loads, hosted = [0.0] * actors, [[] for _ in range(actors)]  # type: ignore[var-annotated]
     blocks = stacks(list(costs), stack)
     for members in sorted(blocks, key=lambda members: (-sum(costs[client] for client in members), members)):

@@ -1,4 +1,4 @@
-"""What a trial that has not started is waiting for."""
+"""Resources that a trial waits for before it starts."""
 
 import ray
 from ray.util import placement_group_table
@@ -8,7 +8,7 @@ from actors.placement import Plan, amount, counted, total
 
 
 def waiting_for(plan: Plan) -> str:
-    """Say what a trial of this plan lacks.
+    """Describe the resources that a trial of this plan lacks.
 
     Returns:
         A sentence with what is free in the cluster; empty if the trial has its share and its processes are starting.

@@ -33,14 +33,14 @@ The nodes reach each other and this machine but not the internet: have data and 
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad arguments are one sentence and exit status 2, without the usage in front."""
+    """A parser that refuses bad arguments with one sentence and exit status 2, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{NAME}: {message} (see {NAME} --help)\n")
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options before ``--`` and the command after it."""
+    """Return the options before ``--`` and the command after it."""
     parser = Parser(
         prog=NAME, description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,18 +61,18 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def attend(process: subprocess.Popen[Any]) -> int:
-    """Wait for the command, which decides itself what Ctrl-C and a polite request to end mean; its exit status."""
+    """Wait for the command and return its exit status. Ctrl-C, SIGTERM and SIGHUP are left to the command."""
     signal.signal(signal.SIGINT, lambda *_: None)  # from a terminal, the command gets it as well
-    for polite in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(polite, lambda number, _: process.send_signal(number))
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: process.send_signal(number))
     status = process.wait()
     return status if status >= 0 else 128 - status  # as a shell says "ended by a signal"
 
 
 def main(argv: list[str]) -> int:
-    """Bring the cluster up, run the command, take the cluster down; the command's exit status, or 2 with a sentence."""
-    for polite in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(polite, lambda number, _: sys.exit(128 + number))  # an exception: the cluster is taken down
+    """Run the command on a new cluster. Return the command's exit status, or 2 for a UserError."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))  # an exception: the cluster is taken down
     try:
         options, command = parse(argv)
         cluster = LocalCluster(options.nodes, options.cpus, options.gpus, options.hide, options.workdir)

@@ -1,9 +1,9 @@
 """Runs one command inside a node: ``python enter.py HOLDER FOLDER COMMAND...`` (used by cluster.local, as a script).
 
-``nsenter`` would do, but for signals: it dies of the Ctrl-C that its command wanted to handle, and a signal sent to it
-never reaches the command. This stands in for the command instead. A signal sent here is passed on, one from the
-terminal is left to the command (which gets it too), ``kill -9`` here is ``kill -9`` there, and the exit status or
-fatal signal is the command's own. Only the standard library, and nothing of this repository: it starts in 20 ms.
+``nsenter`` does not handle signals as needed: Ctrl-C ends it although its command wanted to handle that, and a signal
+sent to it does not reach the command. This script passes signals on. Signals from the terminal reach the command by
+themselves. ``kill -9`` of this script kills the command too, and the exit status or fatal signal is the command's own.
+It imports the standard library only, and starts in 20 ms.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def join(libc: ctypes.CDLL, holder: int) -> None:
 
 
 def become(libc: ctypes.CDLL, folder: str, command: list[str]) -> None:
-    """In the child: turn into the command. Never returns."""
+    """In the child: execute the command. Never returns."""
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the command does not outlive the process that stands in for it
         signal.signal(signal.SIGINT, signal.default_int_handler)  # where a shell started us with Ctrl-C ignored
@@ -39,7 +39,7 @@ def become(libc: ctypes.CDLL, folder: str, command: list[str]) -> None:
 
 
 def attend(child: int) -> int:
-    """Wait for the command, passing signals on; its wait status."""
+    """Wait for the command, pass signals on, and return its wait status."""
     while True:
         received = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
@@ -51,19 +51,19 @@ def attend(child: int) -> int:
 
 
 def main(holder: int, folder: str, command: list[str]) -> int:
-    """Run ``command`` in the node; its exit status, or the death by its signal."""
+    """Run ``command`` in the node. Return its exit status, or end by the signal that ended it."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         join(libc, holder)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
         child = os.fork()
-    except OSError as error:  # the kernel's word for a node that has just been killed is "out of memory"
+    except OSError as error:  # the kernel says "out of memory" for a node that has just been killed
         print(f"cannot run {command[0]}: the node cannot be entered, it may be gone ({error})", file=sys.stderr)
         return NOT_FOUND
     if child == 0:
         become(libc, folder, command)
     status = os.waitstatus_to_exitcode(attend(child))
-    if status < 0:  # die of the same signal, so that whoever waits for us sees it
+    if status < 0:  # end by the same signal, so that the waiting process sees it
         if -status != signal.SIGKILL:
             signal.signal(-status, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)

@@ -27,7 +27,7 @@ from fedtext.errors import UserError
 
 __all__ = ["LocalCluster", "available"]
 
-GCS_PORT, DASHBOARD_PORT = 6379, 8265  # a node's ports are its own: no two clusters can meet on them
+GCS_PORT, DASHBOARD_PORT = 6379, 8265  # each node has its own ports, so clusters never conflict
 SOCKET_PATH_LIMIT = 107  # bytes of a Unix socket's path on Linux
 RAY_SOCKET = "/0/session_2000-01-01_00-00-00_000000_1000000/sockets/plasma_store.1"  # as long as Ray's become
 Env = Mapping[str, str] | None
@@ -126,7 +126,7 @@ class LocalCluster:
             self._folder = None
 
     def kill_node(self, index: int) -> None:
-        """The loss of a node: SIGKILL to everything in it at once. The other nodes stay."""
+        """Simulate the loss of a node: SIGKILL to all its processes at once. The other nodes stay."""
         namespaces.release(self._holder(index))
         del self._holders[index]
 
@@ -140,12 +140,12 @@ class LocalCluster:
 
     @property
     def host_ip(self) -> str:
-        """Where the nodes find this machine, for instance a tracking server that listens on it."""
+        """The address of this machine in the nodes' network, for instance of a tracking server that listens on it."""
         return self._running.host
 
     @property
     def address(self) -> str:
-        """What RAY_ADDRESS and ``ray start --address`` want: ``ip:port``. Attach from inside a node, with ``run``."""
+        """The ``ip:port`` for RAY_ADDRESS and ``ray start --address``. Attach from inside a node, with ``run``."""
         return f"{self.ip(0)}:{GCS_PORT}"
 
     @property
@@ -219,7 +219,7 @@ class LocalCluster:
         return self._holders[index]
 
     def _make_nodes(self) -> None:
-        """The working folder with token and host table, the network, and one empty node after the other."""
+        """Make the working folder with token and host table, the network, and the empty nodes."""
         if self._kept is not None:
             self._kept.mkdir(parents=True, exist_ok=True)
         folder = self._folder = self._kept or Path(tempfile.mkdtemp(prefix="ft-")).resolve()
@@ -243,7 +243,7 @@ class LocalCluster:
             self._switch.attach(index, self._holders[index].pid)
 
     def _ray_start(self, index: int) -> tuple[int, subprocess.Popen[Any], Path]:
-        """Begin a node's ``ray start``; what it prints goes to a file (its daemons would hold a pipe open)."""
+        """Begin a node's ``ray start``. Its output goes to a file, since its daemons would hold a pipe open."""
         ray = Path(sys.executable).with_name("ray")
         if not ray.exists():
             raise UserError(f"Ray is not installed beside {sys.executable}: install fedtext's extra 'platform'")
@@ -254,7 +254,7 @@ class LocalCluster:
         argv += [f"--object-store-memory={self.object_store_mb * 10**6}"]
         log = self._place / f"start-{index}.log"
         with log.open("w") as output:
-            # The node must not take itself for one that is attached already. The last as in actors/cluster.py.
+            # Empty addresses: the node is not attached to a cluster yet. The last setting as in actors/cluster.py.
             env = {"RAY_ADDRESS": "", "RAY_API_SERVER_ADDRESS": "", "RAY_free_objects_period_milliseconds": "0"}
             starting = self.popen(argv, index, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         return index, starting, log
@@ -288,7 +288,7 @@ class LocalCluster:
         )
 
     def _ask(self, path: str) -> Any:
-        """The head's answer to a GET request, parsed from JSON."""
+        """Send a GET request to the head and return its answer, parsed from JSON."""
         token = (self._place / "token").read_text()
         request = urllib.request.Request(self.jobs_address + path, headers={"Authorization": f"Bearer {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows these addresses

@@ -1,9 +1,9 @@
-"""The Linux half of the local cluster: nodes made of namespaces, and the switch between them.
+"""The local cluster's use of Linux: nodes made of namespaces, and the switch between them.
 
 A node has its own network, processes, mounts, host name and shared memory, so two nodes share no port, no socket, no
-process list and, where asked, no folder. Nothing of it has a name in the system: every namespace lives exactly as long
-as its holder, a small process that reads a pipe from its owner, and ends when the pipe closes. So the kernel takes the
-whole cluster down, interfaces and mounts included, also when the owner is killed with -9.
+process list and, where asked, no folder. Namespaces have no names in the system: each lives exactly as long as its
+holder, a small process that reads a pipe from its owner and ends when the pipe closes. So the kernel removes the whole
+cluster, interfaces and mounts included, even when the owner is killed with -9.
 """
 
 import ipaddress
@@ -32,7 +32,7 @@ INIT = (
 
 
 def available() -> str | None:
-    """The reason why nodes cannot be made of namespaces on this machine; None if they can."""
+    """Return why nodes cannot be made of namespaces on this machine; None if they can."""
     if sys.platform != "linux":
         return "network namespaces need Linux"
     if os.geteuid() != 0:
@@ -62,7 +62,7 @@ def command(*argv: str) -> str:
 
 
 def free_network() -> ipaddress.IPv4Network:
-    """A private /24 that no address and no route of this machine overlaps, drawn at random so that clusters differ."""
+    """Draw a private /24 at random that no address and no route of this machine overlaps."""
     taken = []
     for route in json.loads(command("ip", "-j", "-4", "route", "show", "table", "all")):
         if route["dst"] not in ("default", "0.0.0.0/0"):
@@ -122,7 +122,7 @@ def hiding(folders: Sequence[Path], keep: Path) -> list[str]:
     """Shell lines that put an empty folder over each of ``folders`` for a node.
 
     The Python that runs the cluster stays where it is even inside a hidden folder (a repository's own .venv): ``keep``
-    is a folder for the detour. The machine on the other side would have Python, too.
+    is a folder through which it is mounted again. A separate machine would have its own Python.
     """
     lines: list[str] = []
     # A folder inside another hidden one is gone with it; there would be nothing left to mount on.
@@ -141,7 +141,7 @@ def hiding(folders: Sequence[Path], keep: Path) -> list[str]:
 
 
 def hold_node(name: str, hosts: Path, hide: Sequence[Path], folder: Path) -> subprocess.Popen[bytes]:
-    """A node's holder: its namespaces, host name, host table, own shared memory, and hidden folders; no network yet."""
+    """Start a node's holder: namespaces, host name, host table, shared memory, hidden folders; no network yet."""
     lines = [
         "set -e",
         f"hostname {name}",
@@ -155,7 +155,7 @@ def hold_node(name: str, hosts: Path, hide: Sequence[Path], folder: Path) -> sub
 
 
 def processes(holder: int) -> list[int]:
-    """The process ids, as this machine counts them, of what runs in a node, its own process 1 left out."""
+    """Return the process ids, as this machine counts them, of a node's processes, without its process 1."""
     node = os.readlink(f"/proc/{holder}/ns/pid_for_children")
     found = []
     for entry in Path("/proc").iterdir():
@@ -197,7 +197,7 @@ class Switch:
             raise
 
     def address(self, index: int) -> str:
-        """The address of node ``index``."""
+        """Return the address of node ``index``."""
         return str(self.network[10 + index])
 
     def attach(self, index: int, holder: int) -> None:
@@ -210,7 +210,7 @@ class Switch:
         command(*node, "ip", "link", "set", "eth0", "up")
 
     def close(self) -> None:
-        """Take the network away; returns when this machine's interface is gone. May be called twice."""
+        """Remove the network; returns when this machine's interface is gone. May be called twice."""
         # The kernel would remove it with the namespace, but a moment later.
         subprocess.run(["ip", "link", "delete", self.interface], capture_output=True)
         release(self.holder)
