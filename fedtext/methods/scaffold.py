@@ -10,9 +10,9 @@ class Scaffold(FedAvg):
     """SCAFFOLD (Karimireddy et al. 2020): FedAvg whose clients correct each step for their drift.
 
     A client steps along g_k - c_k + c, where c_k is its own control variate and c the server's. After its local update
-    c_k is the mean of the gradients g_k that its steps took (option II of the paper, also with momentum, whose weights
-    of the steps the mean then has). It sends the change of c_k beside its update, which doubles the bytes both ways.
-    The server adds these changes to c: with server.weights: uniform c is the mean of all c_k.
+    c_k is the mean of the gradients g_k of its steps (option II of the paper). With momentum the mean is weighted by
+    how much a step moves the parameters in all. The client sends the change of c_k beside its update, which doubles the
+    bytes both ways. The server adds these changes to c: with server.weights: uniform c is the mean of all c_k.
 
     The correction moves every embedding row, also of words that a client does not have: all rows travel and are
     trained. It needs training.optimizer: sgd, whose update is linear in the gradients.
