@@ -19,7 +19,7 @@ from fedtext.text.representation import TextField, Words
 
 FILES = ("ag_news.parquet", "ag_news_subset.parquet")
 HUB = "fancyzhx/ag_news"
-# Escapes have lost their &, and have a blank before them: Haiti #39;s, $ and quotation marks alike.
+# HTML escapes have lost their & and have a blank in front of them: Haiti #39;s. So have $ and quotation marks.
 _APOSTROPHE = re.compile(r" #39;(?=(?:s|t|d|m|ll|re|ve)\b|\W|$)")
 _ESCAPE = re.compile(r"(?:&|(?<!\w))(#\d{2,5}|quot|amp|lt|gt|hellip|nbsp);")
 
@@ -27,24 +27,28 @@ _ESCAPE = re.compile(r"(?:&|(?<!\w))(#\d{2,5}|quot|amp|lt|gt|hellip|nbsp);")
 class Auxiliary(Strict):
     """Short texts with several numbers, for attacks (FedeVocab paper, appendix A.3).
 
-    The texts that attacks are tried on (FedeVocab paper, appendix A.3): short ones with several numbers, which stand
-    for what is private. The paper says three; that they are the shortest, and no sample, and that they have at most 30
-    words, is its published code's. Words are parted by blanks, and a number is one of digits alone: 49, not 7-6.
+    The numbers represent private information. The paper asks for three in a text. Its published code takes the shortest
+    texts instead of a sample, of at most 30 words. Words are separated by blanks, and a number consists of digits
+    alone: 49, not 7-6.
 
-    The 18,905 train texts of ag_news_subset.parquet have 25 with three numbers, 145 with two and 964 with one.
+    Of the 18,905 train texts of ag_news_subset.parquet 25 have three numbers, 145 have two, and 964 have one.
     """
 
-    texts: int = Field(ge=1, description="so many, the shortest by characters, of equally short ones the first")
-    numbers: int = Field(3, ge=0, description="that a text has at least")
-    words: int = Field(30, ge=1, description="that a text has at most")
-    test: int | None = Field(None, ge=1, description="test texts, the first so many; null: all")
+    texts: int = Field(ge=1, description="how many texts: the shortest by characters; the first of equally short ones")
+    numbers: int = Field(3, ge=0, description="least number of numbers in a text")
+    words: int = Field(30, ge=1, description="largest number of words in a text")
+    test: int | None = Field(None, ge=1, description="how many test texts, the first ones; null: all")
 
     def of(self, train: Split) -> Split:
-        """Those texts, in the order of the corpus. Raises UserError if there are fewer."""
-        parted_N = [text.split() for text in train.texts]
+        """Select these texts, in the order of the corpus.
+
+        Raises:
+            UserError: Fewer texts than asked for meet the conditions.
+        """
+        words_N = [text.split() for text in train.texts]
         fit = [
             i
-            for i, words in enumerate(parted_N)
+            for i, words in enumerate(words_N)
             if len(words) <= self.words and sum(word.isdecimal() for word in words) >= self.numbers
         ]
         if len(fit) < self.texts:
@@ -60,28 +64,30 @@ class Auxiliary(Strict):
 class AGNewsCorpus(LabelledCorpus):
     """AG News: news of four topics (FedeVocab paper).
 
-    Read from ag_news.parquet, else ag_news_subset.parquet (columns split, label, text; has_title and description as
-    asked for), in a folder ``ag_news`` or directly in the data folder, else from fancyzhx/ag_news on the hub.
+    Read from ag_news.parquet, else ag_news_subset.parquet (columns split, label, text; also has_title and description
+    if ``titles`` needs them), in a folder ``ag_news`` or directly in the data folder, else from fancyzhx/ag_news on the
+    hub.
 
-    A text is a title and a description. A file can have train texts without their titles, has_title then false, and the
-    description of a text that has one beside it, so that like can be tested on like: FedNLP, which the FedeVocab paper
-    follows, reads descriptions alone. A backslash stands for the end of a line, and is a blank here; escapes such as
-    `` #39;`` are the signs they stand for.
+    A text is a title and a description. Some train texts of a file can lack the title; has_title is false for them.
+    The column description then allows tests on descriptions alone, so that train and test texts are alike: FedNLP,
+    which the FedeVocab paper follows, uses descriptions alone. A backslash marks the end of a line and becomes a blank;
+    escapes such as `` #39;`` become the characters they encode.
     """
 
     name: Literal["agnews"] = "agnews"
     labels = 4
     label_names = ("World", "Sports", "Business", "Sci/Tech")
     text: TextField = Field(
-        Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
+        Words(treebank=True), description="tokens of a text: its words, or buckets they are hashed to"
     )
     max_length: int | None = Field(128, ge=1, description="words kept of each text, from its beginning; null: all")
     titles: Literal["any", "always", "never"] = Field(
         "any",
-        description="texts as they come, or only those with a title, or descriptions alone, where the file has them",
+        description="any: texts as they are in the file; always: only those with a title; never: descriptions alone, "
+        "if the file has them",
     )
     auxiliary: Auxiliary | None = Field(
-        None, description="train on short texts with numbers, so many, which attacks are tried on; null: on all texts"
+        None, description="train on this number of short texts with numbers, for attacks; null: on all texts"
     )
 
     @field_validator("auxiliary", mode="before")
@@ -96,7 +102,7 @@ class AGNewsCorpus(LabelledCorpus):
             check_hub_allowed("agnews", " or ".join(FILES), data, HUB)
             if self.titles == "never":
                 raise UserError(
-                    f"corpus.titles: {HUB} on the hub does not part titles from descriptions: give the folder of "
+                    f"corpus.titles: {HUB} on the hub does not separate titles from descriptions: give the folder of "
                     f"{FILES[1]} with --data FOLDER, or set it to always"
                 )
             sides = hub_sides("agnews", HUB, self.labels, " or ".join(FILES), data, ("train", "test"), clean=repaired)
@@ -108,7 +114,7 @@ class AGNewsCorpus(LabelledCorpus):
         return self.dealt(train, test, seed)
 
     def _chosen(self, path: Path) -> Sides:
-        """Those of the texts that have a title, or what there is without one."""
+        """Read the texts that have a title, or the descriptions without titles."""
         columns, never = COLUMNS | {"has_title": "bool"}, self.titles == "never"
         table = read_table(path, columns | ({"description": "string"} if never else {}), nullable=["description"])
         titled_N, texts = table["has_title"].to_numpy(), table["text"].to_pylist()
@@ -123,6 +129,6 @@ class AGNewsCorpus(LabelledCorpus):
 
 
 def repaired(text: str) -> str:
-    """Without backslashes and escapes: `` #36;10 of Haiti #39;s\\isle`` is `` $10 of Haiti's isle``."""
+    """Replace backslashes and HTML escapes: `` #36;10 of Haiti #39;s\\isle`` becomes `` $10 of Haiti's isle``."""
     text = _APOSTROPHE.sub("'", text.replace("\\$", "$").replace("\\", " "))
     return _ESCAPE.sub(lambda found: html.unescape(f"&{found[1]};"), text)

@@ -1,4 +1,4 @@
-"""What every corpus has in common in an experiment file."""
+"""The base class of corpora, with the keys that every corpus has in an experiment file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -17,8 +17,18 @@ from fedtext.text.tokens import Unlabeled
 
 
 def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) -> Path:
-    """A corpus's file, in a folder of its own or not, wherever files are looked for. Raises UserError with ``advice``
-    if it is nowhere."""
+    """Find a file of a corpus, as ``folder/name`` or ``name``, in the data folders.
+
+    Args:
+        corpus: Name of the corpus, for the message.
+        folder: The subfolder of a data folder that is searched first.
+        name: Name of the file.
+        data: The folder given with --data, if any. Otherwise $FEDTEXT_DATA and the cache are searched.
+        advice: End of the message.
+
+    Raises:
+        UserError: The file is in none of these folders.
+    """
     path = first([f"{folder}/{name}", name], data)
     if path is not None:
         return path
@@ -29,23 +39,37 @@ def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) ->
 
 
 def first(names: Iterable[str], data: Path | None) -> Path | None:
-    """The first of these files that is there, wherever files are looked for."""
+    """Return the first of these files that exists in the data folders; None if there is none.
+
+    Args:
+        names: Paths relative to a data folder, in order of preference. The folder counts before the name.
+        data: The folder given with --data, if any. Otherwise $FEDTEXT_DATA and the cache are searched.
+    """
     paths = (where / name for where in folders(data) for name in names)
     return next((path for path in paths if path.is_file()), None)
 
 
 class CorpusConfig(Strict, ABC):
-    """Where the texts come from and how they become numbers."""
+    """Base of all corpora: where the texts come from, and how they are tokenized and encoded.
+
+    A subclass sets ``name``, adds keys of its own, and implements ``read``. ``fedtext.corpora.prepare`` does the rest:
+    it holds out validation texts, drops leaked texts, counts words, and encodes.
+
+    Attributes:
+        brings_validation: ``read`` returns validation texts, so none are held out of train, even if it returns none.
+            A corpus that knows this only after reading its files keeps False.
+        language: The texts have no labels and are for language models: sentences from ``<s>`` to ``</s>``.
+        label_names: Names of the classes, if they are always the same.
+        segmented: The texts come as Treebank tokens in lower case.
+    """
 
     name: str
-    # read gives validation texts already, and none are held out of train, even if it gives none. A corpus of which this
-    # is known only once it is read leaves it as it is.
     brings_validation: ClassVar[bool] = False
-    language: ClassVar[bool] = False  # texts without labels, for language models: sentences with their signs
-    label_names: ClassVar[tuple[str, ...]] = ()  # of the classes, where these are always the same
-    segmented: ClassVar[bool] = False  # its texts come as Treebank tokens in lower case
+    language: ClassVar[bool] = False
+    label_names: ClassVar[tuple[str, ...]] = ()
+    segmented: ClassVar[bool] = False
     text: TextField = Field(
-        Words(), description="what stands for a text: its words, buckets they are hashed to, or a checkpoint's pieces"
+        Words(), description="tokens of a text: its words, buckets they are hashed to, or a checkpoint's word pieces"
     )
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
@@ -53,13 +77,13 @@ class CorpusConfig(Strict, ABC):
     vocabulary: int = Field(
         50_000,
         ge=1,
-        description="most frequent words kept, by summed client counts of train; only of words",
+        description="most frequent words kept, by summed client counts of train; only if tokens are words",
     )
-    min_count: int = Field(1, ge=1, description="rarer words are <unk>; only of words")
+    min_count: int = Field(1, ge=1, description="rarer words are <unk>; only if tokens are words")
     own_vocabularies: bool | Literal["auto"] = Field(
         "auto",
-        description="each client has the words of its own train texts, which nobody else is told, and those of the "
-        "vectors it starts from; auto: of words, with method fedevocab",
+        description="each client has a vocabulary of its own: the words of its train texts, which it sends to no one, "
+        "and those of the word vectors it starts from; auto: true for words with method fedevocab",
     )
     validation: float = Field(0.0, ge=0.0, lt=1.0, description="share of each client's train held out for selection")
     share: float = Field(
@@ -67,7 +91,7 @@ class CorpusConfig(Strict, ABC):
     )
     drop_leaked: DropLeaked = Field(
         "none",
-        description="test and validation texts to leave out because training has seen them; own: those that also stand "
+        description="test and validation texts to leave out because training has seen them; own: those that are also "
         "in the client's train split; all: in any client's, or in the unlabeled texts; texts are the same if all "
         "letters and digits are",
     )
@@ -86,8 +110,8 @@ class CorpusConfig(Strict, ABC):
         asked = {key for key in ("vocabulary", "min_count") if getattr(self, key) != fields[key].default}
         if not self.counts_words and asked:
             raise ValueError(
-                f"{min(asked)}: of {self.text.units} (text: {self.text.name}) each has a row, and none is left out: "
-                "leave it out (of a hash, set text.hash.buckets)"
+                f"{min(asked)}: all {self.text.units} have a row of the table (text: {self.text.name}), whatever their "
+                "count: leave this key out (of a hash, set text.hash.buckets)"
             )
         return self
 
@@ -98,30 +122,44 @@ class CorpusConfig(Strict, ABC):
 
     @property
     def has_features(self) -> bool:
-        """Whether numbers stand beside the words of a text (TokenSet.values_T)."""
+        """Whether a text has numeric features beside its words (``TokenSet.values_T``)."""
         return False
 
     @property
     def scales_features(self) -> bool:
-        """Whether some of these are scaled by their least and greatest values, which all clients then tell."""
+        """Whether features are scaled by their minimum and maximum, which all clients then disclose."""
         return False
 
     @property
     def unlabeled(self) -> Literal["none", "local", "remote"]:
-        """Whether the corpus has unlabeled texts, and whether they have to be fetched."""
+        """Whether the corpus has unlabeled texts, and whether they have to be downloaded (``remote``)."""
         return "none"
 
     @abstractmethod
     def read(self, data: Path | None, seed: int) -> RawCorpus:
-        """The texts, client by client. ``data`` is the folder given with --data, if any.
+        """Read the texts of all clients.
 
-        Raises UserError, in one sentence, when the files are not there or cannot be read.
+        Args:
+            data: The folder given with --data, if any.
+            seed: Seed of everything that is drawn (``fedtext.seeding.generator``).
+
+        Returns:
+            The clients in a fixed order, each with labelled train and test texts. The same arguments and files give
+            the same texts in the same order.
+
+        Raises:
+            UserError: The files are missing or cannot be read. The message is one sentence that names the file.
         """
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
-        """The corpus's unlabeled texts.
+        """Read the corpus's unlabeled texts, on which word vectors can be trained.
 
-        Raises UserError when the corpus has none or they cannot be read.
+        Args:
+            data: The folder given with --data, if any.
+            seed: Seed of everything that is drawn.
+
+        Raises:
+            UserError: The corpus has none, or they cannot be read.
         """
         raise UserError(
             f"corpus {self.name!r} has no unlabeled texts to train word vectors on: set "

@@ -1,4 +1,4 @@
-"""Comments with their writers, from a table of one row a comment."""
+"""Comments with their authors, from a table with one comment in each row."""
 
 import csv
 import html
@@ -14,7 +14,7 @@ from fedtext.errors import UserError
 DELETED = ("[deleted]", "[removed]")
 SUFFIXES = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
 _BLANKS = str.maketrans(".\0", "  ")
-_LONGEST = 1 << 24  # characters in a place of a .csv
+_LONGEST = 1 << 24  # characters in a field of a .csv
 
 
 class Comment(NamedTuple):
@@ -23,8 +23,18 @@ class Comment(NamedTuple):
 
 
 def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment]:
-    """The comments in their order, of these columns, all of one user if there is no ``author``; without those that were
-    deleted, of a deleted account, or of blanks and full stops alone. Raises UserError, naming the row."""
+    """Read the comments of a file in their order.
+
+    Deleted comments, comments of deleted accounts, and comments of blanks and full stops alone are left out.
+
+    Args:
+        path: The file; its ending is one of ``SUFFIXES``.
+        body: Column of the texts.
+        author: Column of the users; None: all comments have the user "".
+
+    Raises:
+        UserError: The file cannot be read, or a row lacks a column or a text. The message names the row.
+    """
     for number, row in enumerate(_rows(path, [body] if author is None else [body, author]), start=1):
         for column in (body, author):
             if column is not None and column not in row:
@@ -41,9 +51,9 @@ def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment
 
 
 def _text(value: Any, column: str, where: str) -> str:
-    """A comment. Raises UserError if it is none, or holds half of a character, which JSON can write."""
+    """Check that a comment is a text without surrogates, which JSON can contain. Raises UserError otherwise."""
     if not isinstance(value, str):
-        raise UserError(f"{where}: column {column!r} has a {type(value).__name__}, where a text must stand: repair it")
+        raise UserError(f"{where}: column {column!r} must be a text, not {type(value).__name__}: repair it")
     if not value.isascii():
         try:
             value.encode()

@@ -1,13 +1,13 @@
-"""The built-in corpus: short reviews of several kinds of things, one client each, generated in memory.
+"""The built-in corpus: short reviews of several product domains, one client each, generated in memory.
 
-It is made so that the effects federated learning is about can be seen in a minute:
+It shows the typical effects of federated learning within a minute:
 
-* Most labels follow from one or two general words ("superb", "dreadful"). There are many of them and a client's train
-  split shows only some, so clients learn more together than alone.
-* Some labels hang on a FLIP word alone, whose polarity depends on the domain: an "unpredictable" plot is praise,
+* Most labels follow from one or two general words ("superb", "dreadful"). There are many such words, and a client's
+  train split contains only some of them, so clients learn more together than alone.
+* Some labels depend on a flip word alone, whose polarity differs between domains: an "unpredictable" plot is praise,
   "unpredictable" steering is not. Each flip word is praise in half of the domains (for an even number of clients), so
-  one global model can only guess, unless the text gives its domain away.
-* Domains have their own topic words, lengths and label balance (non-IID); but half of the texts name no topic word,
+  one global model can only guess, unless the text reveals its domain.
+* Domains have their own topic words, lengths and label balance (non-IID). But half of the texts contain no topic word,
   so that even a global model with a perfect memory cannot resolve their flip words. A private classifier can.
 """
 
@@ -24,15 +24,15 @@ from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.seeding import generator
 from fedtext.text.tokens import Unlabeled
 
-_TOPIC_SHARE = 0.5  # texts that name one or two topic words
+_TOPIC_SHARE = 0.5  # share of texts with one or two topic words
 _FLIP_GROUPS = (
     "unpredictable surprising strange unusual",
     "quiet soft gentle calm",
     "small short light thin",
     "simple plain bare basic",
 )
-# Domain, the sign of each flip group there, mean number of sentences that say nothing, topic words. Neighbours have
-# opposite signs, so any even number of domains is balanced.
+# Domain, the polarity of each flip group there, mean number of neutral sentences, topic words. Neighbours have opposite
+# polarities, so any even number of domains is balanced.
 _DOMAINS = (
     ("appliances", "-+++", 0.8, "kettle toaster blender oven fridge filter motor lid timer dishwasher plug handle"),
     ("films", "+---", 1.6, "plot actor director scene ending dialogue camera cast sequel screenplay villain trailer"),
@@ -80,26 +80,28 @@ _INTENSIFIERS = ("very", "quite", "really", "rather", "truly", "so", "just", "si
 
 @dataclass(frozen=True)
 class _Domain:
-    """How one client's texts are drawn."""
+    """The distribution of one client's texts."""
 
     name: str
-    flips: dict[int, list[str]]  # label -> flip words that mean it here
+    flips: dict[int, list[str]]  # label -> flip words with this polarity in the domain
     sentences: float
     topics: list[str]
     positive: float  # share of positive texts
 
 
 class DemoCorpus(CorpusConfig):
-    """Synthetic reviews of several domains, two classes, made from the seed; no file is read."""
+    """Synthetic reviews of several domains, two classes, generated from the seed without any file."""
 
     name: Literal["demo"] = "demo"
     label_names = ("negative", "positive")
     segmented = True
-    clients: int = Field(8, ge=1, description="beyond 8 the domains repeat, with other texts")
+    clients: int = Field(
+        8, ge=1, description="number of clients, one domain each; beyond 8 domains repeat, with other texts"
+    )
     train: int = Field(200, ge=2, description="texts per client")
     test: int = Field(100, ge=1, description="texts per client")
-    flip: float = Field(0.3, ge=0, le=1, description="share of texts whose label hangs on a flip word alone")
-    noise: float = Field(0.02, ge=0, le=0.5, description="share of labels that are turned round")
+    flip: float = Field(0.3, ge=0, le=1, description="share of texts whose label depends on a flip word alone")
+    noise: float = Field(0.02, ge=0, le=0.5, description="share of labels that are wrong")
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         clients = []
@@ -117,7 +119,7 @@ class DemoCorpus(CorpusConfig):
         return "local"
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
-        """As many texts as there are in train, other ones, of all domains."""
+        """Generate texts of all domains, as many as in train but different ones."""
         return [
             Unlabeled(text)
             for number in range(self.clients)
@@ -142,7 +144,7 @@ def _domain(number: int, seed: int) -> _Domain:
 
 
 def _review(domain: _Domain, flip: float, noise: float, draw: np.random.Generator) -> tuple[str, int]:
-    """One text and its label: a verdict of one or two polarity words among sentences that say nothing."""
+    """Draw a text and its label: sentences with one or two polarity words among neutral sentences."""
     label = int(draw.random() < domain.positive)
     general = _POSITIVE if label else _NEGATIVE
     words = domain.flips[label] if draw.random() < flip else general.split()
@@ -163,5 +165,5 @@ def _verdict(word: str, draw: np.random.Generator) -> str:
 
 
 def _some(items: Sequence[str], count: int, draw: np.random.Generator) -> list[str]:
-    """``count`` different items (or all, where there are fewer) in random order."""
+    """Draw ``count`` different items (all, if there are fewer) in random order."""
     return [items[i] for i in draw.permutation(len(items))[:count]]

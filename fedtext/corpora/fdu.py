@@ -20,7 +20,7 @@ DOMAINS = (
     *("kitchen_housewares", "magazines", "MR", "music", "software", "sports_outdoors", "toys_games", "video"),
 )
 CLASSES = 2  # 0 negative, 1 positive
-# Their unlabeled texts come segmented, like their labelled ones; those of the other domains are raw.
+# The unlabeled texts of these domains are tokenized, like all labelled texts; those of the other domains are raw.
 _SEGMENTED = {"imdb", "MR"}
 _LABELLED, _UNLABELED = "fdu_mtl.parquet", "fdu_mtl_unlabeled.parquet"
 
@@ -35,14 +35,15 @@ class Row(NamedTuple):
 class FDUCorpus(CorpusConfig):
     """FDU-MTL: reviews of 16 domains, two classes; each client is a domain (KTEPS paper).
 
-    Read from fdu_mtl.parquet (columns domain, split, label, text), or from the original files where ``source`` is
-    given. Clients are the domains in alphabetical order."""
+    Read from fdu_mtl.parquet (columns domain, split, label, text), or from the original files if ``source`` is given.
+    Clients are the domains in alphabetical order.
+    """
 
     name: Literal["fdu"] = "fdu"
     label_names = ("negative", "positive")
     segmented = True
     source: str | None = Field(None, description="folder or URL of the original *.task.train/test/unlabel files")
-    clients: tuple[str, ...] | None = Field(None, min_length=1, description="the domains to take; null: all 16")
+    clients: tuple[str, ...] | None = Field(None, min_length=1, description="names of the domains; null: all 16")
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         if self.source is None:
@@ -64,7 +65,7 @@ class FDUCorpus(CorpusConfig):
         return "remote" if self.source is not None and "://" in self.source else "local"
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
-        """The unlabeled reviews of the clients' domains."""
+        """Read the unlabeled reviews of the clients' domains."""
         if self.source is None:
             rows = _read_parquet(_find(_UNLABELED, data), labelled=False)
         else:
@@ -74,7 +75,7 @@ class FDUCorpus(CorpusConfig):
         return [Unlabeled(row.text, row.domain not in _SEGMENTED) for row in rows if row.domain in taken]
 
     def _domains(self, present: Iterable[str]) -> list[str]:
-        """The domains to take, in alphabetical order. Raises UserError for one that is not there."""
+        """Return the domains that are clients, in alphabetical order. Raises UserError for an unknown one."""
         known = sorted(present, key=str.casefold)
         for name in self.clients or ():
             if name not in known:
@@ -107,13 +108,13 @@ def _read_parquet(path: Path, labelled: bool = True) -> Iterable[Row]:
 
 
 def _read_original(source: str, sides: tuple[str, ...], clients: tuple[str, ...] | None) -> Iterable[Row]:
-    """The original files ``<domain>.task.<side>``, one text per line, by folder or URL through ``datasets``."""
+    """Read the original files ``<domain>.task.<side>``, one text per line, from a folder or URL with ``datasets``."""
     remote = "://" in source
     if not remote and not Path(source).expanduser().is_dir():
         raise UserError(f"corpus.source: no folder {source}: give the one that holds the *.task.train files, or a URL")
     base = source.rstrip("/") if remote else str(Path(source).expanduser().resolve())
     domains = DOMAINS if remote else _domains_in(Path(base), sides)
-    if clients and set(clients) <= set(domains):  # fetch no more than is needed; an unknown name is reported later
+    if clients and set(clients) <= set(domains):  # download only these; an unknown name is reported later
         domains = [domain for domain in domains if domain in clients]
     names = [(domain, side) for domain in domains for side in sides]
     files = [f"{base}/{domain}.task.{side}" for domain, side in names]
@@ -136,7 +137,7 @@ def _domains_in(folder: Path, sides: tuple[str, ...]) -> list[str]:
 
 
 def _load_lines(files: list[str], source: str) -> list[list[str]]:
-    """The lines of each file, every character standing for one byte (see repair)."""
+    """Return the lines of each file, decoded as Latin-1: each character is one byte (see ``repair``)."""
     names = {f"part{i}": file for i, file in enumerate(files)}
     loaded = load_dataset(
         "corpus.source", f"the files of {source}", "correct the address", "text", data_files=names, encoding="latin-1"
@@ -145,8 +146,15 @@ def _load_lines(files: list[str], source: str) -> list[list[str]]:
 
 
 def repair(line: str, where: str) -> str:
-    """A line read byte by byte, as UTF-8, or as Windows-1252 where it is not UTF-8 (some lines of MR and dvd). Raises
-    UserError, naming the place ``where``, if it is neither."""
+    """Decode a line as UTF-8, or as Windows-1252 if it is not UTF-8 (some lines of MR and dvd).
+
+    Args:
+        line: The line, decoded as Latin-1.
+        where: The file and line, for the message.
+
+    Raises:
+        UserError: The line is in neither encoding.
+    """
     raw = line.encode("latin-1")
     try:
         return raw.decode("utf-8")
@@ -162,7 +170,7 @@ def repair(line: str, where: str) -> str:
 
 def _parse(line: str, domain: str, side: str, where: str) -> Row:
     label, tab, text = line.partition("\t")
-    if side == "unlabel":  # where a label column was left in, it is not used
+    if side == "unlabel":  # some files contain a label column, which is ignored
         return Row(domain, side, 0, text if tab else line)
     if label.strip() not in ("0", "1"):
         raise UserError(f"{where}: {label[:20]!r} is not a label: each line must be 0 or 1, a tab, and the text")

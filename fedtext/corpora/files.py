@@ -1,4 +1,4 @@
-"""Tables and lines read from files, with one sentence for what is wrong with them."""
+"""Readers of tables and text files. Every problem with a file is reported in one sentence."""
 
 import codecs
 import difflib
@@ -13,10 +13,16 @@ if TYPE_CHECKING:
 
 
 def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str] = ()) -> "pyarrow.Table":
-    """These columns of a parquet or .csv file (with a header), of these Arrow types (``int64``, ``string``, ...).
+    """Read columns of a Parquet file or of a .csv file with a header.
 
-    Raises UserError when the file cannot be read, has no such column, has a column of another kind or text that is not
-    UTF-8, or leaves a place of one empty that is not ``nullable``.
+    Args:
+        path: The file.
+        columns: Names of the columns with their Arrow types (``int64``, ``string``, ...).
+        nullable: Columns that may have missing values.
+
+    Raises:
+        UserError: The file cannot be read or has no rows, a column is missing or has another type, a text is not
+            UTF-8, or a value is missing in a column that is not ``nullable``.
     """
     import pyarrow
     import pyarrow.csv
@@ -43,14 +49,14 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
         raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({reason}): fetch it again") from error
     for name in columns:
         if table[name].null_count and name not in nullable:
-            raise UserError(f"{path} has an empty place in column {name!r}: fetch it again")
+            raise UserError(f"{path} has a missing value in column {name!r}: fetch it again")
     if not table.num_rows:
         raise UserError(f"{path} holds no rows: fetch it again")
     return table
 
 
 def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
-    """Raises UserError unless a column of a table holds texts, or bytes that are texts in UTF-8."""
+    """Raise UserError unless a column of a table contains texts, or bytes that are texts in UTF-8."""
     import pyarrow
     from pyarrow import types
 
@@ -58,7 +64,7 @@ def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
     texts = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     bytes_ = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
     if not (texts or bytes_ or types.is_null(kind)):
-        raise UserError(f"{path}: column {name!r} is of the type {column.type}, where texts must stand: write it anew")
+        raise UserError(f"{path}: column {name!r} must contain texts, and its type is {column.type}: convert it")
     try:
         (column if texts else column.cast(pyarrow.string())).validate(full=True)
     except pyarrow.ArrowException:
@@ -69,7 +75,11 @@ def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
 
 
 def decoded(raw: bytes, where: str) -> str:
-    """A text in UTF-8. Raises UserError, naming the place ``where`` and the first byte that is none."""
+    """Decode UTF-8.
+
+    Raises:
+        UserError: It is not UTF-8. The message names the place ``where`` and the first invalid byte.
+    """
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -80,8 +90,11 @@ def decoded(raw: bytes, where: str) -> str:
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file in UTF-8 with their ends, without a byte-order mark. Raises UserError, naming line and
-    byte of what is not UTF-8."""
+    """Read the lines of a text file in UTF-8, with line ends and without a byte-order mark.
+
+    Raises:
+        UserError: The file cannot be read, or is not UTF-8. The message names the line and the byte.
+    """
     try:
         with open(path, "rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -92,17 +105,17 @@ def text_lines(path: Path) -> Iterator[str]:
 
 
 def check_utf8(path: Path) -> None:
-    """Raises UserError unless a file is text in UTF-8."""
+    """Raise UserError unless a file is text in UTF-8."""
     for _ in text_lines(path):
         pass
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8 without their ends. Raises UserError."""
+    """Read the lines of a text file in UTF-8, without line ends. Raises UserError as ``text_lines`` does."""
     return [line.rstrip("\r\n") for line in text_lines(path)]
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The end of a sentence about a name that is not there: the one that is most like it; empty if there is none."""
+    """Return the end of a message about an unknown name: the most similar known name; empty if there is none."""
     near = difflib.get_close_matches(name, known, 1, 0.0)
     return f": did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub and text files by URL, with one sentence for why they cannot be read."""
+"""Data sets of the Hugging Face hub, and text files by URL. Every failure is reported in one sentence."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,14 @@ from typing import Any
 from fedtext.errors import UserError
 from fedtext.runtime.folders import cache_folder, folders
 
-TIMEOUT = 5.0  # seconds that the hub has to answer at all
+TIMEOUT = 5.0  # seconds to wait for the hub's first answer
 
 
 def check_hub_allowed(corpus: str, file: str, data: Path | None, dataset: str) -> None:
-    """Raises UserError if a person named a folder, which then must have the ``file``: the hub takes its place only
-    where neither --data nor $FEDTEXT_DATA is given."""
+    """Raise UserError if a data folder is given, which then must contain the ``file``.
+
+    The hub is asked only if neither --data nor $FEDTEXT_DATA is given.
+    """
     if data is not None or os.environ.get("FEDTEXT_DATA"):
         raise UserError(
             f"corpus {corpus}: no {file} in {' or '.join(map(str, folders(data)))}: give its folder with --data FOLDER "
@@ -23,8 +25,18 @@ def check_hub_allowed(corpus: str, file: str, data: Path | None, dataset: str) -
 
 
 def from_hub(corpus: str, file: str, data: Path | None, dataset: str, *names: str) -> Any:
-    """A data set of the hub, in the place of a ``file`` that is not there; from the cache if the hub cannot be reached.
-    Raises UserError if it may not be asked (see check_hub_allowed), or does not answer."""
+    """Load a data set from the hub because a ``file`` is missing; from the cache if the hub cannot be reached.
+
+    Args:
+        corpus: Name of the corpus, for messages.
+        file: The missing file.
+        data: The folder given with --data, if any.
+        dataset: OWNER/NAME on the hub.
+        names: Name of the subset, if there are several.
+
+    Raises:
+        UserError: A data folder is given (see ``check_hub_allowed``), or the data set cannot be loaded.
+    """
     check_hub_allowed(corpus, file, data, dataset)
     unreached = _unreached()
     with _offline(unreached is not None):
@@ -39,11 +51,11 @@ def from_hub(corpus: str, file: str, data: Path | None, dataset: str, *names: st
 
 
 def _unreached() -> str | None:
-    """Why the hub does not answer; None if it does. Asked once, since the hub's own client tries again for 30 s."""
+    """Return why the hub cannot be reached; None if it can. The hub's own client would retry for 30 s."""
     try:
         from huggingface_hub import constants, get_session
     except ImportError:
-        return None  # load_dataset says what is missing
+        return None  # load_dataset reports the missing package
     try:
         get_session().head(constants.ENDPOINT, timeout=TIMEOUT)
     except Exception as error:  # whatever the network raises
@@ -53,7 +65,7 @@ def _unreached() -> str | None:
 
 @contextmanager
 def _offline(wanted: bool) -> Iterator[None]:
-    """Lets ``datasets`` look in its cache alone."""
+    """Restrict ``datasets`` to its cache, if ``wanted``."""
     if not wanted:
         yield
         return
@@ -69,8 +81,17 @@ def _offline(wanted: bool) -> Iterator[None]:
 
 
 def load_dataset(asker: str, what: str, advice: str, *arguments: Any, **options: Any) -> Any:
-    """``datasets.load_dataset``, its files kept in the cache folder. Raises UserError: ``asker`` needs the package, or
-    cannot read ``what`` it was asked for, and ``advice`` says what to do."""
+    """Call ``datasets.load_dataset`` with the cache folder of fedtext.
+
+    Args:
+        asker: The key or corpus that needs the data set; the message begins with it.
+        what: Description of the data set, for the message.
+        advice: End of the message: what to do.
+        arguments, options: Passed to ``load_dataset``.
+
+    Raises:
+        UserError: The package is not installed, or the data set cannot be loaded.
+    """
     try:
         import datasets
     except ImportError as error:
@@ -79,6 +100,6 @@ def load_dataset(asker: str, what: str, advice: str, *arguments: Any, **options:
         ) from error
     try:
         return datasets.load_dataset(*arguments, cache_dir=str(cache_folder() / "datasets"), **options)
-    except Exception as error:  # whatever datasets, fsspec or the network raise, the person can only act on the address
+    except Exception as error:  # from datasets, fsspec or the network: a user can only correct the address
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{asker}: {what} cannot be read ({reason}): {advice}") from error

@@ -1,5 +1,5 @@
-"""IMDB: 50,000 film reviews, positive or negative (Maas et al., ACL 2011), dealt out in equal shares (RR-LDP paper,
-section 4) or by classes."""
+"""IMDB: 50,000 film reviews, positive or negative (Maas et al., ACL 2011), split over clients in equal shares (RR-LDP
+paper, section 4) or by classes."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,17 +15,18 @@ from fedtext.text.representation import TextField, Words
 class IMDBCorpus(LabelledCorpus):
     """IMDB: 50,000 film reviews, two classes (RR-LDP paper).
 
-    Read from imdb.parquet (columns split, label, text), in the official split of 25,000 reviews to train on and
-    25,000 to test. All clients' test texts together are the official test split, each review once.
+    The file imdb.parquet (columns split, label, text) has the official split: 25,000 train and 25,000 test reviews.
+    All clients' test texts together are the official test split, each review once.
 
     Reviews are raw: with ``text: {words: {}}`` words keep capitals and punctuation. Line breaks are HTML tags without
-    blanks around them: ``the end.<br /><br />This``. With ``markup: drop`` each tag is a blank, and nothing else is
-    done. With ``markup: keep`` tags are read like other text, as the RR-LDP paper has it if it is taken literally ("No
-    further processing has been applied"): where words are letters, the example is ``the endbr br this``.
+    blanks around them: ``the end.<br /><br />This``. With ``markup: drop`` each tag becomes a blank, and nothing else
+    changes. With ``markup: keep`` tags are treated like other text, which is the literal meaning of the RR-LDP paper
+    ("No further processing has been applied"): if words consist of letters, the example becomes ``the endbr br this``.
 
-    Distinct words of letters are 108,663 in train and 162,308 in train and test under ``drop``, 117,853 and 175,897
-    under ``keep``. The paper has 90,860 (Table 8), and 93,329 in train to which test adds 65 (section 4): neither
-    setting gives these, and test cannot add so few. Hyphens read as blanks under ``drop`` would give 93,197.
+    With words of letters, ``drop`` gives 108,663 distinct words in train and 162,308 in train and test; ``keep`` gives
+    117,853 and 175,897. The paper reports 90,860 (Table 8), and 93,329 in train to which test adds 65 (section 4).
+    Neither setting gives these numbers, and 65 is too few to be the words that test adds. Hyphens as blanks under
+    ``drop`` would give 93,197.
     """
 
     name: Literal["imdb"] = "imdb"
@@ -33,14 +34,14 @@ class IMDBCorpus(LabelledCorpus):
     label_names = ("negative", "positive")
     clients: int = Field(100, ge=1, description="how many share the reviews (RR-LDP paper: 10, 50, 100, 250)")
     text: TextField = Field(
-        Words(letters=True), description="what stands for a text: its words, or buckets they are hashed to"
+        Words(letters=True), description="tokens of a text: its words, or buckets they are hashed to"
     )
     max_length: int | None = Field(
         None, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
 
     markup: Literal["drop", "keep"] = Field(
-        "drop", description="the reviews' <br /> tags: a blank each, or read like all other text"
+        "drop", description="the reviews' <br /> tags; drop: each becomes a blank; keep: they are text like any other"
     )
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:

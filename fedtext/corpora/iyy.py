@@ -1,8 +1,8 @@
 """IYY: reviews from IMDB, Yelp 2013 and Yelp 2014, one client each (KTEPS paper, section 5.1 and Table 1).
 
 The texts are those of Tang, Qin, Liu: Document modeling with gated recurrent neural network for sentiment
-classification, EMNLP 2015. Their archive (emnlp-2015-data) holds three files of each: <source>-train.txt.ss, -dev and
--test.
+classification, EMNLP 2015. Their archive (emnlp-2015-data) has three files of each source: <source>-train.txt.ss, -dev
+and -test.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from fedtext.errors import UserError
 from fedtext.seeding import generator
 
 CLASSES = 5
-MARK = "<sssss>"  # stands between two sentences
+MARK = "<sssss>"  # separates two sentences
 
 
 class Source(NamedTuple):
     client: str
-    files: str  # how their names begin
-    ratings: int  # 1 to so many
+    files: str  # prefix of the files' names
+    ratings: int  # the highest rating; the lowest is 1
 
 
 SOURCES = (Source("Imdb", "imdb", 10), Source("Yelp13", "yelp-2013", 5), Source("Yelp14", "yelp-2014", 5))
@@ -34,20 +34,20 @@ SOURCES = (Source("Imdb", "imdb", 10), Source("Yelp13", "yelp-2013", 5), Source(
 class IYYCorpus(CorpusConfig):
     """IYY: reviews of IMDB, Yelp 2013 and Yelp 2014, five classes; each client is one of them (KTEPS paper).
 
-    Read from the nine files (six without validation), in a folder ``iyy`` or directly in the data folder. Each line
-    is a user, a product, a rating and a text, two tabs between them; users and products are not used. Ratings become
-    classes 0 to 4; IMDB's ten are merged two by two.
+    Read from the nine files (six without validation), in a folder ``iyy`` or directly in the data folder. Each line has
+    a user, a product, a rating and a text, separated by two tabs; users and products are not used. Ratings become
+    classes 0 to 4; pairs of IMDB's ten ratings are merged.
 
-    The paper splits texts at blanks alone, which leaves the marks between sentences as words. It does not use the dev
-    files; here they are what is held out for selection, so that train stays whole.
+    The paper splits texts at blanks alone, so the separators of sentences remain as words. It does not use the dev
+    files; here they serve as validation texts, so that train stays complete.
     """
 
     name: Literal["iyy"] = "iyy"
     label_names = ("1", "2", "3", "4", "5")
     segmented = True
     max_length: int | None = Field(400, ge=1, description="words kept of each text, from its beginning; null: all")
-    validation: float = Field(0.0, ge=0.0, le=1.0, description="share of each dev file that is read, for selection")
-    marks: bool = Field(True, description=f"leave {MARK} between sentences, as a word; false: drop it")
+    validation: float = Field(0.0, ge=0.0, le=1.0, description="share of each dev file used for selection")
+    marks: bool = Field(True, description=f"keep {MARK} between sentences, as a word; false: drop it")
     brings_validation = True
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
@@ -75,7 +75,7 @@ def _find(name: str, data: Path | None) -> Path:
 
 
 def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
-    """The (class, text) of each line. Raises UserError."""
+    """Return the (class, text) of each line. Raises UserError for a line of another form."""
     merged = source.ratings // CLASSES
     for number, line in enumerate(text_lines(file), start=1):
         if not line.strip():
@@ -83,8 +83,8 @@ def _lines(file: Path, source: Source) -> Iterator[tuple[int, str]]:
         columns = line.rstrip("\r\n").split("\t\t", 3)
         if len(columns) != 4:
             raise UserError(
-                f"{file}, line {number}: {len(columns)} columns, where user, product, rating and text stand with two "
-                "tabs between them: repair or drop the line"
+                f"{file}, line {number}: {len(columns)} columns, but a line is user, product, rating and text, "
+                "separated by two tabs: repair or drop the line"
             )
         rating = columns[2].strip()
         if not rating.isdecimal() or not 1 <= int(rating) <= source.ratings:

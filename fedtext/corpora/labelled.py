@@ -1,4 +1,4 @@
-"""Labelled texts that come without clients: read from a table or the hub, and dealt out by a partition."""
+"""Labelled texts without clients, read from a table or the hub and split over clients by ``corpus.partition``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +15,27 @@ from fedtext.corpora.partition import IID, PartitionField
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
 
-Sides = Mapping[str, Split]  # by what the corpus calls them
+Sides = Mapping[str, Split]  # by their names in the corpus
 COLUMNS = {"split": "string", "label": "int64", "text": "string"}
 
 
 class LabelledCorpus(CorpusConfig):
-    """What is dealt out of one set of texts."""
+    """Base of corpora whose labelled texts come without clients.
 
-    labels: ClassVar[int]  # classes, 0 to labels - 1
+    ``read`` of a subclass ends with ``return self.dealt(train, test, seed)``.
+
+    Attributes:
+        labels: Number of classes C. Labels are 0 to C - 1.
+        no_natural: The message for ``partition: natural``.
+    """
+
+    labels: ClassVar[int]
     no_natural: ClassVar[str] = (
-        "there is no natural partition, since these texts come without users or domains: take iid, dirichlet or "
-        "pathological (of one class each: a class is a domain)"
+        "there is no natural partition, since these texts come without users or domains: use iid, dirichlet or "
+        "pathological (with one class for each client a class is a domain)"
     )
-    clients: int = Field(100, ge=1, description="how many share the texts")
-    partition: PartitionField = Field(IID(), description="which client has which texts")
+    clients: int = Field(100, ge=1, description="number of clients the texts are split over")
+    partition: PartitionField = Field(IID(), description="how texts are split over the clients")
 
     @field_validator("partition", mode="before")
     @classmethod
@@ -38,17 +45,27 @@ class LabelledCorpus(CorpusConfig):
         return value
 
     def dealt(self, train: Split, test: Split, seed: int, validation: Split | None = None) -> RawCorpus:
+        """Split the texts over ``clients`` clients by ``partition``."""
         clients = self.partition.deal(train, test, self.labels, self.clients, seed, validation)
         return RawCorpus(self.name, self.labels, clients)
 
 
 def find_table(folder: str, names: Sequence[str], data: Path | None) -> Path | None:
-    """The first of these files, in the corpus's folder or not, wherever files are looked for; None: there is none."""
+    """Return the first of these files, as ``folder/name`` or ``name`` in the data folders; None if there is none."""
     return first([place for name in names for place in (f"{folder}/{name}", name)], data)
 
 
 def file_sides(path: Path, classes: int, clean: Callable[[str], str] = str) -> Sides:
-    """The train, dev and test texts of a table of ``COLUMNS``, in its order. Raises UserError for an unknown label."""
+    """Read the train, dev and test texts of a table with ``COLUMNS``, in its order.
+
+    Args:
+        path: A Parquet or .csv file.
+        classes: Number of classes.
+        clean: Function that is applied to each text.
+
+    Raises:
+        UserError: The table cannot be read, or a label is not in 0..classes - 1.
+    """
     table = read_table(path, COLUMNS)
     sides_N, texts, labels_N = np.array(table["split"].to_pylist()), table["text"].to_pylist(), table["label"]
     return parted(str(path), sides_N, texts, labels_N.to_numpy(), classes, clean)
@@ -57,7 +74,7 @@ def file_sides(path: Path, classes: int, clean: Callable[[str], str] = str) -> S
 def parted(
     source: str, sides_N: NDArray, texts: list[str], labels_N: NDArray, classes: int, clean: Callable[[str], str]
 ) -> Sides:
-    """Texts by the side each is of, which may be empty."""
+    """Group texts by the names of their splits, ``sides_N``. A group may be empty."""
     whole = _split(source, texts, labels_N, classes, clean)
     return {side: whole.take(np.flatnonzero(sides_N == side)) for side in ("train", "dev", "test")}
 
@@ -72,8 +89,22 @@ def hub_sides(
     text: str = "text",
     clean: Callable[[str], str] = str,
 ) -> Sides:
-    """These splits of a data set on the hub, whose column of texts is ``text``; asked for where there is no ``file``.
-    Raises UserError, also where a folder was named that must have the file (see hub.py)."""
+    """Read splits of a data set on the hub because a ``file`` is missing.
+
+    Args:
+        corpus: Name of the corpus, for messages.
+        dataset: OWNER/NAME on the hub.
+        classes: Number of classes.
+        file: The missing file.
+        data: The folder given with --data, if any.
+        sides: Names of the splits.
+        text: Column of the texts.
+        clean: Function that is applied to each text.
+
+    Raises:
+        UserError: A data folder is given, which must contain the file (see ``hub.check_hub_allowed``), or the data set
+            cannot be read.
+    """
     loaded = from_hub(corpus, file, data, dataset)
     return {
         side: _split(f"{dataset} on the hub", list(loaded[side][text]), np.array(loaded[side]["label"]), classes, clean)

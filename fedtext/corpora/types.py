@@ -1,4 +1,4 @@
-"""What a corpus is, before and after it is turned into numbers.
+"""Data types of a corpus: as it is read (``RawCorpus``) and after encoding (``Corpus``).
 
 Legend: N texts, T tokens of a split laid end to end, R rows (vocabulary entries a client holds), V vocabulary,
 D embedding.
@@ -12,20 +12,31 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of N texts beside their words: up to K numbers each, those that are zero not there."""
+    """Numeric features of N texts, sparse: up to K features that are not zero for each text.
 
-    columns_NK: NDArray[np.int32]  # which feature, by its place in RawCorpus.features
+    Attributes:
+        columns_NK: Index of each feature in ``RawCorpus.features``.
+        values_NK: Its value. A value of 0 means that the entry is unused.
+    """
+
+    columns_NK: NDArray[np.int32]
     values_NK: NDArray[np.float32]
 
     def identities(self) -> list[bytes]:
-        """The numbers of each text, equal only where all are equal."""
+        """Return one key for each text, equal for texts whose features are all equal."""
         known = np.concatenate([self.columns_NK, self.values_NK], 1, dtype=np.float64)
         return [numbers.tobytes() for numbers in known]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled texts. ``labels`` are class numbers 0..C-1, one per text."""
+    """Labelled texts of one split.
+
+    Attributes:
+        texts: N texts.
+        labels: Class indices 0..C-1, shape (N,). All are 0 in a corpus for language models.
+        features: Numeric features of the texts, if they have some.
+    """
 
     texts: list[str]
     labels: NDArray[np.int64]
@@ -35,16 +46,16 @@ class Split:
         return len(self.texts)
 
     def take(self, chosen_N: NDArray[np.int64]) -> "Split":
-        """The texts of these numbers, in this order."""
+        """Return the texts with these indices, in this order."""
         kept = self.features and Features(self.features.columns_NK[chosen_N], self.features.values_NK[chosen_N])
         return Split([self.texts[i] for i in chosen_N], self.labels[chosen_N], kept)
 
     def sample(self, share: float, draws: np.random.Generator) -> "Split":
-        """So much of it, drawn at random, at least one text, in its order."""
+        """Draw a share of the texts without replacement, at least one. Their order is kept."""
         return self.take(np.flatnonzero(draws.permutation(len(self)) < max(1, round(share * len(self)))))
 
     def identities(self) -> list[str]:
-        """What tells examples apart: the text, and the features if there are any."""
+        """Return one key for each example, made of the text and of its features if it has some."""
         if self.features is None:
             return self.texts
         numbers = self.features.identities()
@@ -53,7 +64,13 @@ class Split:
 
 @dataclass(frozen=True)
 class RawClient:
-    """One client's texts as they were read. ``validation`` is empty unless a share of train was held out."""
+    """One client's texts as they were read.
+
+    Attributes:
+        name: Name of the client, unique in its corpus.
+        train, test: Its texts. Neither may be empty.
+        validation: Empty unless the corpus brings validation texts, or a share of train was held out.
+    """
 
     name: str
     train: Split
@@ -63,34 +80,50 @@ class RawClient:
 
 @dataclass(frozen=True)
 class RawCorpus:
-    """A named corpus as read: clients in a fixed order. Unlabeled texts are read apart, only where they are needed."""
+    """A corpus as ``CorpusConfig.read`` returns it. Unlabeled texts are read separately, only if they are needed.
+
+    Attributes:
+        name: Name of the corpus.
+        classes: Number of classes C; 0 for sentences without labels, for language models.
+        clients: The clients, in a fixed order.
+        features: Names of the features that ``Split.features`` refers to.
+        labels: Names of the classes by index; empty if they have none.
+    """
 
     name: str
-    classes: int  # 0: sentences for language models, without labels
+    classes: int
     clients: list[RawClient]
-    features: tuple[str, ...] = ()  # names, if texts come with some
-    labels: tuple[str, ...] = ()  # names of the classes in the order of their numbers; empty: they have none
+    features: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TokenSet:
     """Texts as token ids laid end to end: text i is ``tokens_T[offsets[i]:offsets[i+1]]``.
 
-    A token id is a row of the client's own table (see ClientData.rows_R), not of the global vocabulary.
+    A token id is a row of the client's own table (see ``ClientData.rows_R``), not of the global vocabulary.
+
+    Attributes:
+        tokens_T: Token ids of all texts.
+        offsets: Where each text begins, and where the last one ends, shape (N + 1,).
+        labels_N: Class index of each text.
+        tasks_N: The client each text belongs to, if clients are pooled.
+        values_T: Value of each token; None if all are 1. Only features have other values.
+        features_NK: Dense features of each text, if they are not tokens.
     """
 
     tokens_T: NDArray[np.int32]
-    offsets: NDArray[np.int64]  # N + 1
+    offsets: NDArray[np.int64]
     labels_N: NDArray[np.int64]
-    tasks_N: NDArray[np.int64] | None = None  # the client whose text it is, where clients are pooled
-    values_T: NDArray[np.float32] | None = None  # how much of each token there is; None: one of each
-    features_NK: NDArray[np.float32] | None = None  # all features of each text, where they are no tokens
+    tasks_N: NDArray[np.int64] | None = None
+    values_T: NDArray[np.float32] | None = None
+    features_NK: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
 
     def take(self, chosen_N: NDArray[np.int64]) -> "TokenSet":
-        """The texts of these numbers, in this order."""
+        """Return the texts with these indices, in this order."""
 
         def of_texts(values: NDArray | None) -> NDArray | None:
             return None if values is None else values[chosen_N]
@@ -112,11 +145,18 @@ class TokenSet:
 class ClientData:
     """One client's encoded texts and the vocabulary rows they use.
 
-    ``rows_R`` maps a local row to its row in the global vocabulary. Row 0 is always <pad>; the first ``train_rows``
-    rows are those that occur in train (and so can change), the rest occur only in validation or test. Of a language
-    corpus both are the whole vocabulary, since a softmax reads and moves all rows. With a vocabulary of its own a
-    client has the words of its train texts, the most frequent first, and such words of its texts as the vectors have
-    that it starts from; its rows of the global one are no one's knowledge: they stand for the words.
+    A language corpus has the whole vocabulary in both groups of rows, since a softmax uses and updates all of them.
+    With a vocabulary of its own, a client has the words of its train texts, the most frequent first, and those words of
+    its other texts for which its initial word vectors have a vector. The global rows are then only names of the words
+    in the simulation: no one knows them.
+
+    Attributes:
+        id: Index of the client.
+        name: Name of the client.
+        rows_R: Row of the global vocabulary for each local row. Local row 0 is always <pad>.
+        train_rows: The first ``train_rows`` rows occur in train, and so can change; the others occur only in
+            validation or test.
+        train, validation, test: The texts, in local rows.
     """
 
     id: int
@@ -130,17 +170,17 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Leaks:
-    """How many of a client's test texts training has seen (corpora/leaks.py), before any are dropped."""
+    """Number of a client's test texts that training has seen (``fedtext.corpora.leaks``), before any are dropped."""
 
-    own: int  # stand in the client's own train split
-    others: int  # stand in another client's train split, and not in its own
-    unlabeled: int | None = None  # stand in the corpus's unlabeled texts; None: it has none, or they were not read
-    unlabeled_only: int = 0  # of these, how many stand in no train split
+    own: int  # in the client's own train split
+    others: int  # in another client's train split, and not in its own
+    unlabeled: int | None = None  # in the corpus's unlabeled texts; None: it has none, or they were not read
+    unlabeled_only: int = 0  # in the unlabeled texts and in no train split
 
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What a person should know about one client's data (KTEPS paper, Table 1, and the corpus's faults)."""
+    """Statistics of one client's data (KTEPS paper, Table 1), with its empty, repeated and leaked texts."""
 
     name: str
     train: int
@@ -151,42 +191,60 @@ class ClientReport:
     empty: int  # texts without a token, over all splits; each is encoded as one <unk>
     duplicates: int  # train texts that repeat an earlier train text of the same client
     leaks: Leaks
-    tokens: tuple[int, ...] = ()  # of a language corpus: how many to predict in train, validation and test
-    unknown: tuple[int, ...] = ()  # how many of these are <unk>
-    cut: int = 0  # of a language corpus: sentences without an end sign, since they are longer than max_length
+    tokens: tuple[int, ...] = ()  # language corpora: tokens to predict in train, validation and test
+    unknown: tuple[int, ...] = ()  # <unk> among these tokens
+    cut: int = 0  # language corpora: sentences without </s>, since they are longer than max_length
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a corpus the given word vectors know."""
+    """How much of a corpus the given word vectors cover."""
 
-    vocabulary: float  # share of the vocabulary's words (without <pad>, <unk> and a sentence's signs) that have one
+    vocabulary: float  # share of the vocabulary's words (without special tokens) that have a vector
     tokens: float  # share of all train tokens whose word is in the vocabulary and has a vector
-    missing: int  # how many of the vocabulary's words have none
+    missing: int  # number of the vocabulary's words without a vector
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An encoded corpus, ready for any fleet. ``digest`` identifies the exact numbers (for the tracking server),
-    ``table_digest`` those of ``table_VD``."""
+    """An encoded corpus, ready for any fleet.
+
+    Attributes:
+        name: Name of the corpus.
+        classes: Number of classes C. In a language corpus V - 1: all words but <pad>. It includes <s>, which is never
+            the next word.
+        vocabulary: V words. Entry 0 is <pad>, and 1 is <unk> unless words are hashed. Features come last.
+        clients: The encoded clients.
+        report: Statistics of each client.
+        digest: Identifies the encoded texts, for the tracking server.
+        table_VD: Initial embedding, or one for each source of vectors; None if it is drawn with the model.
+        table_digest: Identifies the numbers of ``table_VD``.
+        coverage: How much of the corpus the vectors cover that ``table_VD`` was made from.
+        features: Number of the vocabulary's last entries that are features and not words.
+        tests: Each client's test texts in rows of the global vocabulary. Empty in a language corpus.
+        digits_V: Which entries are words with a digit in them; None if there are none.
+        words: Number of distinct words of train, and of all splits. None in a language corpus.
+        public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.
+        labels: Names of the classes by index; empty if they have none.
+    """
 
     name: str
-    classes: int  # of a language corpus V - 1, all words but <pad>; also <s>, which never comes next
-    vocabulary: list[str]  # V words; 0 is <pad>, and 1 is <unk> unless words are hashed; features come last
+    classes: int
+    vocabulary: list[str]
     clients: list[ClientData]
     report: list[ClientReport]
     digest: str
-    table_VD: NDArray[np.float32] | None  # initial embedding, or one for each source; None: drawn with the model
+    table_VD: NDArray[np.float32] | None
     table_digest: str = ""
-    coverage: Coverage | None = None  # of the vectors that table_VD was made from
-    features: int = 0  # how many rows of the vocabulary, the last ones, are features and no words
-    tests: tuple[TokenSet, ...] = ()  # each client's test texts in the vocabulary's rows; not of a language corpus
-    digits_V: NDArray[np.bool_] | None = None  # which entries are words with a digit in them; None: none
-    words: tuple[int, int] | None = None  # distinct words of train, and of all splits; not of a language corpus
-    public_SV: NDArray[np.bool_] | None = None  # under own vocabularies: which words each source's vectors have
-    labels: tuple[str, ...] = ()  # names of the classes in the order of their numbers; empty: they have none
+    coverage: Coverage | None = None
+    features: int = 0
+    tests: tuple[TokenSet, ...] = ()
+    digits_V: NDArray[np.bool_] | None = None
+    words: tuple[int, int] | None = None
+    public_SV: NDArray[np.bool_] | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def content(self) -> str:
-        """Identifies all that training is given: the texts, and the word vectors it starts from."""
+        """Digest of all input of the training: the texts, and the initial word vectors."""
         return self.digest + self.table_digest

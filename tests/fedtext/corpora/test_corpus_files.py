@@ -51,9 +51,12 @@ TABLES: dict[str, tuple[CorpusConfig, str, dict[str, Any], str]] = {
         (lambda texts: strings(texts).cast(pa.binary()), None),
         (lambda texts: strings(texts, BAD), "row {last}, column '{column}', byte 4: 0xe9 is not UTF-8: convert"),
         (lambda texts: strings(texts, BAD).view(pa.binary()), "row {last}, column '{column}', byte 4: 0xe9 is not"),
-        (lambda texts: [[text] for text in texts], r"column '{column}' is of the type list<.*, where texts must stand"),
-        (lambda texts: list(range(len(texts))), "column '{column}' is of the type int64, where texts must stand"),
-        (lambda texts: [{"a": text} for text in texts], r"column '{column}' is of the type struct<"),
+        (lambda texts: [[text] for text in texts], r"column '{column}' must contain texts, and its type is list<"),
+        (lambda texts: list(range(len(texts))), "column '{column}' must contain texts, and its type is int64"),
+        (
+            lambda texts: [{"a": text} for text in texts],
+            r"column '{column}' must contain texts, and its type is struct<",
+        ),
     ],
     ids=["strings", "large strings", "dictionary", "bytes", "not UTF-8", "bytes not UTF-8", "lists", "ints", "structs"],
 )
@@ -129,7 +132,12 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
-    [(["a"], "has a list"), (7, "has a int"), ({"a": 1}, "has a dict"), ("\ud800", "has half of a character")],
+    [
+        (["a"], "must be a text, not list"),
+        (7, "must be a text, not int"),
+        ({"a": 1}, "must be a text, not dict"),
+        ("\ud800", "has half of a character"),
+    ],
 )
 def test_a_comment_must_be_a_text(tmp_path: Path, body: Any, complaint: str) -> None:
     (tmp_path / "reddit.jsonl").write_text(json.dumps({"author": "a", "body": body}))

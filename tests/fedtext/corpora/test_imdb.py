@@ -122,7 +122,7 @@ def test_word_vectors_are_trained_once_for_all_partitions(
     ("columns", "complaint"),
     [
         ({"label": [2] * 50}, "a label that is not 0 or 1"),
-        ({"label": [None] + [1] * 49}, "an empty place in column 'label'"),
+        ({"label": [None] + [1] * 49}, "a missing value in column 'label'"),
         ({"split": ["train"] * 50}, "3 clients cannot share 0 test texts"),
     ],
 )

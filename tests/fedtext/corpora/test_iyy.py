@@ -81,7 +81,7 @@ def test_missing_files_are_looked_for_where_the_message_says(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (line(1, "a") + "u\t\tp\t\t3\n", r"imdb-test\.txt\.ss, line 2: 3 columns, where user"),
+        (line(1, "a") + "u\t\tp\t\t3\n", r"imdb-test\.txt\.ss, line 2: 3 columns, but a line is user"),
         (line(11, "a"), "line 1: '11' is not a rating from 1 to 10"),
         (line(1, "a") + "\n" + line("x", "b"), "line 3: 'x' is not a rating"),
         (line(0, "a"), "'0' is not a rating"),

@@ -200,7 +200,7 @@ def test_where_there_are_no_files_the_hub_is_asked(tmp_path: Path, monkeypatch: 
     assert asked == ["fancyzhx/ag_news", "stanfordnlp/sst2", "SetFit/sst2", "SetFit/20_newsgroups"]
     assert [len(texts(raw, "test")) for raw in (news, reviews, groups)] == [12, 6, 60]
     assert len(texts(reviews, "validation")) == 6
-    with pytest.raises(UserError, match="does not part titles from descriptions"):
+    with pytest.raises(UserError, match="does not separate titles from descriptions"):
         AGNewsCorpus(titles="never").read(None, 0)
     with pytest.raises(UserError, match=r"set corpus\.strip to \[headers, footers, quotes\]"):
         Newsgroups20Corpus().read(None, 0)

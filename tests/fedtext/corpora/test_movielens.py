@@ -267,7 +267,7 @@ def test_faulty_lines_of_ml_1m_are_named(tmp_path: Path, name: str, content: str
         ("userId,movieId,rating\n7,10,4\n", "has no column 'timestamp'"),
         ("userId,movieId,rating,timestamp\n7,10,good,1\n", "cannot be read as csv"),
         ("userId,movieId,rating,timestamp\n7,99,4,1\n", r"rates film 99, which movies\.csv has not"),
-        ("userId,movieId,rating,timestamp\n7,10,,1\n", "an empty place in column 'rating'"),
+        ("userId,movieId,rating,timestamp\n7,10,,1\n", "a missing value in column 'rating'"),
         ("userId,movieId,rating,timestamp\n7,10,6,1\n", "6 is not a rating"),
         ("userId,movieId,rating,timestamp\n", "holds no rows"),
     ],

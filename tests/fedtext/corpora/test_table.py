@@ -467,7 +467,7 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
         ("r.jsonl", b'{"text": "a", "label": 1}\n7\n', "{path}, line 2: no object of names and values, and each line"),
         ("r.json", b'[{"text": "a", "label": 1}]\n', "or part a whole array into lines (jq -c '.[]' r.json)"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}\n', "{path} cannot be read as jsonl ("),
-        ("r.jsonl", b'{"text": ["a"], "label": 1}\n', "column 'text' is of the type list<"),
+        ("r.jsonl", b'{"text": ["a"], "label": 1}\n', "column 'text' must contain texts, and its type is list<"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": ["a"], "label": 1}\n', "{path} cannot be read as jsonl ("),
         ("r.parquet", b"PAR1", "{path} cannot be read as parquet ("),
         ("r.xlsx", b"PK", "corpus.path: {path} is none of .csv, .tsv, .jsonl, .ndjson, .json, .parquet, .arrow"),
