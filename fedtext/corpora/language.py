@@ -1,4 +1,4 @@
-"""Corpora of language models: sentences without labels, from their start sign to their end sign."""
+"""Corpora for language models: sentences without labels, from ``<s>`` to ``</s>``."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -21,36 +21,36 @@ Side = Literal["train", "valid", "test"]
 
 
 class LanguageCorpus(CorpusConfig):
-    """Lines of train, validation and test, as sentences in lower case (FedAtt paper, section IV-A, and its code). The
-    vocabulary is that of train alone, where the paper's code also has the words of validation and test.
+    """Base of corpora for language models: sentences in lower case (FedAtt paper, section IV-A, and its code).
 
-    A text's own <unk> is the vocabulary's, and a sign in it is an unknown word.
+    The vocabulary consists of words of train alone; the paper's code includes those of validation and test. The word
+    <unk> of a text is the <unk> of the vocabulary; <s> and </s> in a text become <unk>.
     """
 
     language = True
     segmented = True
     brings_validation = True
-    clients: int = Field(100, ge=1, description="how many share the sentences (FedAtt paper: 100)")
+    clients: int = Field(100, ge=1, description="number of clients the sentences are split over (FedAtt paper: 100)")
     sentences: Literal["lines", "stops"] = Field(
         "stops",
-        description="a line is a sentence, or is parted at each full stop that stands alone, which the end sign stands "
-        "for then",
+        description="lines: a line is a sentence; stops: it also ends at each full stop between blanks, which becomes "
+        "</s>",
     )
     max_length: int | None = Field(
         100,
         ge=2,
-        description="tokens kept of each sentence, signs among them; one that is cut has no end sign; null: all",
+        description="tokens kept of each sentence, with <s> and </s>; a sentence that is cut has no </s>; null: all",
     )
     validation: float = Field(
-        1.0, ge=0.0, le=1.0, description="share of the corpus's validation sentences that is read, for selection"
+        1.0, ge=0.0, le=1.0, description="share of the corpus's validation sentences used for selection"
     )
 
     @model_validator(mode="after")
     def _words_are_predicted(self) -> Self:
         if self.text != Words():
             raise ValueError(
-                "text: a language model predicts words as they stand between blanks, not their buckets or letters: "
-                "leave text out"
+                "text: a language model predicts words as they are between blanks, not buckets or letters: leave text "
+                "out"
             )
         return self
 
@@ -66,11 +66,11 @@ class LanguageCorpus(CorpusConfig):
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """The splits that are read."""
+        """The splits that this experiment uses."""
         return ("train", "valid", "test") if self.validation else ("train", "test")
 
     def _split(self, lines: Iterable[str]) -> Split:
-        """The sentences of these lines, each with its signs; one without a word is none."""
+        """Split lines into sentences with <s> and </s>. A sentence without words is left out."""
         texts = [f"{BOS} {' '.join(words)} {EOS}" for line in lines for words in self._sentences(line)]
         return Split(texts, np.zeros(len(texts), np.int64))
 
@@ -81,7 +81,16 @@ class LanguageCorpus(CorpusConfig):
                 yield list(sentence)
 
     def splits(self, lines: Mapping[Side, Iterable[str]], seed: int, client: int = SERVER) -> dict[str, Split]:
-        """The sentences of a client, or of all clients together, as a RawClient has them."""
+        """Split the lines of a client, or of all clients together, into sentences.
+
+        Args:
+            lines: Lines by the names of ``sides``.
+            seed: Seed of the draw of validation sentences.
+            client: Index of the client; by default all clients together.
+
+        Returns:
+            Splits by the names of the fields of ``RawClient``.
+        """
         names = {"train": "train", "valid": "validation", "test": "test"}
         splits = {names[side]: self._split(lines[side]) for side in self.sides}
         if self.validation < 1 and splits.get("validation"):
@@ -90,15 +99,28 @@ class LanguageCorpus(CorpusConfig):
         return splits
 
     def dealt(self, lines: Mapping[Side, Iterable[str]], seed: int) -> RawCorpus:
-        """The sentences of all clients together, in equal shares."""
+        """Split the lines into sentences and these over the clients, in equal shares."""
         return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **self.splits(lines, seed)))
 
 
 def find_lines(
     corpus: LanguageCorpus, folders: tuple[str, ...], table: str, file: str, data: Path | None
 ) -> dict[Side, list[str]] | None:
-    """The lines of each side, of a parquet ``table`` (columns split, text), else of text files named ``file``, with the
-    side in the place of {}: in one of these folders or not, wherever files are looked for. None if there are none."""
+    """Read the lines of each split, from a Parquet table or from text files.
+
+    Args:
+        corpus: The corpus, whose ``sides`` are read.
+        folders: Subfolders of a data folder that are searched before the folder itself.
+        table: Name of the table, with the columns split and text.
+        file: Name of the text files, with {} in place of the split. They are read if there is no table.
+        data: The folder given with --data, if any.
+
+    Returns:
+        Lines by split; None if there are no such files.
+
+    Raises:
+        UserError: A file is missing or empty, or cannot be read.
+    """
 
     def found(name: str) -> Path | None:
         return first([*(f"{folder}/{name}" for folder in folders), name], data)

@@ -1,16 +1,16 @@
 """Test texts that training has already seen: how they are recognised, counted and dropped (``corpus.drop_leaked``).
 
-Two texts are the same if they agree in all letters and digits, whatever their case, blanks and punctuation: the
-segmented labelled reviews of FDU-MTL and its raw unlabeled ones can be compared only so. Whole texts are compared,
-since a prefix mistakes messages with the same headers for one another. A text without a letter or digit is never the
+Two texts are the same if they agree in all letters and digits, regardless of case, blanks and punctuation. This allows
+a comparison of FDU-MTL's tokenized labelled reviews with its raw unlabeled ones. Whole texts are compared: messages
+with the same headers have the same beginning and are still different. A text without a letter or digit is never the
 same as another one. Features, if there are any, must agree as well.
 
-``all`` looks among the unlabeled texts whether or not vectors are trained on them, so that every experiment on a corpus
-has the same test texts. Under a partition it depends on who was given which texts whether a leaked one is the client's
-own, and ``all`` leaves out the same ones under every partition.
+``all`` compares with the unlabeled texts whether or not vectors are trained on them, so that every experiment on a
+corpus has the same test texts. Whether a leaked text is also in its own client's train split depends on the partition;
+``all`` leaves out the same texts under every partition.
 
-It is always the evaluated text that is dropped, and never the text in train: what is trained, and every random draw of
-it, is then the same under all values of the key, and only the texts that are evaluated differ.
+Only evaluated texts are dropped, never those in train. The training, with all its random draws, is then the same under
+all values of the key, and only the evaluated texts differ.
 
 Legend: N texts.
 """
@@ -33,8 +33,15 @@ _NEITHER_ASCII = bytes(code for code in range(128) if not chr(code).isalnum())
 
 
 def identities(split: Split, exact: bool = False) -> list[bytes]:
-    """One key for each text, equal for texts that count as the same, and empty for a text that equals no other.
-    ``exact``: case, blanks and punctuation count as well."""
+    """Return one key for each text, equal for texts that are the same.
+
+    Args:
+        split: The texts.
+        exact: Whether case, blanks and punctuation must agree as well.
+
+    Returns:
+        Keys of 16 bytes. The key of a text without letters and digits is empty: it is the same as no other text.
+    """
     keys = [text.encode("utf-8", "surrogatepass") if exact else _letters_and_digits(text) for text in split.texts]
     if split.features is not None:
         keys = [b"%s\0%s" % (key, numbers) for key, numbers in zip(keys, split.features.identities(), strict=True)]
@@ -50,13 +57,14 @@ def _letters_and_digits(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Where:
-    """Where each of N evaluated texts of a client also stands."""
+    """Where else each of N evaluated texts of a client occurs."""
 
     own_N: NDArray[np.bool_]  # in the client's own train split
     others_N: NDArray[np.bool_]  # in another client's train split, and not in its own
     unlabeled_N: NDArray[np.bool_] | None  # in the corpus's unlabeled texts; None: these were not read
 
     def count(self) -> Leaks:
+        """Return the number of leaked texts of each kind."""
         train_N = self.own_N | self.others_N
         return Leaks(
             own=int(self.own_N.sum()),
@@ -66,7 +74,7 @@ class Where:
         )
 
     def kept(self, drop: DropLeaked) -> NDArray[np.int64]:
-        """The numbers of the texts that are left under this value of ``corpus.drop_leaked``."""
+        """Return the indices of the texts that remain under this value of ``corpus.drop_leaked``."""
         dropped_N = np.zeros_like(self.own_N) if drop == "none" else self.own_N
         if drop == "all":
             dropped_N = dropped_N | self.others_N
@@ -89,7 +97,7 @@ class Seen:
         self._unlabeled = None if unlabeled is None else set(unlabeled) - {b""}
 
     def find(self, client: int, keys: Sequence[bytes]) -> Where:
-        """Where the texts of these identities, which are evaluated for this client, also stand."""
+        """Find out where else the evaluated texts of a client occur, by their identities ``keys``."""
         own_N = np.array([key in self._own[client] for key in keys], bool)
         anyone_N = np.array([key in self._holders for key in keys], bool)
         unlabeled = self._unlabeled

@@ -1,7 +1,7 @@
-"""MovieLens: does a person give a film four stars or more? (Harper and Konstan, TiiS 2015; RR-LDP paper, section 4.)
+"""MovieLens: does a user give a film four stars or more? (Harper and Konstan, TiiS 2015; RR-LDP paper, section 4.)
 
-A rating is an example: the film's words, and what is known of the film, the person and the moment as features.
-GroupLens lets the data be used for research; see the terms in its README, which go with the files.
+An example is a rating: the words of the film, and features of the film, the user and the time. GroupLens permits use of
+the data for research; see the terms in the README that comes with the files.
 Legend: N ratings, K features of one.
 """
 
@@ -24,10 +24,10 @@ from fedtext.text.hashing import letters
 from fedtext.text.representation import TextField, Words
 from fedtext.text.stopwords import STOPWORDS
 
-CLASSES = 2  # 0: fewer than 4 stars of 5; 1: 4 or more. The paper says 3; its counts of both classes are those of 4.
+CLASSES = 2  # 0: fewer than 4 stars of 5; 1: 4 or more. The paper says 3, but its class counts are those of 4.
 _POSITIVE = 4.0
 _YEAR = re.compile(r"\((\d{4})[^()]*\)\s*$")
-_BETWEEN = str.maketrans("|,-_", "    ")  # what stands between keywords, and between the words of one
+_BETWEEN = str.maketrans("|,-_", "    ")  # separators of keywords, and of the words of a keyword
 
 Feature = Literal["age", "year", "time", "gender", "occupation", "genres"]
 _SCALED: tuple[Feature, ...] = ("age", "year", "time")
@@ -40,24 +40,30 @@ KNOWN: dict[Release, tuple[Feature, ...]] = {
 class MovieLensCorpus(CorpusConfig):
     """MovieLens: ratings of films as two classes, with words and features of films and users (RR-LDP paper).
 
-    Read from GroupLens's own files, in a folder of the release's name (ml-1m/ratings.dat, ...) or directly in the
-    data folder; of ml-latest-small also as parquet.
+    Read from the files of GroupLens, in a folder with the release's name (ml-1m/ratings.dat, ...) or directly in the
+    data folder; ml-latest-small also as Parquet.
 
-    A film's words are those of the keywords file if there is one, else its title, its genres and the tags people gave
-    it. Features stand as further rows behind the vocabulary: age, year and the time of rating as one row each, with a
-    value from 0 to 1 (by the least and greatest of train); gender, occupation and each genre as a row of their own,
-    with the value 1. The paper does not say how ratings were split; here ``test`` of them are drawn.
+    The words of a film come from the keywords file if there is one, otherwise from its title, genres and tags. Features
+    are further rows after the vocabulary: age, year and time of rating have one row each, with a value from 0 to 1
+    (scaled by minimum and maximum of train); each gender, occupation and genre has a row of its own, with the value 1.
+    The paper does not say how ratings were split; here the share ``test`` of them is drawn.
     """
 
     name: Literal["movielens"] = "movielens"
-    release: Release = Field("ml-latest-small", description="the paper's is ml-1m")
-    clients: int = Field(100, ge=1, description="how many share the ratings (RR-LDP paper: 10, 50, 100, 250)")
-    test: float = Field(0.2, gt=0, lt=1, description="share of the ratings that is held out to test")
-    keywords: str | None = Field(None, description="file of keywords: a line a film, its id, a tab or ::, its keywords")
-    side_text: bool = Field(True, description="false: features alone")
-    features: tuple[Feature, ...] | None = Field(None, description="null: all that the release has; []: words alone")
+    release: Release = Field("ml-latest-small", description="release of MovieLens (RR-LDP paper: ml-1m)")
+    clients: int = Field(
+        100, ge=1, description="number of clients the ratings are split over (RR-LDP paper: 10, 50, 100, 250)"
+    )
+    test: float = Field(0.2, gt=0, lt=1, description="share of the ratings that is held out for the test")
+    keywords: str | None = Field(
+        None, description="file of keywords; each line is the id of a film, a tab or ::, and its keywords"
+    )
+    side_text: bool = Field(True, description="whether to use the words of films; false: features alone")
+    features: tuple[Feature, ...] | None = Field(
+        None, description="features to use; null: all that the release has; []: words alone"
+    )
     text: TextField = Field(
-        Words(letters=True), description="what stands for a text: its words, or buckets they are hashed to"
+        Words(letters=True), description="tokens of a text: its words, or buckets they are hashed to"
     )
     max_length: int | None = Field(
         None, ge=1, description="words kept of each text, from its beginning; null: all of them"
@@ -66,7 +72,7 @@ class MovieLensCorpus(CorpusConfig):
     @model_validator(mode="after")
     def _something_to_read(self) -> "MovieLensCorpus":
         if not self.side_text and self.keywords:
-            raise ValueError("side_text: false leaves the keywords file unread: leave one of them out")
+            raise ValueError("side_text: false does not use the keywords file: leave one of them out")
         if not self.side_text and not self.has_features:
             raise ValueError("side_text: false and features: [] leave nothing to learn from: set one of them")
         for feature in self.features or ():
@@ -103,7 +109,7 @@ class MovieLensCorpus(CorpusConfig):
         return RawCorpus(self.release, CLASSES, clients, names)
 
     def _texts(self, ratings: Ratings, data: Path | None) -> list[str]:
-        """Of each film. Stopwords are taken out of keywords, like in the paper; a film may have none."""
+        """Return the text of each film. Stopwords are removed from keywords, as in the paper; a text may be empty."""
         if not self.side_text:
             return [""] * len(ratings.titles)
         if self.keywords is None:
@@ -114,7 +120,7 @@ class MovieLensCorpus(CorpusConfig):
         return [" ".join(word for word in text if word not in STOPWORDS) for text in words]
 
     def _features(self, ratings: Ratings, train_N: NDArray[np.int64]) -> tuple[tuple[str, ...], Features | None]:
-        """Names, and of each rating which it has and how much of each."""
+        """Return the names of all features, and the features of each rating."""
         names: list[str] = []
         blocks: list[tuple[NDArray, NDArray]] = []
         films_N, users_N = ratings.films_N, ratings.users_N
@@ -150,7 +156,7 @@ def _year(title: str) -> float:
 
 
 def _scaled(values_N: NDArray, train_N: NDArray[np.int64]) -> NDArray[np.float64]:
-    """From 0 to 1 over train; 0 where nothing is known, or nothing of train, or where all of it has one value."""
+    """Scale to 0..1 by minimum and maximum of train; 0 for unknown values, and if train has only one value or none."""
     known = values_N[train_N][~np.isnan(values_N[train_N])]
     if not len(known):
         return np.zeros(len(values_N))
@@ -164,7 +170,7 @@ def _one(columns_N: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _several(columns: Sequence[Sequence[int]]) -> tuple[NDArray, NDArray]:
-    """Ragged lists as a matrix, filled up with zeros of the value 0."""
+    """Turn ragged lists into matrices of columns and values, padded with column 0 of value 0."""
     lengths = np.array([len(some) for some in columns])
     there = np.arange(lengths.max(initial=1)) < lengths[:, None]
     filled = np.zeros(there.shape, np.int64)

@@ -1,4 +1,4 @@
-"""The files of MovieLens releases, as GroupLens writes them.
+"""Readers of the files of MovieLens releases, as GroupLens publishes them.
 
 Legend: N ratings; films and users are numbered in the order of their files.
 """
@@ -19,35 +19,52 @@ from fedtext.runtime.folders import folders
 
 Release = Literal["ml-1m", "ml-latest-small"]
 GENDERS = ("F", "M")
-OCCUPATIONS = 21  # numbers 0 to 20, which ml-1m's README names
+OCCUPATIONS = 21  # 0 to 20; ml-1m's README has their names
 GENRES = (
     *("Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),
     *("Film-Noir", "Horror", "IMAX", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
-)  # of all releases, so that the rows of features are no secret
+)  # of all releases: a fixed list, so that the rows of features disclose nothing about the data
 _NO_GENRE = "(no genres listed)"
-_CHILDREN = "Children's"  # so in ml-1m
+_CHILDREN = "Children's"  # the name of this genre in ml-1m
 _Number = TypeVar("_Number", int, float)
 
 
 @dataclass
 class Ratings:
-    """``users_N`` and ``films_N`` are places in the lists of users and films."""
+    """N ratings of a release, with its films and users.
+
+    Attributes:
+        users_N, films_N: Indices of the user and of the film of each rating.
+        stars_N: Stars, 0.5 to 5.
+        times_N: Time of the rating, in seconds.
+        film_ids, titles, genres, tags: Of each film.
+        ages, genders, occupations: Of each user; empty if the release does not have them.
+    """
 
     users_N: NDArray[np.int64]
     films_N: NDArray[np.int64]
     stars_N: NDArray[np.float64]
-    times_N: NDArray[np.float64]  # seconds
+    times_N: NDArray[np.float64]
     film_ids: list[int]
     titles: list[str]
     genres: list[list[str]]
     tags: list[list[str]]
-    ages: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # of users, where something is known of them
+    ages: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     genders: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     occupations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def read(release: Release, data: Path | None, tags: bool) -> Ratings:
-    """A release's ratings; the tags of films (ml-1m has none) only if asked for. Raises UserError."""
+    """Read the ratings of a release.
+
+    Args:
+        release: Name of the release.
+        data: The folder given with --data, if any.
+        tags: Whether to read the tags of films. ml-1m has none.
+
+    Raises:
+        UserError: A file is missing, cannot be read, or contradicts another one.
+    """
     return _read_1m(data) if release == "ml-1m" else _read_latest(data, tags)
 
 
@@ -59,22 +76,22 @@ def _read_1m(data: Path | None) -> Ratings:
     for where, (id_, gender, age, occupation, _) in _lines(paths[2], 5):
         number = _number(int, occupation, where)
         if gender not in GENDERS or not 0 <= number < OCCUPATIONS:
-            raise UserError(f"{where}: a gender {gender!r} or an occupation {number} that ml-1m has not: repair it")
+            raise UserError(f"{where}: gender {gender!r} or occupation {number} is unknown in ml-1m: repair it")
         user = _number(int, id_, where)
         if user in users:
-            raise UserError(f"{where}: user {user} stands there twice: drop one of the lines")
+            raise UserError(f"{where}: user {user} occurs twice: drop one of the lines")
         users[user] = len(users)
         people.append((_number(float, age, where), GENDERS.index(gender), number))
     places: dict[int, int] = {}
     for where, film, _, _ in films:
         if film in places:
-            raise UserError(f"{where}: film {film} stands there twice: drop one of the lines")
+            raise UserError(f"{where}: film {film} occurs twice: drop one of the lines")
         places[film] = len(places)
     rows = []
     for where, (rater, seen, stars, time) in _lines(paths[0], 4):
         user, film = _number(int, rater, where), _number(int, seen, where)
         if user not in users or film not in places:
-            raise UserError(f"{where}: user {user} or film {film} stands in no users.dat or movies.dat: fetch it again")
+            raise UserError(f"{where}: user {user} or film {film} is not in users.dat or movies.dat: fetch it again")
         rows.append((users[user], places[film], _stars(float(_number(int, stars, where)), where),
                      _number(int, time, where)))  # fmt: skip
     rated = np.array(rows, np.float64)
@@ -99,12 +116,14 @@ def _read_latest(data: Path | None, tags: bool) -> Ratings:
     order = np.argsort(ids)
     again = ids[order][1:][np.diff(ids[order]) == 0]
     if len(again):
-        raise UserError(f"{paths['movies']}: film {again[0]} stands there twice: drop one of the lines")
+        raise UserError(f"{paths['movies']}: film {again[0]} occurs twice: drop one of the lines")
     rated_N = rated["movieId"].to_numpy()
     places_N = np.minimum(np.searchsorted(ids[order], rated_N), len(ids) - 1)
     unknown = rated_N[ids[order][places_N] != rated_N]
     if len(unknown):
-        raise UserError(f"{paths['ratings']} rates film {unknown[0]}, which {paths['movies'].name} has not: fetch both")
+        raise UserError(
+            f"{paths['ratings']} rates film {unknown[0]}, which is not in {paths['movies'].name}: fetch both again"
+        )
     stars_N = rated["rating"].to_numpy()
     for stars in (stars_N.min(), stars_N.max()):
         _stars(float(stars), str(paths["ratings"]))
@@ -126,7 +145,15 @@ def _read_latest(data: Path | None, tags: bool) -> Ratings:
 
 
 def read_keywords(given: str, data: Path | None) -> dict[int, str]:
-    """Each film's keywords, by its id. Raises UserError."""
+    """Read the keywords of films, by the id of the film.
+
+    Args:
+        given: Path of the file, absolute or relative to the working or a data folder.
+        data: The folder given with --data, if any.
+
+    Raises:
+        UserError: There is no such file, or a line has another form.
+    """
     candidates = [Path(given).expanduser(), *(folder / given for folder in folders(data))]
     path = next((path for path in candidates if path.is_file()), None)
     if path is None:
@@ -156,7 +183,7 @@ def _find(release: Release, names: tuple[str, ...], data: Path | None) -> Path:
 
 
 def _lines(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
-    """(where it stands, its columns) of each line of a .dat file."""
+    """Return (file and line number, columns) of each line of a .dat file."""
     lines = 0
     for number, line in enumerate(_latin_lines(path), start=1):
         if line.strip():
@@ -164,8 +191,8 @@ def _lines(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
             parts = line.rstrip("\r\n").split("::")
             if len(parts) != columns:
                 raise UserError(
-                    f"{path}, line {number}: {len(parts)} columns with :: between them, where {columns} stand: repair "
-                    "or drop the line"
+                    f"{path}, line {number}: {len(parts)} columns separated by ::, not {columns}: repair or drop the "
+                    "line"
                 )
             yield f"{path}, line {number}", parts
     if not lines:
@@ -173,7 +200,7 @@ def _lines(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
 
 
 def _latin_lines(path: Path) -> Iterator[str]:
-    """The lines of a .dat file, every byte of which is a character."""
+    """Read the lines of a .dat file, whose encoding is Latin-1."""
     try:
         with open(path, encoding="latin-1", newline="\n") as lines:
             yield from lines

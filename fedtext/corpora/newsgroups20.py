@@ -1,5 +1,5 @@
-"""20 Newsgroups: messages of 1993 to twenty groups, those to test on later than those to train on (Lang 1995, the split
-by date; FedeVocab paper, Table 1)."""
+"""20 Newsgroups: messages of 1993 to twenty groups (Lang 1995; FedeVocab paper, Table 1). The split is by date: test
+messages are later than train messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +15,8 @@ from fedtext.text.representation import TextField, Words
 
 FILE = "newsgroups20.parquet"
 HUB = "SetFit/20_newsgroups"
-_QUOTED = ("In article", "Quoted from", "|", ">")  # how a line of a quotation begins
-_QUOTING = ("writes in", "writes:", "wrote:", "says:", "said:")  # and what a line before it holds
+_QUOTED = ("In article", "Quoted from", "|", ">")  # beginnings of the lines of a quotation
+_QUOTING = ("writes in", "writes:", "wrote:", "says:", "said:")  # phrases in the line before a quotation
 
 # fmt: off
 GROUPS = (
@@ -37,20 +37,22 @@ class Newsgroups20Corpus(LabelledCorpus):
     Read from newsgroups20.parquet (columns split, label, text; labels in alphabetical order of the groups), in a
     folder ``newsgroups20`` or directly in the data folder, else from SetFit/20_newsgroups on the hub.
 
-    Messages are whole, with their headers, as in FedNLP, which the FedeVocab paper follows; those on the hub have lost
-    all that ``strip`` can take away, by the same rules, which are scikit-learn's. A writer's address or signature gives
-    a group away: stripped texts are much harder. For the BiLSTM the paper drops stopwords and words rarer than 5
-    (``text: {words: {treebank: true, stopwords: drop}}``).
+    Messages are complete, with their headers, as in FedNLP, which the FedeVocab paper follows. On the hub all parts
+    that ``strip`` can remove are missing, by the same rules, which are scikit-learn's. An author's address or signature
+    reveals the group, so stripped texts are much harder to classify. For the BiLSTM the paper drops stopwords and words
+    rarer than 5 (``text: {words: {treebank: true, stopwords: drop}}``).
     """
 
     name: Literal["newsgroups20"] = "newsgroups20"
     labels = 20
     label_names = GROUPS
     text: TextField = Field(
-        Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
+        Words(treebank=True), description="tokens of a text: its words, or buckets they are hashed to"
     )
     max_length: int | None = Field(256, ge=1, description="words kept of each text, from its beginning; null: all")
-    strip: tuple[Part, ...] = Field((), description="of each message: headers, footers (signatures), quotes")
+    strip: tuple[Part, ...] = Field(
+        (), description="parts to remove from each message: headers, footers (signatures), quotes"
+    )
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         path = find_table("newsgroups20", [FILE], data)
@@ -79,7 +81,7 @@ def _without_headers(text: str) -> str:
 
 
 def _without_footer(text: str) -> str:
-    """Without all that follows the last line that is empty or of dashes."""
+    """Remove everything after the last line that is empty or consists of dashes."""
     lines = text.strip().split("\n")
     last = max((number for number, line in enumerate(lines) if not line.strip().strip("-")), default=0)
     return "\n".join(lines[:last]) if last else text

@@ -1,9 +1,9 @@
-"""How one set of labelled texts is dealt out to clients that differ in their classes.
+"""Partitions of one set of labelled texts over clients.
 
 A client's train, validation and test texts have the same proportions of classes (FedeVocab paper, section 4.1: a local
-test follows the local train) as nearly as there are such texts, and every text goes to one client. Where test has other
-shares of the classes than train, as in SST-2, clients with few classes cannot all have them alike. All depends on the
-seed, the labels and the keys below alone.
+test follows the local train), as far as there are enough texts of each class. Every text goes to one client. If test
+has other class shares than train, as in SST-2, clients with few classes cannot all have equal proportions. A partition
+depends only on the seed, the labels and the keys below.
 
 Legend: K clients, C classes, N texts.
 """
@@ -22,9 +22,9 @@ from fedtext.errors import UserError
 from fedtext.schema import Strict, entry
 from fedtext.seeding import generator
 
-_SPREAD = 1.0  # of the logarithm of a drawn client's size
-_STEPS = 200  # of fitting; what is not reached in so many is filled in from what is left
-_TINY = 1e-9  # less than what is meant by a difference: processors round differently
+_SPREAD = 1.0  # standard deviation of the logarithm of a drawn client size
+_STEPS = 200  # of iterative fitting; a remaining difference is filled up with the texts that are left
+_TINY = 1e-9  # smaller differences are rounding errors, which depend on the processor
 
 
 class IID(Strict):
@@ -35,17 +35,28 @@ class IID(Strict):
     def deal(
         self, train: Split, test: Split, classes: int, clients: int, seed: int, validation: Split | None = None
     ) -> list[RawClient]:
+        """Split the texts over clients (see ``Skewed.deal``)."""
         return deal(train, test, clients, seed, validation)
 
 
 class Skewed(Strict, ABC):
-    """Clients that differ in their classes."""
+    """Base of partitions whose clients differ in their classes. A subclass implements ``counts``."""
 
     def deal(
         self, train: Split, test: Split, classes: int, clients: int, seed: int, validation: Split | None = None
     ) -> list[RawClient]:
-        """``clients`` clients that have every text of train, of test and of validation if there is one, each text
-        once. Raises UserError when a client would have none of one of them."""
+        """Split the texts over clients, so that each text goes to one client.
+
+        Args:
+            train, test: The texts.
+            classes: Number of classes C.
+            clients: Number of clients K.
+            seed: Seed of the draws.
+            validation: Validation texts, if there are some.
+
+        Raises:
+            UserError: A client would have no text in a split.
+        """
         sides = sides_of(train, test, clients, validation)
         totals = {side: np.bincount(split.labels, minlength=classes) for side, split in sides.items()}
         counts = self.counts(totals, clients, seed)
@@ -60,33 +71,45 @@ class Skewed(Strict, ABC):
 
     @abstractmethod
     def counts(self, totals: Mapping[str, NDArray[np.int64]], clients: int, seed: int) -> dict[str, NDArray[np.int64]]:
-        """How many texts of each class a client has of each side (K x C), of which there are ``totals`` (C)."""
+        """Return the number of texts of each class at each client, for each split.
+
+        Args:
+            totals: Number of texts of each class in each split, shape (C,).
+            clients: Number of clients K.
+            seed: Seed of the draws.
+
+        Returns:
+            Arrays of shape (K, C) by the names of the splits, whose sums over clients are ``totals``.
+        """
 
 
 class Dirichlet(Skewed):
     """Clients whose proportions of classes are drawn from a Dirichlet distribution.
 
-    Each client's proportions of classes are drawn from a Dirichlet distribution (FedeVocab paper, section 4.1: D ~
-    Dir(alpha), alpha = 1), once for all its texts.
+    The proportions are drawn once for all splits of a client (FedeVocab paper, section 4.1: D ~ Dir(alpha), alpha = 1).
 
-    The paper does not say over what. ``per_class_prior`` is Dir(alpha p), p the classes' shares of train, as FedNLP has
-    it, which the paper follows: with alpha = 1 and 20, 4 or 2 equal classes a client has exp(entropy) = 2.7, 2.0 or 1.5
-    of them. ``symmetric`` is Dir(alpha, ..., alpha): 13.5, 3.0 or 1.7.
+    The paper does not define the base measure. ``per_class_prior`` is Dir(alpha p), where p are the class shares of
+    train, as in FedNLP, which the paper follows: with alpha = 1 and 20, 4 or 2 equal classes, a client has an effective
+    number of classes exp(entropy) of 2.7, 2.0 or 1.5. ``symmetric`` is Dir(alpha, ..., alpha): 13.5, 3.0 or 1.7.
 
-    What clients would have by their draws is not what there is of a class. Here every draw is weighed with a factor of
-    its class and one of its client, so that all texts are dealt out and sizes are met (iterative proportional fitting):
-    clients stay as uneven as they were drawn. FedNLP serves one client after the other, and fills up those that
-    come to a class too late from the others: of 100 clients and 20 classes the first twenty have 2.8, the last twenty
-    6.1, all 4.0. It draws anew for test.
+    The sum of the drawn proportions over clients differs from the number of texts of a class. Each draw is therefore
+    multiplied by a factor of its class and one of its client, so that all texts are used and sizes are met (iterative
+    proportional fitting). Clients remain as uneven as drawn. FedNLP instead assigns texts to one client after the
+    other; once a class is used up, later clients receive other classes. With 100 clients and 20 classes the first
+    twenty clients then have 2.8 effective classes, the last twenty 6.1, and all 4.0 on average. FedNLP draws test
+    separately.
     """
 
     name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Field(1.0, gt=0, description="less makes clients more uneven")
+    alpha: float = Field(1.0, gt=0, description="concentration; smaller values make clients more uneven")
     reading: Literal["per_class_prior", "symmetric"] = Field(
-        "per_class_prior", description="Dir(alpha p) with the classes' shares p of train, or Dir(alpha, ..., alpha)"
+        "per_class_prior",
+        description="per_class_prior: Dir(alpha p) with the class shares p of train; symmetric: Dir(alpha, ..., alpha)",
     )
     sizes: Literal["equal", "drawn"] = Field(
-        "equal", description="texts of a client: equally many to within one, or log-normal with a deviation of 1"
+        "equal",
+        description="number of texts of a client; equal: the same for all, to within one; drawn: log-normal, with a "
+        "standard deviation of 1",
     )
 
     def counts(self, totals: Mapping[str, NDArray[np.int64]], clients: int, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -94,7 +117,7 @@ class Dirichlet(Skewed):
         if self.sizes == "drawn":
             weights_K = np.exp(_SPREAD * generator(seed, "sizes of clients").standard_normal(clients))
         train_KC = fitted(self.proportions(totals["train"], clients, seed), totals["train"], weights_K)
-        # The others follow what train has come to, not what was drawn for it.
+        # The other splits follow the fitted train counts, not the draw.
         return {"train": train_KC} | {
             side: fitted(train_KC.astype(float), totals_C, weights_K)
             for side, totals_C in totals.items()
@@ -102,8 +125,11 @@ class Dirichlet(Skewed):
         }
 
     def proportions(self, totals_C: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.float64]:
-        """The draws (K x C): normalised gammas, from their logarithms, since those of a small alpha are too small for
-        numbers. A class without train texts is drawn like others by ``symmetric`` and never by ``per_class_prior``."""
+        """Draw the clients' proportions of classes, shape (K, C).
+
+        They are normalised gamma variables, computed from logarithms: with a small alpha the variables would underflow.
+        A class without train texts is drawn like the others under ``symmetric``, and never under ``per_class_prior``.
+        """
         prior_C = totals_C / totals_C.sum()
         alpha_C = self.alpha * (prior_C if self.reading == "per_class_prior" else np.ones(len(prior_C)))
         there = np.flatnonzero(alpha_C)
@@ -118,12 +144,13 @@ class Dirichlet(Skewed):
 class Pathological(Skewed):
     """Clients with few classes each (McMahan et al. 2017).
 
-    Each client has texts of so many classes and of no other (McMahan et al. 2017, section 3), and an equal share of
-    each of them among the clients that have it. Every class is had by equally many clients to within one; which, is
-    drawn. One class each of as many clients as classes gives every class to a client of its own."""
+    Each client has texts of ``classes`` classes (McMahan et al. 2017, section 3). They are drawn so that each
+    class has the same number of clients, to within one. The texts of a class are split equally over its clients.
+    With ``classes: 1`` and as many clients as classes, each client has one class to itself.
+    """
 
     name: Literal["pathological"] = "pathological"
-    classes: int = Field(2, ge=1, description="that a client has")
+    classes: int = Field(2, ge=1, description="number of classes of a client")
 
     def counts(self, totals: Mapping[str, NDArray[np.int64]], clients: int, seed: int) -> dict[str, NDArray[np.int64]]:
         there = np.flatnonzero(sum(totals.values()))
@@ -137,7 +164,7 @@ class Pathological(Skewed):
         holders_C = np.zeros(len(there), np.int64)
         counts = {side: np.zeros((clients, len(totals_C)), np.int64) for side, totals_C in totals.items()}
         has_KC = np.zeros((clients, len(there)), bool)
-        for client in draws.permutation(clients):  # so that a share that is larger by one does not go to the first ones
+        for client in draws.permutation(clients):  # so that shares that are larger by one do not all go to the first
             chosen = np.lexsort((draws.random(len(there)), holders_C))[: self.classes]
             has_KC[client, chosen] = True
             holders_C[chosen] += 1
@@ -156,7 +183,7 @@ else:
 
 
 def sizes_of(total: int, weights_K: NDArray[np.float64]) -> NDArray[np.int64]:
-    """``total`` texts in these proportions, at least one each, by the largest remainders, of equal ones the first."""
+    """Split ``total`` texts in the proportions ``weights_K``, at least one each, by the largest-remainder method."""
     wanted_K = (total - len(weights_K)) * weights_K / weights_K.sum()
     sizes_K = np.floor(wanted_K + _TINY).astype(np.int64)
     order_K = np.argsort(-np.round(wanted_K - sizes_K, 9), kind="stable")
@@ -167,8 +194,17 @@ def sizes_of(total: int, weights_K: NDArray[np.float64]) -> NDArray[np.int64]:
 def fitted(
     proportions_KC: NDArray[np.float64], totals_C: NDArray[np.int64], weights_K: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Whole numbers of texts (K x C) near to these proportions of a client, whose sums over classes are the clients'
-    sizes (as ``weights_K`` has them) and over clients the ``totals_C`` there are."""
+    """Fit integer counts of texts to proportions, by iterative proportional fitting and rounding.
+
+    Args:
+        proportions_KC: Proportions of classes of each client.
+        totals_C: Number of texts of each class.
+        weights_K: Relative sizes of the clients.
+
+    Returns:
+        Counts of shape (K, C) near the proportions. Their sums over clients are ``totals_C``, and their sums over
+        classes are the clients' sizes.
+    """
     sizes_K = sizes_of(int(totals_C.sum()), weights_K)
     counts_KC = proportions_KC / proportions_KC.sum(1, keepdims=True) * sizes_K[:, None]
     for _ in range(_STEPS):
@@ -177,7 +213,7 @@ def fitted(
         if np.abs(rows_K - sizes_K).max() < 1e-6:
             break
         counts_KC = counts_KC * _ratio(sizes_K, rows_K)[:, None]
-    # Where no one, or not enough, was drawn for a class: no sum too large, and what is missing from what is left.
+    # If too few clients were drawn for a class: reduce sums that are too large, and fill up with the texts left over.
     counts_KC = counts_KC * np.minimum(1, _ratio(totals_C, counts_KC.sum(0)))
     counts_KC = counts_KC * np.minimum(1, _ratio(sizes_K, counts_KC.sum(1)))[:, None]
     open_K, left_C = np.maximum(0, sizes_K - counts_KC.sum(1)), np.maximum(0, totals_C - counts_KC.sum(0))
@@ -193,7 +229,7 @@ def _ratio(wanted: NDArray[np.int64], found: NDArray[np.float64]) -> NDArray[np.
 def _rounded(
     counts_KC: NDArray[np.float64], sizes_K: NDArray[np.int64], totals_C: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rounded up where the fraction is largest and both sums still lack a text."""
+    """Round up where the fraction is largest, as long as both sums lack a text."""
     whole_KC = np.floor(counts_KC + _TINY).astype(np.int64)
     open_K, left_C = sizes_K - whole_KC.sum(1), totals_C - whole_KC.sum(0)
     order = np.argsort(-np.round(counts_KC - whole_KC, 9), axis=None, kind="stable")
@@ -208,7 +244,7 @@ def _rounded(
 
 
 def _draw(labels_N: NDArray[np.int64], counts_KC: NDArray[np.int64], side: str, seed: int) -> list[NDArray[np.int64]]:
-    """Which texts of its classes a client has."""
+    """Draw the indices of each client's texts, given its number of texts of each class."""
     parts = [
         np.split(
             generator(seed, f"texts of class {label} of {side}").permutation(np.flatnonzero(labels_N == label)),

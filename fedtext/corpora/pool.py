@@ -1,4 +1,4 @@
-"""All clients' training data as one more client: what ``pooled`` methods train on."""
+"""All clients' training data as one more client, on which ``pooled`` methods train."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ EMPTY = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.in
 
 
 def pool(clients: Sequence[ClientData]) -> ClientData:
-    """One client with everybody's train texts, client after client, and no texts to evaluate on."""
+    """Return a client with the train texts of all clients, in their order, and without texts to evaluate on."""
     rows_R = np.unique(np.concatenate([client.rows_R[: client.train_rows] for client in clients]))
     tokens = [np.searchsorted(rows_R, c.rows_R[c.train.tokens_T]).astype(np.int32) for c in clients]
     lengths_N = np.concatenate([np.diff(client.train.offsets) for client in clients])
@@ -27,7 +27,14 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
 
 
 def everybody(tests: Sequence[TokenSet]) -> ClientData:
-    """All clients' test texts, given in the vocabulary's rows, as one client's, <unk> among its rows in any case."""
+    """Return a client with the test texts of all clients.
+
+    Args:
+        tests: Each client's test texts, in rows of the global vocabulary.
+
+    Returns:
+        A client whose rows include <pad> and <unk> in any case.
+    """
     together_T = np.concatenate([tokens.tokens_T for tokens in tests])
     rows_R = np.union1d(together_T, [PAD_ID, UNK_ID]).astype(np.int32)
     lengths_N = np.concatenate([np.diff(tokens.offsets) for tokens in tests])

@@ -1,4 +1,4 @@
-"""Penn Treebank, as language models read it: Mikolov's preprocessing, in the files of Zaremba et al. (2014)."""
+"""Penn Treebank for language models: Mikolov's preprocessing, in the files of Zaremba et al. (2014)."""
 
 from pathlib import Path
 from typing import Literal
@@ -17,8 +17,8 @@ class PTBCorpus(LanguageCorpus):
     Read from ptb.parquet (columns split, text), or from ptb.train.txt, ptb.valid.txt and ptb.test.txt, in a folder
     ``ptb`` or directly in the data folder. A line is a sentence without punctuation: 42,068, 3,370 and 3,761 of them.
 
-    Train has 9,999 words, <unk> among them; the literature's 10,000th is the end sign. The start sign, which is only
-    read, and <pad> come on top of these here.
+    Train has 9,999 words, <unk> among them; the 10,000th in the literature is </s>. Here <s>, which is only an input,
+    and <pad> are added.
     """
 
     name: Literal["ptb"] = "ptb"

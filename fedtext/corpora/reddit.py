@@ -1,4 +1,4 @@
-"""Comments of reddit, or of any other place where people write: a client for each writer, or equal shares."""
+"""Comments of reddit, or texts of any other source with authors: a client for each author, or equal shares."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,28 +21,29 @@ from fedtext.text.tokens import penn_tokens
 class RedditCorpus(LanguageCorpus):
     """Reddit: comments for language models; each client is a user (FedAtt paper).
 
-    Read from one file with a comment in each row. FedAtt's paper has one comment in a thousand of May 2015, which it
-    does not publish, in equal shares (``partition: iid``); here the writers are the clients.
+    Read from one file with a comment in each row. FedAtt's paper uses one comment in a thousand of May 2015, which is
+    not published, in equal shares (``partition: iid``); here the authors are the clients.
 
-    These are the users with most comments, the first of them client 1; their names stay in the file. Who writes most
-    may be a program: leave these out of the file. Comments are raw text, segmented like the Penn Treebank, and a
-    comment's own line breaks part sentences. Deleted comments, and those of deleted accounts, are dropped.
+    These are the users with most comments, in this order; their names are not used. The most active users may be
+    programs: remove these from the file. Comments are raw text and are tokenized like the Penn Treebank. A line break
+    ends a sentence. Deleted comments, and those of deleted accounts, are dropped.
     """
 
     name: Literal["reddit"] = "reddit"
     file: str = Field(
-        "reddit.jsonl", description="in the data folder or by its whole path: .parquet, .csv, .json or lines of JSON"
+        "reddit.jsonl",
+        description="file of comments, in the data folder or by its whole path: .parquet, .csv, .json or JSON lines",
     )
     body: str = Field("body", description="column of the comment")
     author: str | None = Field("author", description="column of the user; null: none, for partition: iid")
     partition: Literal["users", "iid"] = Field(
-        "users", description="so many users as there are clients, or all comments' sentences in equal shares"
+        "users", description="users: each client is a user; iid: the sentences of all comments in equal shares"
     )
-    min_comments: int = Field(10, ge=3, description="of a user who is taken")
+    min_comments: int = Field(10, ge=3, description="least number of comments of a user who becomes a client")
     order: Literal["seed", "file"] = Field(
         "seed",
-        description="of a user's comments (iid: of all) eight tenths are train, one validation and one test: drawn, or "
-        "as they follow each other in the file",
+        description="how a user's comments (iid: all comments) are split, eight tenths into train and one each into "
+        "validation and test; seed: drawn; file: in the order of the file",
     )
 
     @model_validator(mode="after")
@@ -50,7 +51,7 @@ class RedditCorpus(LanguageCorpus):
         if self.partition == "users" and self.author is None:
             raise ValueError("author: partition: users needs the column of the user: name it, or use partition: iid")
         if self.partition == "iid" and self.min_comments != type(self).model_fields["min_comments"].default:
-            raise ValueError("min_comments: partition: iid takes all comments, whoever wrote them: leave it out")
+            raise ValueError("min_comments: partition: iid uses the comments of all users: leave min_comments out")
         return self
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
@@ -88,7 +89,7 @@ class RedditCorpus(LanguageCorpus):
         return self.dealt({side: _lines(part) for side, part in parts.items()}, seed)
 
     def _parted(self, texts: list[str], seed: int, client: int = SERVER) -> dict[Side, list[str]]:
-        """A user's comments, or all, on the sides that are read: a tenth, but at least one, to validation and test."""
+        """Split a user's comments, or all: a tenth, but at least one, into validation and as many into test."""
         held = max(1, round(len(texts) / 10))
         cut = max(0, len(texts) - 2 * held)
         order_N: NDArray[np.int64] = np.arange(len(texts))
@@ -103,5 +104,5 @@ class RedditCorpus(LanguageCorpus):
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:
-    """The comments' lines with their words parted."""
+    """Return the tokenized lines of the comments."""
     return (penn_tokens(line) for text in texts for line in text.splitlines())

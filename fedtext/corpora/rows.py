@@ -1,6 +1,7 @@
-"""A client in the rows of its model's table, which may lack the vocabulary's first entry, <pad>, and its last ones.
+"""A client's texts in the rows of its model's table.
 
-What has no row is not kept, trained or sent.
+The table may lack the vocabulary's first entry, <pad>, and its last ones. An entry without a row is not stored, trained
+or sent.
 """
 
 from dataclasses import replace
@@ -11,7 +12,7 @@ from fedtext.corpora.types import ClientData, TokenSet
 
 
 def with_all_rows(client: ClientData, rows: int) -> ClientData:
-    """Return the client with all ``rows`` of the table, as if each of its words stood in its train texts."""
+    """Return the client with all ``rows`` of the table, as if its train texts contained all words."""
 
     def renumbered(tokens: TokenSet) -> TokenSet:
         return replace(tokens, tokens_T=client.rows_R[tokens.tokens_T])
@@ -27,13 +28,17 @@ def with_all_rows(client: ClientData, rows: int) -> ClientData:
 
 
 def within(client: ClientData, kept: range, features: int) -> ClientData:
-    """The client with tokens of the vocabulary's entries in ``kept`` alone, its rows counted from the first of these.
-    A text without any has no token left. The ``features`` entries behind ``kept``, if so many are asked for, stand
-    beside each text as numbers."""
+    """Restrict a client to some entries of the vocabulary.
+
+    Args:
+        client: The client.
+        kept: The entries whose tokens remain; rows are counted from the first of them. A text may have no token left.
+        features: Number of entries after ``kept`` that become dense features of a text (``TokenSet.features_NK``).
+    """
     is_kept_R = (client.rows_R >= kept.start) & (client.rows_R < kept.stop)
     place_R = np.cumsum(is_kept_R, dtype=np.int32) - 1
 
-    def parted(tokens: TokenSet) -> TokenSet:
+    def restricted(tokens: TokenSet) -> TokenSet:
         is_kept_T, values_T = is_kept_R[tokens.tokens_T], tokens.values_T
         offsets = np.concatenate([[0], np.cumsum(is_kept_T)])[tokens.offsets]
         left = replace(
@@ -46,7 +51,7 @@ def within(client: ClientData, kept: range, features: int) -> ClientData:
             return left
         features_NK = np.zeros((len(tokens), features), np.float32)
         if values_T is not None:
-            assert (values_T[is_kept_T] == 1).all(), "only features come with numbers"
+            assert (values_T[is_kept_T] == 1).all(), "only features have values"
             text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
             column_T = client.rows_R[tokens.tokens_T] - kept.stop
             beside_T = column_T >= 0
@@ -57,7 +62,7 @@ def within(client: ClientData, kept: range, features: int) -> ClientData:
         client,
         rows_R=client.rows_R[is_kept_R] - np.int32(kept.start),
         train_rows=int(is_kept_R[: client.train_rows].sum()),
-        train=parted(client.train),
-        validation=parted(client.validation),
-        test=parted(client.test),
+        train=restricted(client.train),
+        validation=restricted(client.validation),
+        test=restricted(client.test),
     )

@@ -1,4 +1,4 @@
-"""Equal shares of one set of texts, for corpora that bring no clients of their own."""
+"""Equal shares of one set of texts, for corpora without clients."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,20 @@ from fedtext.seeding import generator
 
 
 def deal(train: Split, test: Split, clients: int, seed: int, validation: Split | None = None) -> list[RawClient]:
-    """``clients`` clients with an equal share each of train, of test and of validation if there is one, drawn at random
-    from the seed and from nothing else (RR-LDP paper, section 4.2): IID, labels not balanced. Every text goes to one
-    client, and shares differ by one text at most; FedAtt's paper gives each floor(N / clients) and drops the rest.
-    Raises UserError when there are fewer texts than clients."""
+    """Split texts over clients in equal shares, IID (RR-LDP paper, section 4.2).
+
+    The draw depends on the seed alone; labels are not balanced. Every text goes to one client, and shares differ by one
+    text at most. FedAtt's paper gives each client floor(N / clients) texts and drops the rest.
+
+    Args:
+        train, test: The texts.
+        clients: Number of clients.
+        seed: Seed of the draw.
+        validation: Validation texts, if there are some.
+
+    Raises:
+        UserError: There are fewer texts than clients in a split.
+    """
     sides = sides_of(train, test, clients, validation)
     shares = {
         side: np.array_split(generator(seed, f"shares of {side}").permutation(len(split)), clients)
@@ -24,8 +34,8 @@ def deal(train: Split, test: Split, clients: int, seed: int, validation: Split |
 
 
 def sides_of(train: Split, test: Split, clients: int, validation: Split | None = None) -> dict[str, Split]:
-    """What is dealt out, by the names a RawClient has for it. Raises UserError when there are fewer texts than
-    clients."""
+    """Return the splits by the names of the fields of ``RawClient``. Raises UserError if one has fewer texts than there
+    are clients."""
     sides = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
     for side, split in sides.items():
         if len(split) < clients:
@@ -37,7 +47,7 @@ def sides_of(train: Split, test: Split, clients: int, validation: Split | None =
 
 
 def dealt(sides: Mapping[str, Split], shares: Mapping[str, list[NDArray[np.int64]]]) -> list[RawClient]:
-    """The clients whose texts have these numbers, client by client, in the order of the corpus."""
+    """Make the clients, given the indices of each client's texts in each split. Texts keep the order of the corpus."""
     clients = len(shares["train"])
     digits = len(str(clients))
     return [

@@ -1,4 +1,5 @@
-"""The texts of each client that an experiment uses: validation held out of train, leaked texts dropped, a share drawn.
+"""The texts of each client that an experiment uses: validation texts held out of train, leaked texts dropped, a share
+of train drawn.
 
 Legend: N texts.
 """
@@ -19,8 +20,11 @@ from fedtext.seeding import generator
 
 @dataclass(frozen=True)
 class Leaking:
-    """Which evaluated texts of a corpus training has seen. Made of the texts as they are read, so that it does not
-    depend on what stands for a text (``corpus.text``). Sentences of a language model must agree word for word."""
+    """Which evaluated texts of a corpus training has seen.
+
+    Texts are compared as the corpus reads them, independently of ``corpus.text``. Sentences of a corpus for language
+    models must agree word for word.
+    """
 
     train: list[list[bytes]]  # identities of each client's train texts
     validation: list[list[bytes]]  # of those validation texts that a corpus brings
@@ -29,6 +33,7 @@ class Leaking:
 
     @classmethod
     def of(cls, corpus: RawCorpus, config: CorpusConfig, data: Path | None, seed: int) -> "Leaking":
+        """Compare the texts of a corpus, as ``config.read(data, seed)`` returned it."""
         exact = config.language
         train = [identities(client.train, exact) for client in corpus.clients]
         unlabeled = _unlabeled(config, data, seed)
@@ -41,13 +46,15 @@ class Leaking:
         )
 
     def counts(self) -> list[Leaks]:
-        """Of each client's test texts, before any are dropped."""
+        """Count the leaked texts among each client's test texts, before any are dropped."""
         return [where.count() for where in self.tests]
 
 
 def _unlabeled(config: CorpusConfig, data: Path | None, seed: int) -> list[bytes] | None:
-    """Identities of the unlabeled texts. None where there are none, and where they are only to be counted and cannot be
-    read or would have to be fetched."""
+    """Return the identities of the unlabeled texts.
+
+    None if there are none, or if they are needed for counts alone and cannot be read or would have to be downloaded.
+    """
     dropped = config.drop_leaked == "all"
     if config.unlabeled == "none" or (config.unlabeled == "remote" and not dropped):
         return None
@@ -61,14 +68,15 @@ def _unlabeled(config: CorpusConfig, data: Path | None, seed: int) -> list[bytes
 
 
 def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -> list[RawClient]:
-    """Each client's texts that are used, each step only if asked for.
+    """Select each client's texts, in three steps, each only if the experiment asks for it.
 
     1. A share of train is held out as validation (``corpus.validation``).
-    2. Leaked texts are dropped (``corpus.drop_leaked``): test texts that stand in the train split as it was read, and
-       validation texts that stand in what is left of train, so that neither depends on ``corpus.share``.
-    3. A share is drawn of what is left of train (``corpus.share``).
+    2. Leaked texts are dropped (``corpus.drop_leaked``): test texts that are in the train split as it was read, and
+       validation texts that are in the rest of train, so that neither depends on ``corpus.share``.
+    3. A share is drawn of the rest of train (``corpus.share``).
 
-    Raises UserError if a client is left without texts in a split.
+    Raises:
+        UserError: A client is left without texts in a split.
     """
     clients, left = corpus.clients, leaking.train
     evaluated = leaking.validation
@@ -101,29 +109,38 @@ def _chosen(keys: Sequence[bytes], chosen_N: NDArray[np.bool_]) -> list[bytes]:
 
 
 def _kept(client: RawClient, side: str, where: Where, config: CorpusConfig) -> Split:
-    """What is left of a client's test or validation texts. Raises UserError if that is nothing."""
+    """Drop the leaked texts among a client's test or validation texts. Raises UserError if none remain."""
     split: Split = getattr(client, side)
     kept = split.take(where.kept(config.drop_leaked))
     if len(split) and not len(kept):
         own = config.drop_leaked == "own"
         raise UserError(
             f"corpus.drop_leaked: {config.drop_leaked} leaves client {client.name!r} without {side} texts, since all "
-            f"also stand in {'its train split' if own else 'a train split or among the unlabeled texts'}: set it to "
+            f"are also in {'its train split' if own else 'a train split or the unlabeled texts'}: set it to "
             f"{'none' if own else 'own or none'}"
         )
     return kept
 
 
 def held_out(split: Split, share: float, draw: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
-    """Which texts are held out: ``share`` of each class, and at ``least`` so many of all classes together.
+    """Draw the texts that are held out: a share of each class.
 
-    All copies of a text go to the same side, so that what is held out never leaks from what is left. Where that allows
-    no other number, fewer are held out.
+    All copies of a text are on the same side, so that no held-out text is also among the others. Fewer texts are held
+    out if this requires it.
+
+    Args:
+        split: The N texts.
+        share: Share of each class.
+        draw: Source of the random numbers.
+        least: Smallest number of held-out texts of all classes together.
+
+    Returns:
+        Whether each text is held out, shape (N,).
     """
     _, group_N = np.unique(np.array(split.identities(), dtype=object), return_inverse=True)
     sizes = np.bincount(group_N)
     label_of_group = np.zeros(len(sizes), np.int64)
-    label_of_group[group_N[::-1]] = split.labels[::-1]  # a text that was given two labels counts as its first
+    label_of_group[group_N[::-1]] = split.labels[::-1]  # of a text with two labels the first one counts
     held = np.zeros(len(sizes), bool)
     for label in np.unique(label_of_group):
         groups = draw.permutation(np.flatnonzero(label_of_group == label))
@@ -135,7 +152,7 @@ def held_out(split: Split, share: float, draw: np.random.Generator, least: int =
 
 
 def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np.bool_]:
-    """Which train texts are held out for validation, drawn from (seed, "validation", client)."""
+    """Draw the train texts that are held out for validation, from (seed, "validation", client)."""
     held_N = held_out(client.train, share, generator(seed, "validation", client=number))
     if held_N.all() or not held_N.any():
         side = "train" if held_N.all() else "validation"
@@ -147,6 +164,6 @@ def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np
 
 
 def _moved(client: RawClient, held_N: NDArray[np.bool_]) -> RawClient:
-    """The client with these train texts as its validation texts."""
+    """Return the client with these train texts moved to validation."""
     held, left = np.flatnonzero(held_N), np.flatnonzero(~held_N)
     return replace(client, train=client.train.take(left), validation=client.train.take(held))

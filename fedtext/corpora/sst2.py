@@ -20,9 +20,9 @@ class SST2Corpus(LabelledCorpus):
     Read from sst2.parquet (columns split, label, text), in a folder ``sst2`` or directly in the data folder, else
     from the hub: train and dev of stanfordnlp/sst2, test of SetFit/sst2.
 
-    The paper's 67k train texts are GLUE's, phrases of sentences among them; its 1.8k test texts are the 1,821 sentences
-    of the Stanford test set, since GLUE keeps the labels of its own to itself. Held-out phrases of train would have
-    their sentences in train, so what is held out for selection is dev (872 sentences), dealt out like test.
+    The paper's 67k train texts are those of GLUE, which include phrases of sentences; its 1.8k test texts are the 1,821
+    sentences of the Stanford test set, since GLUE does not publish its test labels. The sentences of phrases held out
+    of train would remain in train, so dev (872 sentences) is used for selection, split over the clients like test.
     """
 
     name: Literal["sst2"] = "sst2"
@@ -30,9 +30,7 @@ class SST2Corpus(LabelledCorpus):
     label_names = ("negative", "positive")
     segmented = True
     max_length: int | None = Field(32, ge=1, description="words kept of each text, from its beginning; null: all")
-    validation: float = Field(
-        0.0, ge=0.0, le=1.0, description="share of the 872 dev sentences that is read, for selection"
-    )
+    validation: float = Field(0.0, ge=0.0, le=1.0, description="share of the 872 dev sentences used for selection")
     brings_validation = True
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:

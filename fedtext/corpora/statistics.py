@@ -1,14 +1,14 @@
-"""What a person should know about a corpus before training on it: KTEPS paper, Table 1, and the corpus's faults."""
+"""Statistics of a corpus before training (KTEPS paper, Table 1), with its empty, repeated and leaked texts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fedtext.corpora.skew import Skew
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
-from fedtext.text.tokens import BOS, EOS_ID, UNK, UNK_ID
+from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, UNK_ID
 
 _COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train")
-_LEAKS = ("leaked: own", "others")  # and unlabeled, where such texts were read
+_LEAKS = ("leaked: own", "others")  # and unlabeled, if such texts were read
 _SKEW = ("classes", "")
 _LANGUAGE = (
     *("client", "train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
@@ -19,11 +19,14 @@ _LANGUAGE = (
 def describe(
     read: RawClient, used: RawClient, counts: Counter[str], leaks: Leaks, language: ClientData | None = None
 ) -> ClientReport:
-    """One client's metrics.
+    """Compute the statistics of one client.
 
-    ``read`` is the client as the corpus has it: duplicates and empty texts are counted there, like ``leaks``. ``used``
-    is what remains after the validation texts were held out and leaked texts dropped. ``counts`` are its train words.
-    ``language`` is the encoded client of a language corpus.
+    Args:
+        read: The client as the corpus reads it. Duplicates and empty texts are counted here.
+        used: The client after validation texts were held out and leaked texts dropped.
+        counts: Counts of its train words.
+        leaks: Numbers of its leaked test texts, in ``read``.
+        language: The encoded client of a language corpus; None in other corpora.
     """
     sets = (language.train, language.validation, language.test) if language else ()
     every = (*read.train.texts, *read.validation.texts, *read.test.texts)
@@ -44,7 +47,7 @@ def describe(
 
 
 def render(corpus: Corpus) -> str:
-    """The reports of all clients as aligned plain text: one line per client, totals, and what was found amiss."""
+    """Render the reports of all clients as a table: one line for each client, totals, and notes on the columns."""
     cells = [*map(_cells, corpus.report), _total(corpus)]
     if _is_language(corpus):
         rows = [_LANGUAGE, *cells]
@@ -87,7 +90,7 @@ def _cells(report: ClientReport) -> tuple[str, ...]:
 
 
 def _total(corpus: Corpus) -> tuple[str, ...]:
-    """Sums; the length is the mean over all train texts, the vocabulary that of the whole corpus after the cut-off."""
+    """Return the last line: sums, but the mean length over all train texts, and the size of the whole vocabulary."""
     reports = corpus.report
     train = sum(report.train for report in reports)
     total = ClientReport(
@@ -139,8 +142,8 @@ def _text_notes(corpus: Corpus) -> list[str]:
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
         "avg len: words per train text before clipping. vocab: distinct train words, buckets or pieces; total: kept in "
         "the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and features.",
-        "empty: texts without a word, read as one <unk>, or <pad> where words are hashed. dup train: texts that repeat "
-        "an earlier one of the client's train split.",
+        "empty: texts without a word, encoded as one <unk>, or as <pad> if words are hashed. dup train: texts that "
+        "repeat an earlier one of the client's train split.",
         *([f"labels: {', '.join(f'{i} is {name}' for i, name in enumerate(corpus.labels))}."] if corpus.labels else []),
         _leaked(_all_leaks(corpus.report)),
         *([_distinct(*corpus.words)] if corpus.words else []),
@@ -149,7 +152,7 @@ def _text_notes(corpus: Corpus) -> list[str]:
 
 
 def _leaked(leaks: Leaks) -> str:
-    found = f"{leaks.own:,} test texts also stand in the client's own train split, {leaks.others:,} more in another's"
+    found = f"{leaks.own:,} test texts are also in the client's own train split, {leaks.others:,} more in another's"
     whole = leaks.own + leaks.others + leaks.unlabeled_only
     if leaks.unlabeled is not None:
         found += (
@@ -165,22 +168,22 @@ def _leaked(leaks: Leaks) -> str:
 
 def _distinct(train: int, all_texts: int) -> str:
     return (
-        f"distinct words: {train:,} in train (validation texts that are held out of it included), {all_texts:,} in all "
-        "splits, as corpus.text cleans them and before rare words are left out or words are hashed."
+        f"distinct words: {train:,} in train (including validation texts held out of it), {all_texts:,} in all splits, "
+        "after cleaning by corpus.text and before rare words are left out or words are hashed."
     )
 
 
 def _language_notes(corpus: Corpus) -> list[str]:
-    signs = ", ".join(corpus.vocabulary[: EOS_ID + 1])
+    special = ", ".join(corpus.vocabulary[: EOS_ID + 1])
     return [
-        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} words to choose the next from ({BOS} is "
-        f"one, and never comes), digest {corpus.digest}.",
-        "train, val, test: sentences. tok: tokens to predict, all but the first of each sentence, so that its end sign "
-        "is one of them. avg len: words per train sentence before clipping, without signs. vocab: distinct train "
-        f"words; total: kept in the vocabulary, with {signs}.",
+        f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} candidates for the next word (including "
+        f"{BOS}, which never comes next), digest {corpus.digest}.",
+        f"train, val, test: sentences. tok: tokens to predict, all but the first of each sentence, with {EOS}. avg "
+        "len: words per train sentence before clipping, without special tokens. vocab: distinct train words; total: "
+        f"kept in the vocabulary, with {special}.",
         _unknown(corpus.report),
-        "cut: sentences longer than corpus.max_length, which have no end sign. dup train: sentences that repeat an "
-        "earlier one of the client's train split. leaked test: test sentences that also stand there, word for word.",
+        f"cut: sentences longer than corpus.max_length, which have no {EOS}. dup train: sentences that repeat an "
+        "earlier one of the client's train split. leaked test: test sentences that are also there, word for word.",
     ]
 
 
@@ -189,7 +192,8 @@ def _unknown(reports: Sequence[ClientReport]) -> str:
     tokens, unknown = _sums(report.tokens for report in reports), _sums(report.unknown for report in reports)
     shares = [f"{n / of:.1%} of {side} tok" for side, of, n in zip(sides, tokens, unknown, strict=True) if of]
     return (
-        f"{UNK}: {', '.join(shares)}, all one word to predict"
-        + ("" if unknown[0] else ", which is not learned without any in train")
-        + ". A smaller vocabulary, by corpus.share too, has more of them: its perplexities cannot be compared."
+        f"{UNK}: {', '.join(shares)}, predicted as one word"
+        + ("" if unknown[0] else ", which is not learned since train has none")
+        + ". A smaller vocabulary, also by corpus.share, has more of them: perplexities of different vocabularies "
+        "cannot be compared."
     )

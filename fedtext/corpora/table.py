@@ -1,4 +1,4 @@
-"""Labelled texts of a person's own: a table with a column of texts and one of labels."""
+"""Labelled texts of the user: a table with a column of texts and one of labels."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
@@ -19,8 +19,8 @@ from fedtext.text.tokens import Unlabeled
 if TYPE_CHECKING:
     import pyarrow
 
-_TEST = 0.2  # share of the texts to test on, where split: auto finds no column
-_FEW = 20  # labels that any table may have
+_TEST = 0.2  # share of test texts if split: auto finds no column
+_FEW = 20  # number of labels allowed in a table of any length
 
 
 class Rows(NamedTuple):
@@ -28,71 +28,75 @@ class Rows(NamedTuple):
 
     whole: Split
     labels: tuple[str, ...]  # names of the classes
-    splits_N: NDArray[np.object_] | None  # which split a row is of; None: no column tells it
+    splits_N: NDArray[np.object_] | None  # the split of each row; None: there is no such column
     clients: tuple[str, ...]  # names, in their order
-    clients_N: NDArray[np.int64] | None  # which client a row is of; None: no column tells it
+    clients_N: NDArray[np.int64] | None  # the client of each row; None: there is no such column
 
 
 class TableCorpus(LabelledCorpus):
     """Labelled texts of your own: CSV, TSV, JSON lines, Parquet, folders of text files, or the hub.
 
     ``{name: table, path: reviews.csv, text: review, label: stars, client: shop, split: fold}`` reads the columns
-    review, stars, shop and fold. The first row of a .csv or .tsv file names the columns, and quotation marks enclose
-    fields. A .jsonl, .ndjson or .json file has one object in each line. Files are UTF-8. The rows of several files
-    follow each other in the order of the list, those of a folder of files in the order of their names. All columns are
-    read as strings, so that a table gives the same corpus in every format.
+    review, stars, shop and fold. The first row of a .csv or .tsv file has the names of the columns, and quotation marks
+    enclose fields. A .jsonl, .ndjson or .json file has one object in each line. Files are UTF-8. Several files are read
+    in the order of the list, and the files of a folder in the order of their names. All columns are read as strings, so
+    that a table gives the same corpus in every format.
 
-    The columns of a folder of .txt files are ``text`` and those that ``folders`` names. Other files have a column
-    ``file``, their names without the ending. They have a column ``split`` if their names, the names of their folders or
-    the splits of the hub tell two splits, as train.csv and test.csv do. A column of the table itself comes first.
+    The columns of a folder of .txt files are ``text`` and the columns listed in ``folders``. Other files have a column
+    ``file``, their names without the ending. They have a column ``split`` if the names of files, folders or splits of
+    the hub contain the names of at least two splits, as train.csv and test.csv do. A column of the table with one of
+    these names takes precedence.
 
-    Labels are strings, whole numbers or booleans. Classes are sorted by name, or by value where all names are numbers.
-    So are clients. A class of a ``ClassLabel`` column of ``datasets`` keeps its name.
+    Labels are strings, integers or booleans. Classes are sorted by name, or by value if all names are numbers. So are
+    clients. A class of a ``ClassLabel`` column of ``datasets`` keeps its name.
 
-    A path is looked for as it is written, then in the folder given with --data, else in $FEDTEXT_DATA and the cache. If
-    OWNER/NAME or OWNER/NAME:SUBSET is in none of them, it is a data set on the Hugging Face hub, which is asked only
-    where neither --data nor $FEDTEXT_DATA is given.
+    A path is searched as it is written, then in the folder given with --data, or else in $FEDTEXT_DATA and the cache.
+    If OWNER/NAME or OWNER/NAME:SUBSET is in none of them, it is a data set on the Hugging Face hub, which is used only
+    if neither --data nor $FEDTEXT_DATA is given.
 
-    With ``client`` each value of the column is a client. Without it ``clients`` and ``partition`` deal the texts out.
-    Texts without labels are for language models: the corpus ``reddit`` reads a file of them.
+    With ``client`` each value of the column is a client. Without it the texts are split by ``clients`` and
+    ``partition``. Texts without labels are for language models: the corpus ``reddit`` reads a file of them.
     """
 
     name: Literal["table"] = "table"
     no_natural: ClassVar[str] = "there is no natural partition: name the column of the clients with client"
     path: tuple[str, ...] = Field(
         min_length=1,
-        description="file, folder or name on the hub, or a list of these; looked for as it is written, then in --data",
+        description="file, folder or name on the hub, or a list of these; searched as it is written, then in --data",
     )
     column: str = Field("text", description="column of the texts; text: COLUMN sets it as well")
     label: str = Field("label", description="column of the labels")
     client: str | None = Field(
-        None, description="column of the clients; null: corpus.clients share the texts by corpus.partition"
+        None, description="column of the clients; null: texts are split by corpus.clients and corpus.partition"
     )
     split: float | str = Field(
         "auto",
         description="column of the splits, whose values are train, test, validation (valid, val, dev) and unlabeled; "
-        "or the share of each client's texts that is test, between 0 and 1, drawn from the seed; auto: the column "
-        "split if there is one, else 0.2",
+        "or the share of test texts of each client, between 0 and 1, drawn from the seed; auto: the column split if "
+        "there is one, else 0.2",
     )
     folders: tuple[str, ...] = Field(
         ("label",),
         min_length=1,
-        description="of a folder of .txt files: the columns that its folders are, the outermost first: [client, label]",
+        description="of a folder of .txt files: the column for each level of its folders, outermost first: [client, "
+        "label]",
     )
     missing: Literal["refuse", "drop"] = Field(
         "refuse", description="rows without a text, label, client or split: refuse the table, or leave them out"
     )
-    min_texts: int = Field(1, ge=1, description="labelled texts of a client who is taken; only with client")
-    clients: int = Field(10, ge=1, description="how many share the texts; only without client")
+    min_texts: int = Field(
+        1, ge=1, description="least number of labelled texts of a client, others are left out; only with client"
+    )
+    clients: int = Field(10, ge=1, description="number of clients the texts are split over; only without client")
     text: TextField = Field(
-        Words(treebank=True), description="what stands for a text: its words, or buckets they are hashed to"
+        Words(treebank=True), description="tokens of a text: its words, or buckets they are hashed to"
     )
     validation: float = Field(
         0.0,
         ge=0.0,
         le=1.0,
-        description="share of each client's train texts held out for selection; where the column of the splits has "
-        "validation rows, the share of these that is read instead",
+        description="share of each client's train texts held out for selection; if the column of the splits has "
+        "validation rows, the share of these that is used instead",
     )
 
     @model_validator(mode="before")
@@ -103,7 +107,9 @@ class TableCorpus(LabelledCorpus):
         if not isinstance(text, str) or text in ("words", "hash", "pieces"):
             return value
         if value.get("column", text) != text:
-            raise ValueError(f"column: text names the column {text!r}, and column another one: leave one of them out")
+            raise ValueError(
+                f"column: text and column name different columns ({text!r} in text): leave one of them out"
+            )
         return {key: given for key, given in value.items() if key != "text"} | {"column": text}
 
     @field_validator("label", mode="before")
@@ -125,7 +131,7 @@ class TableCorpus(LabelledCorpus):
     @classmethod
     def _is_a_share(cls, value: float | str) -> float | str:
         if isinstance(value, float) and not 0 < value < 1:
-            raise ValueError(f"{value:g} is no share of texts to test on: take a number between 0 and 1, or a column")
+            raise ValueError(f"{value:g} is not a share of test texts: give a number between 0 and 1, or a column")
         return value
 
     @model_validator(mode="after")
@@ -134,7 +140,7 @@ class TableCorpus(LabelledCorpus):
         idle = ("clients", "partition") if self.client is not None else ("min_texts",)
         for key in idle:
             if getattr(self, key) != fields[key].default:
-                said = "the column client says who has which texts" if self.client else "no column client is named"
+                said = "the column client assigns texts to clients" if self.client else "client names no column"
                 raise ValueError(f"{key}: {said}: leave {key} out")
         return self
 
@@ -148,7 +154,7 @@ class TableCorpus(LabelledCorpus):
         return RawCorpus(self.name, len(rows.labels), taken, labels=rows.labels)
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
-        """The texts of the split unlabeled, which may be none."""
+        """Read the texts of the split unlabeled, which may be empty."""
         table = self._table(data)
         if "split" not in table.column_names:
             return []
@@ -160,12 +166,12 @@ class TableCorpus(LabelledCorpus):
         return ", ".join(self.path)
 
     def _table(self, data: Path | None) -> "pyarrow.Table":
-        """The rows that are complete, with a column of strings for each key: column, label, client, split."""
+        """Read the complete rows, with a column of strings for each key: column, label, client, split."""
         import pyarrow
 
         parts = parts_of(self.path, self.folders, data)
         if self.folders != type(self).model_fields["folders"].default and not any(part.rows for part in parts):
-            raise UserError(f"corpus.folders: {self._what} is no folder of .txt files: leave it out")
+            raise UserError(f"corpus.folders: {self._what} is not a folder of .txt files: leave it out")
         keys = {"column": self.column, "label": self.label}
         if self.client is not None:
             keys["client"] = self.client
@@ -183,8 +189,10 @@ class TableCorpus(LabelledCorpus):
         return " after those with missing values are dropped" if self.missing == "drop" else ""
 
     def _complete(self, part: Part, keys: dict[str, str], table: "pyarrow.Table") -> "pyarrow.Table":
-        """The rows of a part without those that lack a value, and with the names of ``SPLITS`` for the splits. Only a
-        text is needed of an unlabeled row."""
+        """Drop or refuse the rows of a part with missing values, and rename splits to the names of ``SPLITS``.
+
+        An unlabeled row needs only a text.
+        """
         from pyarrow import compute
 
         if "split" in table.column_names:
@@ -218,12 +226,12 @@ class TableCorpus(LabelledCorpus):
             table = table.filter(compute.not_equal(table["split"], "unlabeled"))
         labels, labels_N = numbered(table["label"])
         if len(labels) < 2:
-            found = f"no label but {labels[0]!r}" if labels else "no labelled row"
+            found = f"only the label {labels[0]!r}" if labels else "no labelled row"
             raise UserError(f"corpus.label: {self._what} has {found}{self._left}: a classifier needs two classes")
         if len(labels) > max(_FEW, len(labels_N) // 2):
             raise UserError(
                 f"corpus.label: the column {self.label!r} of {self._what} has {len(labels):,} labels in "
-                f"{len(labels_N):,} rows: name a column of classes"
+                f"{len(labels_N):,} rows, too many for classes: name another column"
             )
         splits_N = np.array(table["split"].to_pylist(), object) if "split" in table.column_names else None
         whole = Split(table["column"].to_pylist(), labels_N)
@@ -232,7 +240,7 @@ class TableCorpus(LabelledCorpus):
         return Rows(whole, labels, splits_N, *numbered(table["client"]))
 
     def _dealt(self, rows: Rows, seed: int) -> list[RawClient]:
-        """Clients that share the texts."""
+        """Split the texts over clients by the partition."""
         sides = self._sides(rows, np.arange(len(rows.whole)), seed, SERVER)
         for side, split in sides.items():
             if not len(split):
@@ -241,14 +249,14 @@ class TableCorpus(LabelledCorpus):
         return self.partition.deal(train, test, len(rows.labels), self.clients, seed, sides.get("validation"))
 
     def _by_client(self, rows: Rows, clients_N: NDArray[np.int64], seed: int) -> list[RawClient]:
-        """A client for each value of the column ``client`` that has enough texts."""
+        """Make a client of each value of the column ``client`` with enough texts."""
         counts = np.bincount(clients_N, minlength=len(rows.clients))
         rows_of = np.split(np.argsort(clients_N, kind="stable"), np.cumsum(counts)[:-1])
         taken = [number for number, count in enumerate(counts) if count >= self.min_texts]
         if not taken:
             raise UserError(
-                f"corpus.min_texts: no client of {self._what} has {self.min_texts} texts, the most are {counts.max()}: "
-                "lower it"
+                f"corpus.min_texts: no client of {self._what} has {self.min_texts} texts, the largest has "
+                f"{counts.max()}: lower it"
             )
         clients = [
             RawClient(rows.clients[number], **self._sides(rows, rows_of[number], seed, place))
@@ -266,7 +274,10 @@ class TableCorpus(LabelledCorpus):
         return clients
 
     def _sides(self, rows: Rows, chosen_N: NDArray[np.int64], seed: int, client: int) -> dict[str, Split]:
-        """The splits of these rows, as a RawClient has them. Validation is there only if some of the table is."""
+        """Return the splits of these rows, by the names of the fields of ``RawClient``.
+
+        Validation is among them only if the table has validation rows and ``validation`` is not 0.
+        """
         own = rows.whole.take(chosen_N)
         if rows.splits_N is None:
             share = _TEST if isinstance(self.split, str) else self.split
@@ -286,4 +297,4 @@ class TableCorpus(LabelledCorpus):
 def _advice(rows: Rows) -> str:
     if rows.splits_N is None:
         return "add texts, of which two or more must differ"
-    return "name such rows in the column of the splits, or set corpus.split to a share, 0.2 for example"
+    return "mark such rows in the column of the splits, or set corpus.split to a share, 0.2 for example"

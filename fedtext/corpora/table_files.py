@@ -1,4 +1,4 @@
-"""Tables in CSV, TSV, JSON lines, Parquet and Arrow files, with one sentence for what is wrong with them."""
+"""Readers of CSV, TSV, JSON lines, Parquet and Arrow files. Every problem with a file is reported in one sentence."""
 
 import codecs
 import csv
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 T = TypeVar("T")
-Reader = tuple[tuple[str, ...], Callable[[list[str]], "pyarrow.Table"]]  # the columns, and what reads some of them
+Reader = tuple[tuple[str, ...], Callable[[list[str]], "pyarrow.Table"]]  # columns, and a function that reads some
 
 _BLOCK = 1 << 24  # bytes that are parsed at a time: no row may be longer
-_HEAD = 1000  # rows of JSON by which columns and their types are known
+_HEAD = 1000  # rows of JSON from which columns and their types are inferred
 
 
 def open_table(path: Path) -> Reader:
-    """The columns of a table, and a function that reads some of them.
+    """Return the columns of a table, and a function that reads some of them.
 
     Raises:
         UserError: The file cannot be read. The function raises it as well.
@@ -86,8 +86,8 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
         read(threads=False)  # rows are numbered by one thread alone
     row = refused[0]
     raise UserError(
-        f"{path}, row {row.number - 1}: {row.actual_columns} fields, where the header has {row.expected_columns}: put "
-        f"a text that holds a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between "
+        f"{path}, row {row.number - 1}: {row.actual_columns} fields, but the header has {row.expected_columns}: put a "
+        f"text that contains a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between "
         'quotation marks, and double those within it ("")'
     )
 
@@ -100,18 +100,18 @@ def _json(path: Path) -> Reader:
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file of JSON lines that are not blank. Raises UserError, naming the line."""
+    """Return the objects of a file of JSON lines, without blank lines. Raises UserError, naming the line."""
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            value, reason = json.loads(line), "no object of names and values"
+            value, reason = json.loads(line), "not a JSON object"
         except json.JSONDecodeError as error:
-            value, reason = None, f"no JSON ({error.msg}, column {error.colno})"
+            value, reason = None, f"not JSON ({error.msg}, column {error.colno})"
         if not isinstance(value, dict):
             raise UserError(
-                f"{path}, line {number}: {reason}, and each line must be one: repair it"
-                + (f", or part a whole array into lines (jq -c '.[]' {path.name})" if line.startswith("[") else "")
+                f"{path}, line {number}: {reason}; each line must be an object of names and values: repair it"
+                + (f", or split a whole array into lines (jq -c '.[]' {path.name})" if line.startswith("[") else "")
             )
         yield value
 
@@ -120,7 +120,7 @@ def _read_json(path: Path, kinds: dict[str, set[type]], columns: list[str]) -> "
     import pyarrow
     from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-    # Without a schema strings that look like dates would be dates, and a column that is not asked for could fail.
+    # Without a schema strings that look like dates would become dates, and a column that is not read could fail.
     types = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
     found = {name: kinds[name] & set(types) - ({int} if float in kinds[name] else set()) for name in columns}
     schema = pyarrow.schema([(name, types[min(kind, key=str)]) for name, kind in found.items() if kind])
@@ -155,7 +155,7 @@ def _parquet(path: Path) -> Reader:
 
 
 def _arrow(path: Path) -> Reader:
-    """A file as ``save_to_disk`` of ``datasets`` writes it."""
+    """Open a file in the format of ``save_to_disk`` of ``datasets``."""
     import pyarrow
 
     def load(columns: list[str]) -> "pyarrow.Table":

@@ -1,8 +1,8 @@
-"""The parts of a table that a person brings, and their columns as strings.
+"""The parts of a user's table, and their columns as strings.
 
-A table lies in one file, in several of them, in a folder of text files, or on the Hugging Face hub. Each of these is a
-list of parts. The columns of all parts are read as strings, whatever type the format has for them, so that the format
-makes no difference to a corpus.
+A table is one file or several, a folder of text files, or a data set on the Hugging Face hub. Each of these is a list
+of parts. All columns are read as strings, whatever their type, so that the same table in another format gives the same
+corpus.
 """
 
 import codecs
@@ -34,24 +34,33 @@ SPLITS = {
     "unlabeled": ("unlabeled", "unlabelled", "unlabel", "unsupervised"),
 }
 SYNONYMS = {word: split for split, words in SPLITS.items() for word in words}
-_METADATA = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")  # beside tables of datasets
+_METADATA = ("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")  # not tables
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _ON_THE_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?")  # OWNER/NAME, or OWNER/NAME:SUBSET
 
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one file, of one folder of text files, or of one split of a data set on the hub."""
+    """The rows of one file, of one folder of text files, or of one split of a data set on the hub.
 
-    where: str  # its name in messages
+    Attributes:
+        where: Its name in messages.
+        columns: Names of its columns.
+        load: Function that reads some of the columns.
+        split: The split according to the name of the part, if any.
+        named: Columns that the part lacks, each with the value of all its rows.
+        rows: Names of the rows; empty if rows are counted.
+    """
+
+    where: str
     columns: tuple[str, ...]
-    load: Callable[[list[str]], "pyarrow.Table"]  # reads some of the columns
-    split: str | None = None  # the split that its name tells
-    named: dict[str, str] = field(default_factory=dict)  # columns that it lacks, and the value of all of its rows there
-    rows: tuple[str, ...] = ()  # the names of its rows; empty: they have numbers
+    load: Callable[[list[str]], "pyarrow.Table"]
+    split: str | None = None
+    named: dict[str, str] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
 
     def place(self, row: int) -> str:
-        """The name of a row in messages, by its index. Rows are counted from 1, without the header."""
+        """Return the name of a row in messages, by its index. Rows are counted from 1, without the header."""
         return self.rows[row] if self.rows else f"{self.where}, row {row + 1}"
 
     def read(self, keys: dict[str, str]) -> "pyarrow.Table":
@@ -61,11 +70,11 @@ class Part:
             keys: The name of the column for each key of the corpus.
 
         Returns:
-            A table whose columns have the names of the keys. NaN is null, and a number of a ``ClassLabel`` of
-            ``datasets`` is the name of its class.
+            A table whose columns have the names of the keys. NaN becomes null, and the integers of a ``ClassLabel``
+            column of ``datasets`` become names of classes.
 
         Raises:
-            UserError: A column is not there, is there twice, or is neither of strings nor of numbers nor of booleans.
+            UserError: A column is missing or occurs twice, or it contains neither strings nor numbers nor booleans.
         """
         import pyarrow
 
@@ -100,7 +109,7 @@ class Part:
         if types.is_floating(column.type):
             column = compute.if_else(compute.is_nan(column), None, column)
         elif types.is_integer(column.type) and (classes := _classes(table.schema, name)):
-            known = compute.if_else(compute.less(column, 0), None, column)  # -1 stands for no label
+            known = compute.if_else(compute.less(column, 0), None, column)  # -1 means no label
             return compute.take(pyarrow.chunked_array([classes]), known.cast(pyarrow.int64()))
         elif not (types.is_integer(column.type) or types.is_boolean(column.type)):
             check_texts(Path(self.where), name, column)
@@ -108,24 +117,24 @@ class Part:
 
 
 def _classes(schema: "pyarrow.Schema", name: str) -> list[str]:
-    """The names of the classes of a column, where ``datasets`` has noted them in the schema."""
+    """Return the names of the classes of a column, if ``datasets`` has stored them in the schema."""
     noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     return noted.get("info", {}).get("features", {}).get(name, {}).get("names", [])
 
 
 def parts_of(paths: Sequence[str], levels: Sequence[str], data: Path | None) -> list[Part]:
-    """The parts of a table, in the order of ``paths`` and, within a folder, of the names of its files.
+    """Return the parts of a table, in the order of ``paths`` and, within a folder, of the names of its files.
 
-    A part has the column ``file``, the name of its file without its ending. If the names of parts tell two splits or
-    more, each part has the column ``split``. A column of the table itself takes their place.
+    A part has the column ``file``, the name of its file without the ending. If the names of parts contain two names of
+    splits or more, each part has the column ``split``. A column of the table with one of these names takes precedence.
 
     Args:
         paths: Files and folders, or names on the hub.
-        levels: The columns that the folders of text files are, from the outermost to the innermost.
+        levels: The column for each level of the folders of text files, from the outermost to the innermost.
         data: The folder given with --data, if any.
 
     Raises:
-        UserError: Nothing is there, or it cannot be read.
+        UserError: A path does not exist, or it cannot be read.
     """
     parts = [part for path in paths for part in _found(path, levels, data)]
     if len({part.split for part in parts} - {None}) < 2:
@@ -147,7 +156,7 @@ def _found(name: str, levels: Sequence[str], data: Path | None) -> list[Part]:
 
 
 def _hub(name: str, data: Path | None) -> list[Part]:
-    """The splits of a data set on the hub."""
+    """Return the splits of a data set on the hub."""
     dataset, _, subset = name.partition(":")
     loaded = from_hub("table", name, data, dataset, *([subset] if subset else []))
 
@@ -178,18 +187,19 @@ def _folder(folder: Path, levels: Sequence[str]) -> list[Part]:
     if len(formats) != 1:
         there = f"files of several formats, {', '.join(formats)}" if formats else f"no file of {', '.join(READERS)}"
         raise UserError(
-            f"corpus.path: {folder} has {there}, and no .txt file in a folder: name the files, as [train.csv, test.csv]"
+            f"corpus.path: {folder} has {there}, and no .txt file in a subfolder: list the files, as [train.csv, "
+            "test.csv]"
         )
     return [_file(path, folder) for path in tables]
 
 
 def _texts(folder: Path, files: Sequence[Path], levels: Sequence[str]) -> Part:
-    """The text files of a folder, whose own folders are columns."""
+    """Make one part of the text files in the subfolders of a folder, whose names become columns."""
     for path in files:
         depth = len(path.relative_to(folder).parts) - 1
         if depth != len(levels):
             raise UserError(
-                f"corpus.folders: {path} lies {depth} folders deep in {folder}, and [{', '.join(levels)}] names "
+                f"corpus.folders: {path} is {depth} folders deep in {folder}, but [{', '.join(levels)}] has "
                 f"{len(levels)}: name each level, as [label] or [client, label] or [split, label]"
             )
 
@@ -214,7 +224,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _file(path: Path, root: Path) -> Part:
-    """A table in a file. The name of the file tells its split, else that of a folder between it and ``root``."""
+    """Make a part of a file. Its split is in the name of the file, or of a folder between it and ``root``."""
     if path.suffix.lower() not in READERS:
         raise UserError(f"corpus.path: {path} is none of {', '.join(READERS)}: convert it")
     columns, load = open_table(path)
@@ -224,13 +234,13 @@ def _file(path: Path, root: Path) -> Part:
 
 
 def _told(name: str) -> str | None:
-    """The one split that is a word of the name: ``reviews_train-00000-of-00001``."""
+    """Return the split whose name is a word of ``name``, as in ``reviews_train-00000-of-00001``; None if ambiguous."""
     told = {SYNONYMS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SYNONYMS}
     return told.pop() if len(told) == 1 else None
 
 
 def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "pyarrow.Array":
-    """The splits by the names of ``SPLITS``. Raises UserError for what is none of their synonyms."""
+    """Replace the names of splits by the keys of ``SPLITS``. Raises UserError for a value that is no synonym."""
     import pyarrow
 
     coded = splits.combine_chunks().dictionary_encode()
@@ -239,7 +249,7 @@ def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "py
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (", ..." if len(unknown) > 5 else "")
         raise UserError(
-            f"corpus.split: {where}: {shown} in the column {column!r} cannot be a split: "
+            f"corpus.split: {where}: {shown} in the column {column!r} is not the name of a split: "
             f"write {', '.join(SPLITS)} (or {', '.join(SPLITS['validation'][1:4])}), or set corpus.split to the "
             "share of test texts, 0.2 for example"
         )
@@ -248,7 +258,11 @@ def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "py
 
 
 def numbered(column: "pyarrow.ChunkedArray") -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The different values of a column in their order, and the number of each row's. True and true are the same."""
+    """Encode a column as integers.
+
+    Returns:
+        The different values in the order of ``ordered``, and the index of each row's value. True and true are the same.
+    """
     coded = column.combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
     if {value.lower() for value in values} <= {"true", "false"}:
@@ -260,7 +274,7 @@ def numbered(column: "pyarrow.ChunkedArray") -> tuple[tuple[str, ...], NDArray[n
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Names in their order: by value if all are numbers, so that 2 is before 10, else by the letters."""
+    """Sort names: by value if all are numbers, so that 2 comes before 10, else alphabetically."""
     names = sorted(names)
     if all(_NUMBER.fullmatch(name) for name in names):
         return sorted(names, key=lambda name: (Decimal(name), name))

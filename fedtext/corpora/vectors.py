@@ -1,4 +1,4 @@
-"""Texts that word vectors are trained on, and how many of a corpus's words have a vector."""
+"""Texts on which word vectors are trained, and the share of a corpus's words that have a vector."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,20 +11,31 @@ from fedtext.text.embeddings import WordVectors
 from fedtext.text.representation import Words
 from fedtext.text.tokens import Unlabeled
 
-AS_GIVEN = Words()  # texts come with their words parted
+AS_GIVEN = Words()  # words of a text are separated by blanks, and no text is changed
 
 
 def texts_for_vectors(
     config: CorpusConfig, data: Path | None, seed: int, raw: RawCorpus, part: Literal["unlabeled", "train", "full"]
 ) -> list[Unlabeled]:
-    """The texts that vectors are trained on, as the corpus's ``text`` has them: unlabeled ones, or the clients'."""
+    """Return the texts on which vectors are trained, tokenized by ``corpus.text``.
+
+    Args:
+        config: The corpus.
+        data: The folder given with --data, if any.
+        seed: Seed of the corpus.
+        raw: The corpus as read.
+        part: Which texts: unlabeled ones, the clients' train split, or all splits.
+    """
     texts = config.read_unlabeled(data, seed) if part == "unlabeled" else _unlabeled(raw, part)
     return texts if config.text == AS_GIVEN else [Unlabeled(config.text.clean(text.text)) for text in texts]
 
 
 def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:
-    """All clients' texts of the train split, or of all splits, each different one once and in an order that does not
-    depend on who holds which, so that vectors are trained once for all partitions and seeds."""
+    """Return the texts of all clients' train splits, or of all splits.
+
+    Each different text occurs once, in an order independent of the partition, so that vectors are trained once for all
+    partitions and seeds.
+    """
     splits = [client.train for client in raw.clients]
     if part == "full":
         splits += [split for client in raw.clients for split in (client.validation, client.test)]
@@ -33,6 +44,7 @@ def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled
 
 
 def coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
+    """Compute how much of a vocabulary, and of the clients' train words ``counts``, has a vector."""
     known = {word for word in words if word in vectors.row}
     found = sum(count for client in counts for word, count in client.items() if word in known)
     total = sum(client.total() for client in counts)

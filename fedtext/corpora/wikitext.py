@@ -1,4 +1,4 @@
-"""WikiText-2: articles of Wikipedia, word by word (Merity et al. 2016)."""
+"""WikiText-2: articles of Wikipedia as tokens (Merity et al. 2016)."""
 
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ class WikiText2Corpus(LanguageCorpus):
     wiki.test.tokens, in a folder ``wikitext2`` or ``wikitext-2`` or directly in the data folder, else from the hub.
 
     A line is a paragraph of up to some hundred words: with ``sentences: lines`` raise ``max_length``. Headings,
-    `` = Title = ``, are lines like all others: the literature's counts have them.
+    `` = Title = ``, are lines like all others, as in the literature's counts.
     """
 
     name: Literal["wikitext2"] = "wikitext2"

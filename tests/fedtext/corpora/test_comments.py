@@ -129,7 +129,7 @@ def test_too_few_writers_are_refused(tmp_path: Path) -> None:
     ("options", "complaint"),
     [
         ({"author": None}, "users needs the column of the user"),
-        ({"partition": "iid", "min_comments": 5}, "iid takes all comments"),
+        ({"partition": "iid", "min_comments": 5}, "iid uses the comments of all users"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], complaint: str) -> None:

@@ -179,7 +179,7 @@ def several(**options: Any) -> CorpusConfig:
 def test_leaks_are_counted_by_where_the_text_also_stands() -> None:
     assert [report.leaks for report in encoded(several()).report] == [Leaks(2, 1, 2, 1), Leaks(1, 1, 0, 0)]
     note = next(line for line in render(encoded(several())).splitlines() if line.startswith("leaked: "))
-    assert "3 test texts also stand in the client's own train split, 2 more in another's" in note
+    assert "3 test texts are also in the client's own train split, 2 more in another's" in note
     assert "2 in the unlabeled texts (1 of them in no train split): 6 in all" in note
 
 

@@ -118,15 +118,15 @@ def test_statistics_say_tokens_and_no_classes(tmp_path: Path) -> None:
     assert {len(line) for line in table} == {len(table[0])}
     assert table[-1].split() == ["total", "6", "3", "3", "21", "11", "11", "2", "13", "0", "0", "0"]
     assert "classes" not in "\n".join(lines)
-    assert "12 words to choose the next from (<s> is one, and never comes)" in lines[-4]
-    assert "<unk>: 14.3% of train tok, 36.4% of val tok, 18.2% of test tok, all one word" in "\n".join(lines)
+    assert "12 candidates for the next word (including <s>, which never comes next)" in lines[-4]
+    assert "<unk>: 14.3% of train tok, 36.4% of val tok, 18.2% of test tok, predicted as one word" in "\n".join(lines)
 
 
 def test_unknown_words_without_any_in_train_are_said_not_to_be_learned(tmp_path: Path) -> None:
     data = write(tmp_path, train=["the cat sat", "a dog ran"])
     corpus = ptb(data, validation=0)
     assert [(report.tokens, report.unknown) for report in corpus.report] == [((8, 0, 11), (0, 0, 2))]
-    assert "<unk>: 0.0% of train tok, 18.2% of test tok, all one word to predict, which is not" in render(corpus)
+    assert "<unk>: 0.0% of train tok, 18.2% of test tok, predicted as one word, which is not" in render(corpus)
     (half,) = ptb(data, share=0.5).report  # half the words, and more that are unknown
     assert half.unknown[2] > 2
 

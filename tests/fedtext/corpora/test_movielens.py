@@ -151,7 +151,7 @@ def test_a_test_share_of_all_ratings_is_refused(tmp_path: Path) -> None:
 def test_a_film_that_stands_twice_is_refused(tmp_path: Path) -> None:
     with open(write_latest(tmp_path, "csv") / "movies.csv", "a", encoding="utf-8") as file:
         file.write("11,Peace (2001),War\n")
-    with pytest.raises(UserError, match=r"movies\.csv: film 11 stands there twice"):
+    with pytest.raises(UserError, match=r"movies\.csv: film 11 occurs twice"):
         encoded(tmp_path)
 
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused() -> None:
     for options, complaint in (
         ({"features": ["age"]}, "ml-latest-small has no age"),
         ({"side_text": False, "features": []}, "nothing to learn from"),
-        ({"side_text": False, "keywords": "k"}, "leaves the keywords file unread"),
+        ({"side_text": False, "keywords": "k"}, "does not use the keywords file"),
     ):
         with pytest.raises(ValidationError, match=complaint):
             MovieLensCorpus(**options)
@@ -241,15 +241,15 @@ def test_what_cannot_be_is_refused() -> None:
         ("ratings", "7::10::4\n", r"ratings\.dat, line 1: 3 columns"),
         ("ratings", "7::10::9::1\n", "9 is not a rating"),
         ("ratings", "7::10::x::1\n", "line 1: 'x' is not a number"),
-        ("ratings", "7::99::4::1\n", "user 7 or film 99 stands in no"),
+        ("ratings", "7::99::4::1\n", "user 7 or film 99 is not in users.dat"),
         ("ratings", "\n", r"ratings\.dat holds no lines"),
-        ("users", "7::X::18::20::1\n", "a gender 'X'"),
+        ("users", "7::X::18::20::1\n", "gender 'X' or occupation 20 is unknown"),
         (
             "users",
             "7::F::18::20::1\n8::F::18::20::1\n7::M::18::20::1\n",
-            r"users\.dat, line 3: user 7 stands there twice",
+            r"users\.dat, line 3: user 7 occurs twice",
         ),
-        ("movies", "10::A::War\n10::B::War\n", r"movies\.dat, line 2: film 10 stands there twice"),
+        ("movies", "10::A::War\n10::B::War\n", r"movies\.dat, line 2: film 10 occurs twice"),
         ("movies", "10::A (1990)::Comic\n", r"movies\.dat, line 1: 'Comic' is no genre"),
     ],
 )
@@ -266,7 +266,7 @@ def test_faulty_lines_of_ml_1m_are_named(tmp_path: Path, name: str, content: str
     [
         ("userId,movieId,rating\n7,10,4\n", "has no column 'timestamp'"),
         ("userId,movieId,rating,timestamp\n7,10,good,1\n", "cannot be read as csv"),
-        ("userId,movieId,rating,timestamp\n7,99,4,1\n", r"rates film 99, which movies\.csv has not"),
+        ("userId,movieId,rating,timestamp\n7,99,4,1\n", r"rates film 99, which is not in movies\.csv"),
         ("userId,movieId,rating,timestamp\n7,10,,1\n", "a missing value in column 'rating'"),
         ("userId,movieId,rating,timestamp\n7,10,6,1\n", "6 is not a rating"),
         ("userId,movieId,rating,timestamp\n", "holds no rows"),

@@ -25,8 +25,8 @@ def test_figures_by_hand() -> None:
     assert SKEW.cells() == [("2.0", "▄▄··"), ("4.0", "▂▂▂▂"), ("1.0", "···█"), ("3.6", "▃▃▁▂")]  # 6, 6, 2 and 3 of 17
     classes, sizes = SKEW.sentences()
     assert "2.3 on average (1.0 to 4.0)" in classes
-    assert "1 to 8 train and 4 to 9 test texts a client" in sizes
-    assert "but for 8.3% of the texts on average, 25.0% at most" in sizes
+    assert "1 to 8 train and 4 to 9 test texts for each client" in sizes
+    assert "test texts: 8.3% on average, 25.0% at most" in sizes
 
 
 def test_too_many_classes_are_counted_and_not_shown() -> None:
@@ -54,7 +54,7 @@ def test_the_picture_is_an_svg_with_the_figures_of_the_corpus() -> None:
 
 def test_the_command_shows_the_table_and_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["demo.yaml", "corpus.clients=4", "--picture", str(tmp_path / "p.svg")]) == 0
-    assert "classes: of a client's train texts exp(entropy), 2.0 on average" in capsys.readouterr().out
+    assert "classes: exp(entropy) over a client's train texts, 2.0 on average" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "p.svg").read_text()
     with pytest.raises(UserError, match=r"nowhere/p\.svg cannot be written \(No such file"):
         main(["demo.yaml", "--picture", str(tmp_path / "nowhere" / "p.svg")])

@@ -127,7 +127,7 @@ def test_a_file_is_read_block_by_block(tmp_path: Path, monkeypatch: pytest.Monke
     for path in paths:
         assert content(read(path, **KEYS)) == whole
     paths[0].write_text(paths[0].read_text() + "a,b\n")
-    assert f"{paths[0]}, row 49: 2 fields, where the header has 4" in complaint(paths[0], **KEYS)
+    assert f"{paths[0]}, row 49: 2 fields, but the header has 4" in complaint(paths[0], **KEYS)
 
 
 def test_classes_and_clients_have_an_order() -> None:
@@ -147,7 +147,7 @@ def test_a_text_may_be_called_like_its_representation(tmp_path: Path) -> None:
     assert by_text.column == "review"
     assert by_text.text.name == "words"
     assert len(texts(by_text.read(None, 0), "train")) == 38
-    with pytest.raises(ValidationError, match="column: text names the column 'a', and column another one"):
+    with pytest.raises(ValidationError, match="column: text and column name different columns"):
         TableCorpus(path="r.csv", text="a", column="b")  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_folders_of_texts_are_columns(tmp_path: Path) -> None:
         )
         assert [int(text.split()[1]) % 2 for text in client.train.texts] == client.train.labels.tolist()
     said = complaint(tmp_path / "texts")
-    assert said.startswith(f"corpus.folders: {tmp_path}/texts/user0/neg/0.txt lies 2 folders deep")
+    assert said.startswith(f"corpus.folders: {tmp_path}/texts/user0/neg/0.txt is 2 folders deep")
     assert "has no column 'who', only text, user, label" in complaint(
         tmp_path / "texts", folders=("user", "label"), client="who"
     )
@@ -225,7 +225,7 @@ def test_the_names_of_files_are_columns(tmp_path: Path) -> None:
     assert [client.name for client in raw.clients] == ["oslo", "rome"]
     assert all(nonempty(text.startswith(client.name) for client in raw.clients for text in client.train.texts))
     write(tmp_path / "splits" / "extra.csv", {"text": ["a"], "label": [0]})
-    assert "'extra.csv' in the column 'split' cannot be a split" in complaint(tmp_path / "splits")
+    assert "'extra.csv' in the column 'split' is not the name of a split" in complaint(tmp_path / "splits")
 
 
 def test_a_data_set_that_was_saved_is_read_with_the_names_of_its_classes(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_clients_of_few_texts_can_be_left_out(tmp_path: Path) -> None:
     assert said.startswith("corpus.client: client 'c' has no train text: add texts, of which two or more must differ, ")
     assert said.endswith("or leave out clients of few texts with corpus.min_texts")
     assert [client.name for client in read(path, client="who", split=0.2, min_texts=2).clients] == ["a", "b"]
-    assert "has 7 texts, the most are 6: lower it" in complaint(path, client="who", min_texts=7)
+    assert "has 7 texts, the largest has 6: lower it" in complaint(path, client="who", min_texts=7)
 
 
 # What is wrong
@@ -385,10 +385,10 @@ Change = Callable[[dict[str, list[Any]]], dict[str, list[Any]]]
         (dict, {"label": "star"}, "corpus.label: {path} has no column 'star', only text, stars, shop, fold: did you"),
         (dict, {"text": "texts"}, "corpus.column: {path} has no column 'texts', only text, stars, shop, fold: did you"),
         (dict, {"client": "user"}, "corpus.client: {path} has no column 'user', only"),
-        (dict, {"split": "shop"}, "corpus.split: {path}: 'east', 'north', 'south' in the column 'shop' cannot be a"),
-        (dict, {"label": "text"}, "corpus.label: the column 'text' of {path} has 48 labels in 48 rows: name"),
-        (dict, {"folders": ("user", "label")}, "corpus.folders: {path} is no folder of .txt files: leave it out"),
-        (lambda c: c | {"stars": [1] * 48}, {}, "corpus.label: {path} has no label but '1': a classifier needs two"),
+        (dict, {"split": "shop"}, "corpus.split: {path}: 'east', 'north', 'south' in the column 'shop' is not the"),
+        (dict, {"label": "text"}, "corpus.label: the column 'text' of {path} has 48 labels in 48 rows, too"),
+        (dict, {"folders": ("user", "label")}, "corpus.folders: {path} is not a folder of .txt files: leave it out"),
+        (lambda c: c | {"stars": [1] * 48}, {}, "corpus.label: {path} has only the label '1': a classifier needs two"),
         (
             lambda c: c | {"fold": ["test"] * 8 + c["fold"][8:]},
             {"split": "fold"},
@@ -397,18 +397,18 @@ Change = Callable[[dict[str, list[Any]]], dict[str, list[Any]]]
         (
             lambda c: c | {"fold": ["test" if s == "east" else "train" for s in c["shop"]]},
             {"split": "fold"},
-            "corpus.client: client 'east' has no train text: name such rows in the column of the splits, or set",
+            "corpus.client: client 'east' has no train text: mark such rows in the column of the splits, or set",
         ),
         (
             lambda c: c | {"fold": ["test"] * 48},
             {"split": "fold"},
-            "corpus.client: 3 clients have no train text, the first is 'east': name such rows",
+            "corpus.client: 3 clients have no train text, the first is 'east': mark such rows",
         ),
         (lambda c: c | {"fold": ["train"] * 48}, {"split": "fold", "client": None}, "corpus.split: {path} has no test"),
         (
             lambda c: c | {"fold": ["train", "trian", "tset", *c["fold"][3:]]},
             {"split": "fold"},
-            "corpus.split: {path}: 'trian', 'tset' in the column 'fold' cannot be a split: write train, test, "
+            "corpus.split: {path}: 'trian', 'tset' in the column 'fold' is not the name of a split: write train, test, "
             "validation, unlabeled (or valid, val, dev), or set corpus.split to the share of test texts, 0.2",
         ),
         (lambda c: {k: [] for k in c}, {}, "{path} is empty|holds no rows"),
@@ -454,18 +454,18 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
 @pytest.mark.parametrize(
     ("file", "written", "said"),
     [
-        ("r.csv", b"text,label\na,1\nb, c,0\n", "{path}, row 2: 3 fields, where the header has 2: put a text"),
-        ("r.tsv", b"text\tlabel\na\t1\nb\n", "{path}, row 2: 1 fields, where the header has 2: put a text that"),
-        ("r.csv", b'text,label\n"a\nb",1\nc\n', "{path}, row 2: 1 fields, where the header has 2"),
+        ("r.csv", b"text,label\na,1\nb, c,0\n", "{path}, row 2: 3 fields, but the header has 2: put a text"),
+        ("r.tsv", b"text\tlabel\na\t1\nb\n", "{path}, row 2: 1 fields, but the header has 2: put a text that"),
+        ("r.csv", b'text,label\n"a\nb",1\nc\n', "{path}, row 2: 1 fields, but the header has 2"),
         ("r.csv", b"text,label\na,1\ncaf\xe9,0\n", "{path}, line 3, byte 4: 0xe9 is not UTF-8: convert the file"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n', "{path}, line 2, byte 11: 0xe9 is"),
         ("r.csv", b"", "{path} is empty: write rows into it, below a header"),
         ("r.csv", b"text,label\n", "corpus.path: {path} holds no rows: add some"),
         ("r.jsonl", b"\n\n", "{path} is empty: write rows into it"),
         ("r.csv", b"text,label,text\na,1,b\n", "corpus.column: {path} has 2 columns 'text': rename one"),
-        ("r.jsonl", b'{"text": "a", "label": 1}\n\n{"text": "b" "label": 0}\n', "{path}, line 3: no JSON (Expecting"),
-        ("r.jsonl", b'{"text": "a", "label": 1}\n7\n', "{path}, line 2: no object of names and values, and each line"),
-        ("r.json", b'[{"text": "a", "label": 1}]\n', "or part a whole array into lines (jq -c '.[]' r.json)"),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n\n{"text": "b" "label": 0}\n', "{path}, line 3: not JSON (Expecting"),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n7\n', "{path}, line 2: not a JSON object; each line must be"),
+        ("r.json", b'[{"text": "a", "label": 1}]\n', "or split a whole array into lines (jq -c '.[]' r.json)"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}\n', "{path} cannot be read as jsonl ("),
         ("r.jsonl", b'{"text": ["a"], "label": 1}\n', "column 'text' must contain texts, and its type is list<"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": ["a"], "label": 1}\n', "{path} cannot be read as jsonl ("),
@@ -481,7 +481,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, file: str, wr
 def test_a_line_that_is_no_json_is_named_far_into_a_file(tmp_path: Path) -> None:
     lines = [json.dumps({"text": "a", "label": n % 2}) for n in range(3000)]
     (tmp_path / "r.jsonl").write_text("\n".join([*lines, "{", *lines]))
-    assert complaint(tmp_path / "r.jsonl").startswith(f"{tmp_path}/r.jsonl, line 3001: no JSON (")
+    assert complaint(tmp_path / "r.jsonl").startswith(f"{tmp_path}/r.jsonl, line 3001: not JSON (")
 
 
 def test_a_folder_without_tables_says_what_it_may_hold(tmp_path: Path) -> None:
@@ -498,12 +498,12 @@ def test_a_folder_without_tables_says_what_it_may_hold(tmp_path: Path) -> None:
             {"label": None},
             "a classifier needs a column of labels: name it; texts without labels are for a language model",
         ),
-        ({"client": "shop", "clients": 4}, "clients: the column client says who has which texts: leave clients out"),
-        ({"client": "shop", "partition": "dirichlet"}, "partition: the column client says who"),
-        ({"min_texts": 4}, "min_texts: no column client is named: leave min_texts out"),
+        ({"client": "shop", "clients": 4}, "clients: the column client assigns texts to clients: leave clients out"),
+        ({"client": "shop", "partition": "dirichlet"}, "partition: the column client assigns"),
+        ({"min_texts": 4}, "min_texts: client names no column: leave min_texts out"),
         ({"partition": "natural"}, "there is no natural partition: name the column of the clients with client"),
-        ({"split": 1}, "1 is no share of texts to test on: take a number between 0 and 1"),
-        ({"split": True}, "1 is no share of texts"),
+        ({"split": 1}, "1 is not a share of test texts: give a number between 0 and 1"),
+        ({"split": True}, "1 is not a share of test texts"),
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], said: str) -> None:
