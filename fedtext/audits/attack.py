@@ -1,7 +1,6 @@
-"""An attack on one client's local update: vectors with which it would have sent the same update, and the words they are
-of.
+"""An attack on one client's local update: a search for word vectors that lead to the same update, and for their words.
 
-Legend: N texts of the client, B texts that are looked for, T places, M = B x T dummies, V vocabulary, D embedding.
+Legend: N texts of the client, B texts that are attacked, T places, M = B x T dummies, V vocabulary, D embedding.
 """
 
 from collections.abc import Mapping
@@ -29,8 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attack:
-    """The result of a search for B texts, and its inputs: ``vectors``, T x D of each text as ``layer`` reads them,
-    their labels, and the distance that was reached. ``lengths_N``: of all texts behind the update."""
+    """The result of a search for B texts, and its inputs.
+
+    Attributes:
+        search: The search.
+        client: The simulated client.
+        target: The received mean gradient, by parameter.
+        lengths_N: Lengths of all texts behind the update.
+        layer: The encoder's first layer.
+        vectors: Its inputs that were found, shape (T, D) for each text.
+        labels_B: Labels of the texts, known or found.
+        distance: The distance of the updates that was reached.
+        rng: Source of random numbers.
+    """
 
     search: Search
     client: Client
@@ -43,8 +53,16 @@ class Attack:
     rng: np.random.Generator
 
     def arranged(self, found: list[Ints], against: Against, table_VD: NDArray[np.float32]) -> list[Ints]:
-        """The rows of each text's words, where of those that are known to stand at a place, but not in which text,
-        other distributions are tried. ``found``, ``against``: what the table has been decoded to."""
+        """Assign the words of each place to the texts that explain the update best.
+
+        A transformer's first layer discloses which words are at a place, but not in which text. Without places, or if
+        nothing is known about the words, ``found`` is returned.
+
+        Args:
+            found: Rows of each text, as decoded with the table.
+            against: How badly the table fits.
+            table_VD: The table.
+        """
         if against.lost == 1 or not self.layer.places:
             return found
         lengths_B = self.lengths_N[: len(found)]
@@ -66,7 +84,7 @@ class Attack:
 
 
 def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
-    """The search for what this client would have sent the same update of."""
+    """Search for word vectors with which this client would have sent the same update."""
     known, data = local.known, local.data
     experiment, count = known.experiment, len(data.train)
     texts = known.read(data, "train")
@@ -100,15 +118,14 @@ def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
         client, target, lengths_B, _labels(audit, local, size), spread, rng, layer
     )
     found_BTD = found_MD.detach().view(size, -1, dim).numpy()
-    # where padding counts as words, a text is followed by it, and an attacker that knows lengths does not take it for
-    # words
+    # in models for which padding counts as words a text includes it; an attacker who knows lengths leaves it out
     real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
     return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
 
 
 def _labels(audit: "GradientInversion", local: LocalUpdate, size: int) -> Tensor | int:
-    """Of the texts that are looked for; or how many classes there are, if they are to be found."""
+    """Return the labels of the attacked texts; or the number of classes, if labels are optimised."""
     if audit.labels == "known":
         return torch.from_numpy(np.asarray(local.data.train.labels_N[:size], np.int64))
     if audit.labels == "optimised":

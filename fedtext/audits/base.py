@@ -1,9 +1,9 @@
-"""Audits: attacks that measure what a client's local update gives away, and change nothing.
+"""Audits: attacks that measure what a client's local update discloses.
 
-It touches nothing that is trained or sent, and what it draws comes from generators of its own: a run with it computes
-what it does without.
+An audit changes nothing that is trained or sent, and it has random generators of its own: a run gives the same results
+with and without it.
 
-Legend: R rows of a client's table, D embedding.
+Legend: V vocabulary, R rows of a client's table, S sources of word vectors, D embedding.
 """
 
 from abc import ABC, abstractmethod
@@ -31,24 +31,24 @@ from fedtext.training.batches import Texts
 from fedtext.training.config import Training
 
 State = Mapping[str, NDArray[np.float32]]
-SIGNS = (PAD, UNK, BOS, EOS, "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # those in brackets are word pieces's
+SIGNS = (PAD, UNK, BOS, EOS, "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # special tokens; in brackets those of tokenizers
 
 
 @dataclass(frozen=True)
 class Words:
-    """The vocabulary, both ways."""
+    """The vocabulary: the name of each row, and the row of each name."""
 
-    names: list[str]  # by row
+    names: list[str]
     rows: Mapping[str, int]
 
     @cached_property
     def digits(self) -> NDArray[np.bool_]:
-        """digits_V: which words bear a digit."""
+        """digits_V: which words contain a digit."""
         return np.array([bears_digit(name) for name in self.names], np.bool_)
 
     @cached_property
     def named(self) -> NDArray[np.bool_]:
-        """named_V: which entries are words of texts, and no special tokens."""
+        """named_V: which entries are words, not special tokens."""
         return np.array([name not in SIGNS for name in self.names], np.bool_)
 
 
@@ -73,26 +73,39 @@ class Setting(Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """The attacker's knowledge before it receives anything: the experiment with its network, and the initial values of
-    the parameters that stay with clients. ``read`` prepares a split of a client's texts for the model."""
+    """The attacker's knowledge before it receives anything: the experiment, its network, and initial parameters.
+
+    Attributes:
+        experiment: The experiment.
+        classes: Number of classes C.
+        initial: Initial values of the parameters that stay with clients. Tables have V rows, or there is one such table
+            for each source of word vectors.
+        build: Builds the network.
+        read: Prepares a split ("train" or "test") of a client's texts for the model.
+        tests: With vocabularies of the clients' own, returns a client's test texts in rows of all clients' words.
+        public_SV: With vocabularies of the clients' own, which words the vectors of each source have.
+    """
 
     experiment: "Setting"
     classes: int
-    initial: State  # the private parameters, tables with V rows, or one such table for each source
+    initial: State
     build: Callable[[], nn.Module]
     read: Callable[[ClientData, str], Texts]
-    # under own vocabularies: a client's test texts in the words of all, and which words each source's vectors have
     tests: Callable[[int], ClientData] | None = None
     public_SV: NDArray[np.bool_] | None = None
 
     @cached_property
     def network(self) -> nn.Module:
-        """On the CPU, without dropout; its parameters have to be given with every call."""
+        """The network on the CPU, without dropout. Its parameters have to be given with every call."""
         return self.build().eval()
 
     def parameters(self, shared: State, rows_R: NDArray[np.int32] | None = None) -> dict[str, Tensor]:
-        """Copies of all that the network needs: ``shared``, and of the rest what clients started with. Tables have
-        these rows, or are left out."""
+        """Return copies of all parameters of the network: the shared ones, and initial values of the others.
+
+        Args:
+            shared: Shared parameters, tables with V rows.
+            rows_R: Rows of the tables; None leaves tables out.
+        """
         method, sources, found = self.experiment.method, {**self._common, **shared}, {}
         for name, _ in self.network.named_parameters():
             source = sources[method.mirrors(name) or name]
@@ -103,12 +116,11 @@ class Known:
         return found
 
     def table(self, received: State) -> NDArray[np.float32]:
-        """The word vectors that an attacker has, V rows: those that were sent, or if none are, those that every client
-        began with."""
+        """Return the attacker's word vectors, shape (V, D): the table that was sent, else the initial one."""
         return self.tables(received)[0]
 
     def tables(self, received: State) -> Sequence[NDArray[np.float32]]:
-        """All of them: of several embedding sources the attacker does not know which is a client's."""
+        """Return all candidates for ``table``: the attacker does not know from which source a client's vectors are."""
         if TABLE in received:
             return [received[TABLE]]
         found = self.initial[TABLE]
@@ -116,46 +128,85 @@ class Known:
 
     @cached_property
     def _common(self) -> State:
-        """The initial private parameters; of several embedding sources the first."""
+        """The initial private parameters; the first table if there are several sources of word vectors."""
         return {name: one[0] if is_table(name) and one.ndim == 3 else one for name, one in self.initial.items()}
 
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """One client's local update, as it can be seen where the client lives."""
+    """One client's local update, with everything that an audit may compare.
+
+    Attributes:
+        data: The client's texts.
+        received: The shared parameters that were sent to it, the table with all rows.
+        trained: All its parameters before any mechanism, on the CPU, tables in its own rows.
+        update: The update as the server decodes it from the payload.
+        round: Number of the round, from 1.
+        place: Index among the clients of this round, in the order of their ids.
+        known: The attacker's knowledge.
+    """
 
     data: ClientData
-    received: State  # the shared parameters that were sent to it, the table with all rows
-    trained: Mapping[str, Tensor]  # all its parameters before any mechanism, on the CPU, tables in its own rows
-    update: Update  # what the server reads in the payload, its mechanisms undone
+    received: State
+    trained: Mapping[str, Tensor]
+    update: Update
     round: int
-    place: int  # among those who were to train this round, ascending by id
+    place: int
     known: Known
 
 
 class Observation(ABC):
-    """The observation of a local update that an audit keeps, with the client, until the round is evaluated."""
+    """What an audit keeps of a local update, with the client, until the round is evaluated."""
 
     @abstractmethod
     def metrics(self, shared: State) -> dict[str, float]:
-        """The audit's metrics of this client, ``shared`` being what has become of all clients' updates."""
+        """Compute the audit's metrics of this client.
+
+        Args:
+            shared: The shared parameters after the round, tables with V rows.
+
+        Returns:
+            Values by names of ``Audit.metrics``. A metric without a value is left out.
+        """
 
     @abstractmethod
     def report(self, shared: State, words: Words) -> dict[str, str]:
-        """Return files about this client for a person to read: texts by file name."""
+        """Write files about this client.
+
+        Args:
+            shared: The shared parameters after the round, tables with V rows.
+            words: The vocabulary.
+
+        Returns:
+            Texts by file name; empty if there is nothing to show.
+        """
 
 
 class Audit(Strict, ABC):
-    """Base of all audits, which are the same for every method and every uplink."""
+    """Base of all audits. An audit works with every method and every uplink.
+
+    Attributes:
+        name: Name of the audit in an experiment.
+        metrics: Names of the metrics that it adds to a client's evaluations.
+        needs_table: Whether it needs the embedding table to be shared.
+    """
 
     name: str
-    metrics: ClassVar[tuple[str, ...]] = ()  # what it adds to a client's evaluations
-    needs_table: ClassVar[bool] = False  # is about the shared embedding
+    metrics: ClassVar[tuple[str, ...]] = ()
+    needs_table: ClassVar[bool] = False
 
     @abstractmethod
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
-        """Return the observation of a local update; None if there is nothing to observe."""
+        """Keep what the audit needs of a local update; None if there is nothing to measure.
+
+        Args:
+            local: The local update.
+            words: The vocabulary.
+        """
 
     def blind(self, vocabulary: list[str]) -> str:
-        """Why it could find nothing at any client, of such a vocabulary; empty if it could."""
+        """Return why the audit could find nothing at any client with this vocabulary; empty if it could.
+
+        A run with such an audit is refused with this message.
+        """
         return ""

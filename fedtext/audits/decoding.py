@@ -1,7 +1,7 @@
-"""Words decoded from what an attack has found: a vector for each place, and where the first layer's update points.
+"""Decoding of the vectors that an attack has found into words.
 
-Legend: V vocabulary, R rows that are read by, N texts of the client, B texts that were looked for, M their places, H
-and W places and words of one kind, D embedding, P pairs.
+Legend: V vocabulary, R candidate rows, N texts of the client, B texts that were attacked, M their places, H and W
+places and words of one kind of place, D embedding, S directions, P pairs.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,17 @@ _CHUNK = 256  # places that are compared with the table at a time
 
 
 class Against(NamedTuple):
-    """The misfit of a table by which vectors are decoded; the smaller the first number, the better it fits."""
+    """How badly a table fits the vectors that were decoded with it. Tables are compared by the first number that
+    differs; smaller is better."""
 
-    lost: float  # share of the places where no words alone lie in the layer's directions
-    missing: float  # share of the layer's directions that the words which were chosen there do not span
-    outside: float  # how much of the words that were chosen at the other places lies outside, on average
-    far: float  # how far the chosen are from what was found, on average
+    lost: float  # share of the places where no subset of the words lies in the layer's directions
+    missing: float  # at the other places, share of the layer's directions that the chosen words do not span
+    outside: float  # at the other places, mean share of a chosen word's vector outside of the directions
+    far: float  # mean distance of the chosen words' vectors from the vectors that were found
 
 
 def eligible(table_VD: NDArray[np.float32], words: Words) -> NDArray[np.bool_]:
-    """eligible_V: which words a vector may be read as: all but <pad> and those whose row is zero."""
+    """Return eligible_V: the words that a vector can be decoded to, all but <pad> and those whose row is zero."""
     return table_VD.any(1) & np.array([name != PAD for name in words.names])
 
 
@@ -41,10 +42,22 @@ def decoded(
     layer: FirstLayer,
     lengths_N: Tensor,
 ) -> tuple[list[Ints], Against]:
-    """For each place of each text the row of the word that ``layer`` reads most like the vector there, but for <pad>
-    and rows of zeros, which are near to whatever is small. If words lie in the layer's directions, it is one of these;
-    and each of them is somewhere, first of all where it is nearest, as long as there are places. ``lengths_N``: of all
-    texts behind the update."""
+    """Decode a vector at each place of each text as the word with the nearest input of the layer (L2).
+
+    If words lie in the layer's directions, only these are chosen, and each of them is assigned to at least one place,
+    the nearest first, as long as there are places. <pad> and rows of zeros are excluded: they are near every small
+    vector.
+
+    Args:
+        vectors: Vectors of each text, shape (length, D).
+        table_VD: The table with the vectors of the words.
+        words: The vocabulary.
+        layer: The first layer.
+        lengths_N: Lengths of all texts behind the update.
+
+    Returns:
+        The rows of each text, and how badly the table fits.
+    """
     rows = np.flatnonzero(eligible(table_VD, words))
     table_RD, found_MD = torch.from_numpy(table_VD[rows]), torch.from_numpy(np.concatenate(vectors))
     places_M = torch.cat([torch.arange(len(text_TD)) for text_TD in vectors])
@@ -76,7 +89,7 @@ def decoded(
 
 
 def _missing(basis_SD: Tensor, inputs_HD: Tensor) -> float:
-    """The share of the directions that these vectors do not span: that of words which a table has no vectors for."""
+    """Compute the share of the directions that these vectors do not span: words that are missing in a table."""
     _, values_H, spanned_HD = torch.linalg.svd(inputs_HD, full_matrices=False)
     spanned_HD = spanned_HD[values_H > 1e-4 * values_H[0]]
     left_SD = basis_SD - basis_SD @ spanned_HD.T @ spanned_HD
@@ -84,7 +97,10 @@ def _missing(basis_SD: Tensor, inputs_HD: Tensor) -> float:
 
 
 def exchangeable(lengths: Sequence[int], longest: int) -> Tensor:
-    """pairs_P2: the same places of two texts of these lengths; counted text by text, with ``longest`` to each."""
+    """Return pairs_P2: all pairs of equal places in two texts of these lengths.
+
+    Places are numbered text by text, ``longest`` for each text.
+    """
     places_M = np.concatenate([number * longest + np.arange(length) for number, length in enumerate(lengths)])
     same_MM = places_M[:, None] % longest == places_M % longest
     return torch.from_numpy(places_M[np.argwhere(np.triu(same_MM, 1))])

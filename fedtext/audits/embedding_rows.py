@@ -1,4 +1,4 @@
-"""Which words a client's texts have, read from the embedding rows that it sent or moved. There is nothing to optimise.
+"""The words of a client's texts, inferred without optimization from the embedding rows that it sent or changed.
 
 Legend: N rows that were sent, V vocabulary, D embedding.
 """
@@ -20,16 +20,19 @@ from fedtext.layout import TABLE
 class EmbeddingRows(Audit):
     """Embedding rows: which words a client has, by the rows of its update.
 
-    Where own rows travel, all of them are words of the train texts. Where all rows do, those are whose update is not
-    zero; and if noise has moved every row, those that stand out of it by their lengths: see ``threshold``.
+    With ``wire.rows: own`` all rows that are sent belong to words of the train texts. With ``wire.rows: all`` the rows
+    with a nonzero update do. If noise has changed every row, they are those that are longer than the noise explains:
+    see ``threshold``.
 
-    Precision, recall and F1 are of the set of words in the client's train texts; ``rows_ptlr`` is the recall of words
-    that bear a digit. No metrics of them are there if there are no such words.
+    Precision, recall and F1 refer to the set of words in the client's train texts; ``rows_ptlr`` is the recall of words
+    that contain a digit. It is left out if there are no such words.
     """
 
     name: Literal["embedding_rows"] = "embedding_rows"
     threshold: Literal["noise", "gap"] = Field(
-        "noise", description="of rows that all moved: longer than noise makes them; or beyond the widest gap in lengths"
+        "noise",
+        description="which rows are taken for the client's if all have changed; noise: those longer than noise "
+        "explains; gap: those beyond the widest gap between lengths",
     )
     metrics = ("rows_precision", "rows_recall", "rows_f1", "rows_ptlr")
     needs_table = True
@@ -54,8 +57,8 @@ class Rows(Observation):
     """Rows of words, ascending."""
 
     found: NDArray[np.int32]
-    named: NDArray[np.int32]  # that the train texts have
-    digits: NDArray[np.bool_]  # which of these bear one
+    named: NDArray[np.int32]  # those of the train texts
+    digits: NDArray[np.bool_]  # which of these contain a digit
 
     def metrics(self, shared: State) -> dict[str, float]:
         hit = np.isin(self.named, self.found)
@@ -69,9 +72,11 @@ class Rows(Observation):
 
 
 def stands_out(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Rows longer than noise makes one row in V, if fewer than half of all are words of the client: the cube root of a
-    squared length of noise is all but normal (Wilson and Hilferty 1931); the median of all rows and their median
-    deviation tell which normal it is."""
+    """Return the rows that are longer than noise explains, if fewer than half of all are words of the client.
+
+    The cube root of the squared length of noise is nearly normal (Wilson and Hilferty 1931). Its mean and deviation are
+    estimated by the median of all rows and their median deviation. The threshold is the quantile 1 - 1 / (V + 1).
+    """
     roots_V = np.cbrt(squares_V)
     middle = np.median(roots_V)
     spread = 1.4826 * np.median(np.abs(roots_V - middle))
@@ -79,7 +84,7 @@ def stands_out(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def above_gap(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Rows beyond the widest gap between the lengths that follow one another."""
+    """Return the rows beyond the widest gap between consecutive sorted lengths."""
     lengths_V = np.sort(np.sqrt(squares_V))
     if len(lengths_V) < 2:
         return np.ones(len(lengths_V), np.bool_)
@@ -88,5 +93,5 @@ def above_gap(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _set(rows: NDArray[np.int32], words: Words) -> NDArray[np.int32]:
-    """Those that are words of texts, ascending."""
+    """Return the rows that are words and not special tokens, ascending."""
     return np.unique(rows[words.named[rows]])

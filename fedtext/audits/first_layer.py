@@ -1,11 +1,11 @@
-"""An encoder's first layer: its inputs, and what the update of its weights tells of them.
+"""An encoder's first layer: its inputs, and what the update of its weights discloses about them.
 
 The gradient of a matrix that multiplies vectors x is sum delta x^T over all of them: its rows are combinations of the
-x. As long as there are fewer x than they have numbers, and the deltas are not combinations of each other, its rows span
-what the x span, and no other word's vector lies there. A recurrent layer's input weights multiply the words' vectors
-themselves. A transformer's queries, keys and values multiply LayerNorm(word + position + type), another vector at each
-place of a text, so that its update also says where a word stands (DAGER, Petrov et al. 2024, whose test of single
-tokens this is).
+x. If there are fewer x than they have dimensions, and the deltas are linearly independent, its rows span the same
+space as the x, and the vector of no other word lies in it. The input weights of a recurrent layer multiply the words'
+vectors themselves. Queries, keys and values of a transformer multiply LayerNorm(word + position + type), a different
+vector at each place of a text, so that the update also discloses the positions of words. This is the test of single
+tokens in DAGER (Petrov et al. 2024).
 
 Legend: V rows of a table, M vectors at places of texts, K kinds of places, D embedding, S directions.
 """
@@ -21,38 +21,51 @@ from torch.nn.functional import layer_norm
 
 _RECURRENT = re.compile(r".*\.weight_ih_l0(_reverse)?")
 _ATTENTION = re.compile(r"(.*)layers\.layer\.0\.attention\.(self\.(query|key|value)|[qkv]_lin)\.weight")
-_ROUNDED = 1e-3  # a share of a vector's length that float32's rounding of updates leaves outside of any span
+_ROUNDED = 1e-3  # share of a vector's length that may lie outside of the span because of float32 rounding
 
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """It reads word vectors as they are, at every place. ``basis_SD``: the directions among which they lie; all D where
-    nothing is known of them."""
+    """A first layer whose inputs are word vectors, the same at every place.
+
+    Attributes:
+        basis_SD: Orthonormal basis of the space in which its inputs lie; all D directions if nothing is known.
+        places: Whether a word has different inputs at different places.
+        near: A word is an input if the share of its vector outside of the space is less than this multiple of the
+            median word's share.
+    """
 
     basis_SD: Tensor
-    places: ClassVar[bool] = False  # whether a word has another input vector at another place
-    near: ClassVar[float] = 0.1  # a word was read if it leaves less outside than this times what the median word does
+    places: ClassVar[bool] = False
+    near: ClassVar[float] = 0.1
 
     def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
-        """Return the layer's inputs of these words at these places, or all at one."""
+        """Return the layer's inputs for these word vectors, each at its place or all at the same one."""
         return words_MD
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
-        """Word vectors that it would read so at these places."""
+        """Return word vectors with these inputs at these places: the inverse of ``inputs``."""
         return inputs_MD
 
     def outside(self, inputs_VD: Tensor) -> Tensor:
-        """shares_V: how much of each vector lies outside of the directions; of zeros, which are never found, all."""
+        """Return shares_V: the share of each vector's length outside of the space; 1 for vectors of zeros."""
         left_VD = inputs_VD - inputs_VD @ self.basis_SD.T @ self.basis_SD
         return (left_VD.norm(dim=1) / inputs_VD.norm(dim=1)).nan_to_num(1.0)
 
     def within(self, words_VD: Tensor, most_K: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """(found_KV, shares_KV): which words stand at each place, at most the given number, or with a single number at
-        any; and how much of each lies outside. At a place all are, if none stands out, as under noise, or if every
-        direction is there.
+        """Find the words that are inputs of the layer.
 
-        Where places count, the words are those that lie as far inside there as they do anywhere: that ranks them where
-        all of them lie a little outside, some words more than others, as dropout has it."""
+        If places matter, words are ranked by their share outside relative to their smallest share at any place. This
+        ranks them correctly under dropout, where all of them lie a little outside, some more than others.
+
+        Args:
+            words_VD: Word vectors.
+            most_K: Largest number of words at each place; a single number stands for all places together.
+
+        Returns:
+            found_KV, which words are inputs at each place, and shares_KV, the share of each outside of the space. At a
+            place where no word stands out (as under noise), or if the space has D dimensions, all words are found.
+        """
         shares_KV = torch.stack([self.outside(self.inputs(words_VD, place)) for place in range(len(most_K))])
         if len(self.basis_SD) == self.basis_SD.shape[1]:
             return torch.ones_like(shares_KV, dtype=torch.bool), shares_KV
@@ -68,34 +81,49 @@ class FirstLayer:
 
 @dataclass(frozen=True)
 class Placed(FirstLayer):
-    """It reads LayerNorm(word + what is added at its place)."""
+    """A first layer whose inputs are LayerNorm(word + position + type), as in a transformer.
+
+    Attributes:
+        added_TD: Position and type embeddings, by place.
+        scale_D, shift_D: Parameters of the layer norm.
+    """
 
     added_TD: Tensor
     scale_D: Tensor
     shift_D: Tensor
     places: ClassVar[bool] = True
-    near: ClassVar[float] = 0.5  # dropout of a tenth in front of it leaves a third of a vector outside
+    near: ClassVar[float] = 0.5  # with dropout of 0.1 before the layer a third of a vector lies outside
 
     def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
         return layer_norm(words_MD + self.added_TD[places], self.scale_D.shape, self.scale_D, self.shift_D, 1e-12)
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
-        """Exact for what the layer norm can give; of other vectors it reads what it makes of them."""
+        """Return word vectors with these inputs; exact only for vectors that are outputs of the layer norm."""
         return (inputs_MD - self.shift_D) / self.scale_D - self.added_TD[places_M]
 
 
 def everywhere(dim: int) -> FirstLayer:
-    """Where nothing is known of what was read."""
+    """Return a first layer about whose inputs nothing is known: all ``dim`` directions."""
     return FirstLayer(torch.eye(dim))
 
 
 def first_layer(
     target: Mapping[str, Tensor], parameters: Mapping[str, Tensor], read: int, dim: int, squashed: bool
 ) -> FirstLayer:
-    """That of a received update ``target`` of ``read`` vectors, which a network with these parameters read;
-    ``squashed``: in steps of Adam. Its directions are the strongest, as many as there were vectors. All, if those are
-    no fewer than D or than the weights' rows, if the update tells of no first layer or of several that read
-    differently, and for a transformer under Adam, whose signs point elsewhere (a recurrent layer's less so)."""
+    """Compute the space of a first layer's inputs from a received update.
+
+    The space is spanned by the strongest singular vectors of the update of its weights, one for each input. All
+    directions are returned if there are at least D inputs, or more than the weights have rows; if the update has no
+    first layer, or several with different inputs; and for a transformer with Adam, whose steps have other directions
+    than the gradient (this matters less for a recurrent layer).
+
+    Args:
+        target: The received update, by the names of parameters.
+        parameters: Parameters of the network without tables.
+        read: Number of inputs: tokens of all texts behind the update.
+        dim: D.
+        squashed: Whether the client's optimizer was Adam.
+    """
     named = {name: match for name in target if (match := _RECURRENT.fullmatch(name) or _ATTENTION.fullmatch(name))}
     blocks = {match.group(1) for match in named.values() if match.re is _ATTENTION}
     wide = [target[name] for name in named if target[name].shape[1] == dim]

@@ -1,4 +1,4 @@
-"""Texts recovered from an update by gradient matching (Zhu et al. 2019; FedeVocab, section 4.2 and appendix A.3).
+"""Recovery of texts from an update by gradient matching (Zhu et al. 2019; FedeVocab, section 4.2 and appendix A.3).
 
 Legend: T places, R rows of a client's table, V vocabulary, D embedding.
 """
@@ -35,64 +35,67 @@ _SHOWN = 8  # texts in the report
 class GradientInversion(Search, Audit):
     """Gradient inversion (Zhu et al. 2019; FedeVocab paper): recovers texts by gradient matching.
 
-    The attacker knows model, method, what was sent to the client and what the server reads in its payload (but for
-    an embedding's rows, which need no inversion: see embedding_rows), the optimizer, the batch size and how many texts
-    the client has; of their labels and lengths what ``labels`` and ``lengths`` say. It looks for word vectors, one for
-    each place of each text, with which the client would have sent the same update. Each vector is then decoded as the
-    nearest word (L2) of a table:
+    The attacker knows the model, the method, the optimizer, the batch size, everything that was sent to the client, its
+    number of texts, and its update as the server decodes it, but for the rows of an embedding, which need no inversion
+    (see ``embedding_rows``). ``labels`` and ``lengths`` say what it knows of labels and lengths. It searches for word
+    vectors, one for each place of each text, with which the client would have sent the same update. Each vector is then
+    decoded as the nearest word (L2) of a table:
 
-    - ``true``: the client's own rows after its training, in the public table's place for all words that it has (of
-      fedrecon those whose rows it keeps to itself), unless the public table fits better, as where its rows move far in
-      training;
-    - ``public``: the table that was sent to the client; where none is, the one that all clients began with, or of
-      several from which each began with one, the one that fits best;
-    - ``unrelated``: rows of no one, normally distributed with the public table's mean and spread, or of the file that
-      ``unrelated`` names: chance.
+    - ``true``: the public table with the client's own rows after its training for all words that it has (in fedrecon,
+      for those whose rows it keeps private); or the public table itself if it fits better, as it can if training moves
+      rows far;
+    - ``public``: the table that was sent to the client; if none was, the initial one, and if clients start from
+      different ones, the one that fits best;
+    - ``unrelated``: random rows, normally distributed with mean and deviation of the public table, or the vectors of
+      the file ``unrelated``: the baseline of chance.
 
-    With ``span`` the attacker first looks where the update of the first layer's weights points (first_layer.py).
-    Without noise, and with fewer words than the embedding has numbers, that is the words themselves: bags are then
-    recovered by linear algebra, and only their order is left to the search; of transformers the words at each place,
-    and only which text they are of is left to the search, and to ``swaps`` after it. ``span: false`` is the papers'
-    attack, but for how the parameters' distances are weighed (matching.py).
+    With ``span`` the attacker searches only in the space that the update of the first layer's weights spans
+    (first_layer.py). Without noise, and with fewer words than the embedding has dimensions, this discloses the words
+    themselves: bags of words are then recovered by linear algebra, and only their order has to be searched for. In a
+    transformer the words at each place are recovered, and only their texts have to be found, by the search and then by
+    ``swaps``. ``span: false`` is the attack of the papers, with other weights of parameters in the distance
+    (matching.py).
 
-    Vectors are read among the words of ``candidates``; how many these are is ``inversion_candidates``, and the report
-    says which. All clients know a common vocabulary, or the pieces of a checkpoint. With vocabularies of their own no
-    party has the list of all clients' words, so that among these more is found than an attacker could: an upper bound.
-    ``candidates: public`` leaves to the public and the unrelated table only words that some public vectors have.
+    Vectors are decoded among the words of ``candidates``; their number is ``inversion_candidates``, and the report
+    says which they are. A common vocabulary, or the word pieces of a checkpoint, is known to all clients. With
+    vocabularies of the clients' own no party has the list of all clients' words, so that the attack finds more than an
+    attacker could: an upper bound. With ``candidates: public`` the public and the unrelated table have only words that
+    some public vectors have.
 
-    So ``inversion_true_...`` is what leaks if the map from words to vectors does, ``inversion_public_...`` what does
-    without it. recovery.py says what the metrics are. ``inversion_distance`` is the attacker's own objective, of
-    the vectors as they were found, before they are read as words.
+    ``inversion_true_...`` is the leakage if the attacker has the client's map from words to vectors,
+    ``inversion_public_...`` the leakage without it. recovery.py defines the metrics. ``inversion_distance`` is the
+    attacker's own objective, for the vectors before they are decoded.
 
     Behind a mechanism that clips (``clip``, ``quantize``), or if SGD's gradients are clipped, the attacker does not
-    know by how much, and compares at the factor between 0 and 1 that fits best: what is clipped keeps its direction.
-    Nothing else in the attack depends on the update's length.
+    know the factor, and compares at the factor between 0 and 1 that fits best: clipping keeps the direction. Nothing
+    else in the attack depends on the update's length.
 
-    Up to ``unroll`` local steps are played through one after the other, with gradients passing through all of them;
-    more are matched as if they were one step on all texts at once, on the mean of their gradients: an approximation,
-    the better the less the model moved. So they are where a client has more texts than are looked for. Dropout is not
-    played, private parameters are taken to be what every client starts with, and rows of a table as what they are
-    before training. Adam's steps leave little but signs, which are matched as far as that goes.
+    Up to ``unroll`` local steps are simulated one after the other, with gradients through all of them. More steps, or
+    those of a client with more than ``texts`` texts, are matched as a single step on all texts, with the mean of their
+    gradients; this approximation is better the less the model changed. Dropout is not simulated, private parameters
+    have their initial values, and rows of a table their values before training. Adam's steps disclose little more than
+    signs, and only these can be matched.
     """
 
     name: Literal["gradient_inversion"] = "gradient_inversion"
-    clients: int = Field(1, ge=1, description="how many of a round's clients are attacked, those with the lowest ids")
-    texts: int = Field(
-        4, ge=1, description="how many texts are looked for; of a client with more, the others stay unfound"
+    clients: int = Field(1, ge=1, description="number of a round's clients to attack, those with the lowest ids")
+    texts: int = Field(4, ge=1, description="number of texts to search for; others of the client are not recovered")
+    rounds: Literal["last"] | tuple[PositiveInt, ...] = Field(
+        "last", description="rounds to attack; each must be evaluated"
     )
-    rounds: Literal["last"] | tuple[PositiveInt, ...] = Field("last", description="which; each must be evaluated")
     labels: Literal["known", "inferred", "optimised"] = Field(
-        "known", description="inferred: from the output layer (label_leakage); optimised: with the dummies"
+        "known",
+        description="labels of the texts; inferred: from the output layer (label_leakage); optimised: with the dummies",
     )
     candidates: Literal["vocabulary", "public"] = Field(
         "vocabulary",
-        description="words that a vector can be decoded to: the corpus's vocabulary, which under own vocabularies is "
-        "the union of all clients' words; or public: of these only such as the vectors have that clients start from",
+        description="candidates of decoding: the corpus's vocabulary, which with own vocabularies is the "
+        "union of all clients' words; or public: of these only words of the word vectors that clients start from",
     )
     lengths: Literal["known", "longest"] = Field(
-        "known", description="longest: all texts have corpus.max_length words, which ``span`` takes to be that many"
+        "known", description="lengths of the texts; longest: all have corpus.max_length words, also for ``span``"
     )
-    unroll: int = Field(4, ge=1, description="local steps that are played through one by one")
+    unroll: int = Field(4, ge=1, description="local steps that are simulated one by one")
     unrelated: str | None = Field(
         None,
         description="the unrelated table: a file of vectors as wide as the embedding, as of model.embedding.init.file, "
@@ -101,7 +104,7 @@ class GradientInversion(Search, Audit):
     metrics = (
         "inversion_distance",
         "inversion_candidates",
-        *(f"inversion_{table}_{figure}" for table in ATTACKERS for figure in FIGURES),
+        *(f"inversion_{table}_{metric}" for table in ATTACKERS for metric in FIGURES),
     )
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
@@ -112,7 +115,7 @@ class GradientInversion(Search, Audit):
         local = replace(local, data=replace(data, train=data.train.take(texts_behind(local))))
         own_RD = local.trained[TABLE].numpy().copy()
         experiment = local.known.experiment
-        return Inversion(self, replace(local, trained={}), own_RD, words, experiment)  # these are another client's soon
+        return Inversion(self, replace(local, trained={}), own_RD, words, experiment)  # their memory is used again
 
     def blind(self, vocabulary: list[str]) -> str:
         if self.unrelated and not Path(self.unrelated).expanduser().is_file():
@@ -122,7 +125,19 @@ class GradientInversion(Search, Audit):
 
 @dataclass
 class Inversion(Observation):
-    """A local update to attack, and after ``metrics`` the result."""
+    """A local update to attack, and after ``metrics`` the result.
+
+    Attributes:
+        audit: The audit.
+        local: The local update; None after the attack.
+        own_RD: The client's table after its training.
+        words: The vocabulary.
+        experiment: The experiment.
+        client: Name of the client.
+        candidates: Number of words that a vector can be decoded to.
+        values: The metrics.
+        pairings: Original and recovered texts, by the attacker's table.
+    """
 
     audit: GradientInversion
     local: LocalUpdate | None
@@ -132,7 +147,7 @@ class Inversion(Observation):
     client: str = ""
     candidates: int = 0
     values: dict[str, float] = field(default_factory=dict)
-    pairings: dict[str, Pairing] = field(default_factory=dict)  # by the attacker's table
+    pairings: dict[str, Pairing] = field(default_factory=dict)
 
     def metrics(self, shared: State) -> dict[str, float]:
         if (local := self.local) is None:
@@ -146,15 +161,15 @@ class Inversion(Observation):
         tables = _tables(self.audit, local, self.own_RD, self.words)
         self.candidates = max(int(eligible(table, self.words).sum()) for table in tables[1:-1])
         self.values = {"inversion_distance": done.distance, "inversion_candidates": float(self.candidates)}
-        readings = [decoded(done.vectors, one, self.words, done.layer, done.lengths_N) for one in tables]
+        decodings = [decoded(done.vectors, one, self.words, done.layer, done.lengths_N) for one in tables]
         last = len(tables) - 1
         known = dict(zip(ATTACKERS, (range(last), range(1, last), [last]), strict=True))
-        fits = {name: min(numbers, key=lambda number: readings[number][1]) for name, numbers in known.items()}
-        found = {number: done.arranged(*readings[number], tables[number]) for number in sorted(set(fits.values()))}
+        fits = {name: min(numbers, key=lambda number: decodings[number][1]) for name, numbers in known.items()}
+        found = {number: done.arranged(*decodings[number], tables[number]) for number in sorted(set(fits.values()))}
         for name, number in fits.items():
             pairing = paired(texts, found[number], train.labels_N, guessed)
-            figures = pairing.metrics(self.words, local.known.experiment.corpus.text.name != "hash")
-            self.values |= {f"inversion_{name}_{figure}": value for figure, value in figures.items()}
+            metrics = pairing.metrics(self.words, local.known.experiment.corpus.text.name != "hash")
+            self.values |= {f"inversion_{name}_{metric}": value for metric, value in metrics.items()}
             self.pairings[name] = pairing
         return self.values
 
@@ -162,8 +177,8 @@ class Inversion(Observation):
         lines = [
             f"# Texts of {plain(self.client)}, recovered from its update",
             "",
-            "Bold: a word of the original. Read with the client's own vectors (true), with those that an attacker has "
-            "(public), and with random ones (unrelated).",
+            "Bold: a word of the original. Decoded with the client's own vectors (true), with those that an attacker "
+            "has (public), and with random ones (unrelated).",
             "",
             f"Candidates for each vector: {self.candidates} words, {_whose(self.audit, self.experiment)}.",
         ]
@@ -178,14 +193,14 @@ class Inversion(Observation):
 
 
 def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
-    """The words of these rows, those among ``bold`` in bold."""
+    """Return the words of these rows as Markdown, with those among ``bold`` in bold."""
     names = [plain(words.names[row]) for row in rows_T]
     hit_T = np.isin(rows_T, bold)
     return " ".join(f"**{name}**" if hit else name for name, hit in zip(names, hit_T, strict=True)) or "(nothing)"
 
 
 def _whose(audit: GradientInversion, experiment: "Setting") -> str:
-    """Who knows the candidates."""
+    """Return the part of the report that says which words the candidates are."""
     if audit.candidates == "public":
         return "those of all clients' words that public vectors have"
     if experiment.own_vocabularies:
@@ -198,8 +213,7 @@ def _whose(audit: GradientInversion, experiment: "Setting") -> str:
 def _tables(
     audit: GradientInversion, local: LocalUpdate, own_RD: NDArray[np.float32], words: Words
 ) -> list[NDArray[np.float32]]:
-    """The tables by which vectors are decoded, V rows each: the client's own table, the public ones, and unrelated
-    ones."""
+    """Return the tables with which vectors are decoded, V rows each: the true, the public and the unrelated ones."""
     public_VD, experiment = local.known.table(local.received), local.known.experiment
     true_VD, rows_R = public_VD.copy(), local.data.rows_R
     kept_R = words.digits[rows_R] if experiment.method.withholds else np.ones(len(rows_R), np.bool_)

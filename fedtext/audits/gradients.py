@@ -1,10 +1,10 @@
-"""A client's gradient, as far as a received update tells it.
+"""A client's mean gradient, computed from a received update.
 
-The server knows the optimizer, its rate, the batch size, the local epochs and, from the payload, the number of texts:
-hence how many steps K the client made. With SGD and momentum m an update is -lr sum_s w_s g_s, where g_s is step s's
-gradient and w_s = 1 + m + ... + m^(K - s); so that -update / (lr sum_s w_s) is a mean of the client's gradients, and
-of one step the gradient itself. Adam divides a gradient by its own size: of one step only the signs are left, and of
-several what is returned is the mean of such steps.
+The server knows the optimizer, its rate, the batch size, the local epochs and, from the payload, the number of texts,
+and so the number of steps K of the client. With SGD and momentum m an update is -lr sum_s w_s g_s, where g_s is the
+gradient of step s and w_s = 1 + m + ... + m^(K - s). Then -update / (lr sum_s w_s) is a weighted mean of the client's
+gradients, and for a single step the gradient itself. Adam divides a gradient by its own size: after one step only the
+sign of each coordinate remains, and after several steps the result is the mean of such steps.
 """
 
 from collections.abc import Mapping
@@ -24,43 +24,47 @@ if TYPE_CHECKING:
 
 
 def last_phase(experiment: "Setting") -> "Phase":
-    """Of a client's local update: before it, what is sent does not move."""
+    """Return the last phase of a local update, the only one in which shared parameters change."""
     return experiment.method.phases(experiment.training.local_epochs)[-1]
 
 
 def texts_behind(local: "LocalUpdate") -> Ints:
-    """Which of the client's train texts its update was trained on."""
+    """Return the indices of the client's train texts that its update was trained on."""
     experiment, data = local.known.experiment, local.data
     return part(len(data.train), last_phase(experiment).texts, experiment.seed, data.id)
 
 
 def count_behind(experiment: "Setting", texts: int) -> int:
-    """Return the number of texts that an update was trained on, of a client with ``samples`` texts."""
-    return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # of this number, whichever they are
+    """Return the number of texts that an update was trained on, of a client with ``texts`` train texts."""
+    return len(part(texts, last_phase(experiment).texts, seed=0, client=0))  # the number does not depend on the draw
 
 
 def local_steps(experiment: "Setting", texts: int) -> int:
-    """Return K of a client with ``samples`` texts."""
+    """Return the number of steps K of a client with ``texts`` train texts."""
     texts = count_behind(experiment, texts)
     return last_phase(experiment).epochs * -(-texts // experiment.training.batch(texts))
 
 
 def step_weight(experiment: "Setting", texts: int) -> float:
-    """sum_s w_s, with the rate of each step as its schedule has it; momentum that persists from earlier rounds, and
-    what clipping took away, are not counted."""
+    """Compute sum_s w_s, where each w_s includes the factor of the learning rate schedule.
+
+    Momentum from earlier rounds, and the effect of clipping, are not included.
+    """
     optimizer, steps = experiment.training.optimizer, local_steps(experiment, texts)
     momentum = optimizer.momentum if isinstance(optimizer, SGD) else 0.0
     weight = velocity = 0.0
-    for step in range(steps):  # of gradients of one
+    for step in range(steps):  # the update that gradients of 1 would give
         velocity = momentum * velocity + 1
         weight += velocity * optimizer.slope(step, steps)
     return weight
 
 
 def rescaled(local: "LocalUpdate") -> bool:
-    """Whether the received update may be a multiple, between 0 and 1, of the update that the optimizer's rate and the
-    number of steps account for: behind a mechanism that clips, or where SGD's gradients are clipped. An attack that did
-    not fit this factor would take it for protection."""
+    """Whether the received update may have been multiplied by an unknown factor between 0 and 1.
+
+    This is the case behind a mechanism that clips, or if SGD's gradients are clipped. An attack that did not fit the
+    factor would mistake it for protection.
+    """
     experiment = local.known.experiment
     uplink, optimizer = experiment.uplink, experiment.training.optimizer
     if isinstance(optimizer, SGD) and optimizer.clip_norm is not None:
@@ -69,7 +73,7 @@ def rescaled(local: "LocalUpdate") -> bool:
 
 
 def mean_gradient(local: "LocalUpdate") -> Mapping[str, NDArray[np.float32]]:
-    """Of every shared parameter that is no table, by name: in a payload they have no order."""
+    """Compute the mean gradient of each shared parameter that is not a table, sorted by name."""
     experiment, update = local.known.experiment, local.update
     scale = np.float32(-1 / (experiment.training.optimizer.lr * step_weight(experiment, update.samples)))
     return {name: tensor * scale for name, tensor in sorted(update.tensors.items()) if not is_table(name)}

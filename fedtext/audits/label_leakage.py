@@ -1,4 +1,4 @@
-"""Which classes a client's texts have, read from what its output layer's bias did (iDLG: Zhao et al. 2020).
+"""The classes of a client's texts, inferred from the update of its output layer's bias (iDLG: Zhao et al. 2020).
 
 Legend: N texts of the client, C classes, R random texts.
 """
@@ -25,15 +25,15 @@ _TEXTS, _LONGEST = 64, 32
 class LabelLeakage(Audit):
     """Label leakage: the classes of a client's texts, by the gradient of the output layer's bias.
 
-    Of cross-entropy the gradient at the output layer's bias is, class by class, the mean of p_c - 1[c is the label]:
-    of one text it is negative at its label alone, and of several their share of class c is the mean p_c less the
-    gradient. The p_c of texts that no one has seen are taken to be what the received model says of random words. A
-    client's texts are those that its update was trained on. Of a clipped update the gradient's length is not known: it
-    does not matter for one text, and of several it is estimated (``stretch``).
+    The gradient of cross-entropy with respect to the bias of class c is the mean over texts of p_c - 1[c is the label].
+    For a single text it is negative only at the label. For several texts the share of class c is the mean of p_c minus
+    the gradient. The mean of p_c is unknown to the attacker, who takes the received model's probabilities on texts of
+    random words. The texts are those that the update was trained on. The length of a clipped update's gradient is
+    unknown: it does not matter for a single text, and is estimated for several (``stretch``).
 
-    ``label_top``: whether the class that looks most frequent is (one of) the most frequent: of one text, whether its
-    label is found. ``label_l1``: sum_c |inferred share - share|, from 0 to 2; ``label_l1_uniform``: what it is for
-    whoever guesses that all classes are equally frequent.
+    ``label_top`` is 1 if the class with the largest inferred share is (one of) the most frequent, else 0; for a single
+    text it tells whether the label is found. ``label_l1`` is sum_c |inferred share - share|, from 0 to 2.
+    ``label_l1_uniform`` is the same sum for equal shares of all classes, as a baseline.
     """
 
     name: Literal["label_leakage"] = "label_leakage"
@@ -47,7 +47,7 @@ class LabelLeakage(Audit):
 
 @dataclass(frozen=True)
 class Labels(Observation):
-    """A client's classes."""
+    """The inferred and the true shares of classes of a client."""
 
     inferred_C: NDArray[np.float64]
     shares_C: NDArray[np.float64]
@@ -62,7 +62,11 @@ class Labels(Observation):
 
 
 def inferred_shares(local: LocalUpdate) -> NDArray[np.float64]:
-    """The share of each class among the texts behind the received update, as it has it: not negative, summing to 1."""
+    """Infer the share of each class among the texts behind the received update.
+
+    Returns:
+        Shares of shape (C,), not negative, with sum 1. For a single text the inferred label has share 1.
+    """
     gradient_C = mean_gradient(local)[_output_bias(local)].astype(np.float64)
     if len(gradient_C) == 1:  # one sigmoid unit, whose logits are 0 and its own
         gradient_C = np.array([-gradient_C[0], gradient_C[0]])
@@ -95,7 +99,7 @@ def stretch(gradient_C: NDArray[np.float64], expected_C: NDArray[np.float64], co
 
 
 def _output_bias(local: LocalUpdate) -> str:
-    """The last bias of the (shared) head, of logistic regression that of the sum."""
+    """Return the name of the last bias of the shared head; in logistic regression that of the sum."""
     biases = [name for name in local.received if name.startswith("head") and name.endswith("bias")]
     return max(biases, key=lambda name: int(name.split(".")[1])) if biases else "encoder.bias"
 

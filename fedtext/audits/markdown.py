@@ -1,6 +1,6 @@
-"""Words of clients in what people read."""
+"""Words of clients in Markdown reports."""
 
 
 def plain(word: str) -> str:
-    """A word as Markdown shows it literally."""
+    """Escape a word so that Markdown shows it literally."""
     return "".join("\\" + c if c in "\\`*_[]<>|" else c for c in word)

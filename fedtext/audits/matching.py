@@ -1,5 +1,5 @@
-"""Deep leakage from gradients (Zhu et al. 2019) in embedding space: dummy word vectors that would have made the update
-which was received.
+"""Deep leakage from gradients (Zhu et al. 2019) in embedding space: a search for dummy word vectors that lead to the
+received update.
 
 Legend: B texts, T places of the longest, M = B x T dummies, D embedding, S directions that are searched, C classes.
 """
@@ -22,31 +22,50 @@ from fedtext.schema import Strict
 
 Distance = Literal["l2", "cosine"]
 _SMALL = 0.05  # s in units of the mean: the best of 0, 0.01, 0.05 and 0.3 on small recurrent networks
-_STARTS = 8  # draws of which a try begins with the best: from some no way leads on, past units that have died
+_STARTS = 8  # random starts, of which a try uses the best: some have no gradient, because of dead units
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client's local update as an attacker plays it through: from the parameters ``start``, without tables, steps of
-    ``size`` texts each with these rates and this momentum. ``squashed``: its steps are Adam's.
+    """A client's local update as the attacker simulates it.
 
-    Dummies take the table's place, and are no rows that steps would move. Adam's first step is g / |g|, which has no
-    slope; g / (|g| + mean |g|) stands in for it.
+    Dummies replace the embedding table and do not change in the steps. Adam's first step is g / |g|, whose derivative
+    is 0; it is replaced by g / (|g| + mean |g|).
+
+    Attributes:
+        method: The method.
+        network: The network.
+        start: Parameters before the first step, without tables.
+        shared: Names of the parameters that are compared with the received update.
+        size: Number of texts in a batch.
+        rates: Learning rate of each step.
+        momentum: Momentum of SGD.
+        squashed: Whether the steps are Adam's.
+        rescaled: Whether the received update may be multiplied by an unknown factor (``gradients.rescaled``).
     """
 
     method: Method
     network: nn.Module
     start: Mapping[str, Tensor]
-    shared: Sequence[str]  # which of them are compared
+    shared: Sequence[str]
     size: int
-    rates: Sequence[float]  # of its steps
+    rates: Sequence[float]
     momentum: float
     squashed: bool
-    rescaled: bool = False  # what was received may be a multiple of it, between 0 and 1: ``gradients.rescaled``
+    rescaled: bool = False
 
     def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor, slopes: bool = True) -> list[Tensor]:
-        """Compute ``gradients.mean_gradient`` of the update that this client would send. The texts' order is that of
-        the dummies, in every epoch. ``slopes``: it is differentiated again."""
+        """Compute ``gradients.mean_gradient`` of the update that this client would send for these dummies.
+
+        Args:
+            dummies_MD: Word vectors of all texts. The order of texts is the same in every epoch.
+            lengths_B: Lengths of the texts.
+            labels: Labels, shape (B,), or probabilities of classes, shape (B, C).
+            slopes: Whether the result can be differentiated with respect to the dummies.
+
+        Returns:
+            The gradients of ``shared``, in this order.
+        """
         parameters = {name: tensor.detach().requires_grad_() for name, tensor in self.start.items()}
         received = {name: parameters[name].detach() for name in self.shared} | {TABLE: dummies_MD.detach()}
         moved, velocity, weight = [torch.zeros(())] * len(parameters), [torch.zeros(())] * len(parameters), 0.0
@@ -76,16 +95,19 @@ class Client:
 
 
 def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], rescaled: bool = False) -> Tensor:
-    """The mean over parameters of ||f - t||^2 / (||t||^2 + s), or of 1 - cos(f, t). Each parameter counts alike: in a
-    sum over all numbers (Zhu et al.) the head's would drown those of the layers that read the words. Less do those that
-    hardly moved, whose relative error says little: s is a share of the mean ||t||^2 of all.
+    """Compute the mean over parameters of ||f - t||^2 / (||t||^2 + s), or of 1 - cos(f, t).
+
+    All parameters have the same weight: in a sum over all coordinates (Zhu et al.) those of the head would dominate the
+    layers that process the words. The constant s, a share of the mean of ||t||^2, reduces the weight of parameters that
+    hardly changed, whose relative error is mostly noise.
 
     Args:
-        found: the simulated update, by parameter.
-        target: the received update.
-        rescaled: the target may be c times an update, with an unknown c in (0, 1], the same for all parameters. The l2
-            distance is then that of c f, with the c that makes it smallest. Where that c would be negative the distance
-            grows with the angle beyond a right one, so that a search is led out of there.
+        kind: The distance.
+        found: The simulated update f, by parameter.
+        target: The received update t.
+        rescaled: The target may be c times an update, with an unknown c in (0, 1], the same for all parameters. The l2
+            distance is then that of c f, with the c that minimises it. If this c is negative, the distance grows with
+            the angle between the updates, so that a search is led out of this region.
     """
     squares = torch.stack([t.square().sum() for t in target])
     if kind == "cosine":
@@ -98,7 +120,7 @@ def distance(kind: Distance, found: Sequence[Tensor], target: Sequence[Tensor], 
         size = torch.stack([f.square().sum() for f in found]).div(scales).sum().clamp_min(1e-30)
         if product <= 0:
             return ((squares / scales).sum() + product.square() / size) / len(scales)
-        # at the best factor the distance has no slope in it, so that the factor may be taken as a constant
+        # at the best factor the derivative with respect to it is 0, so that it can be treated as a constant
         found = [f * (product / size).detach().clamp(max=1) for f in found]
     return torch.stack([(f - t).square().sum() for f, t in zip(found, target, strict=True)]).div(scales).mean()
 
@@ -111,36 +133,45 @@ class Best:
     tensors: tuple[Tensor, ...] = ()
 
     def offer(self, objective: Tensor, tensors: Sequence[Tensor]) -> None:
+        """Keep an iterate if its objective is smaller than all before."""
         if (value := float(objective.detach())) < self.objective or not self.tensors:
             self.objective, self.tensors = value, tuple(tensor.detach().clone() for tensor in tensors)
 
 
 class Search(Strict):
-    """How dummies are looked for."""
+    """The search for dummies, with its keys."""
 
     distance: Distance = Field(
         "l2",
-        description="of updates: relative squared distance, behind a clip at the scale that fits best; or 1 - cosine",
+        description="distance of updates; l2: relative squared distance, behind a clip at the scale that fits best; "
+        "cosine: 1 - cosine",
     )
-    optimizer: Literal["lbfgs", "adam"] = Field("lbfgs", description="of the attacker")
-    steps: int = Field(200, ge=1, description="of the attacker's optimizer, in each try")
+    optimizer: Literal["lbfgs", "adam"] = Field("lbfgs", description="the attacker's optimizer")
+    steps: int = Field(200, ge=1, description="steps of the attacker's optimizer in each try")
     lr: float = Field(0.1, gt=0, description="adam's rate, in standard deviations of the word vectors")
-    restarts: int = Field(1, ge=1, description="tries; the best is the one with the smallest distance")
+    restarts: int = Field(1, ge=1, description="number of tries; the result has the smallest distance")
     span: bool = Field(
         True,
-        description="look only in directions, and among words, along which the first layer's weights moved (Petrov et "
-        "al.); false: everywhere (Zhu et al.)",
+        description="search only in the space that the update of the first layer's weights spans, and among words in "
+        "it (Petrov et al.); false: everywhere (Zhu et al.)",
     )
     swaps: int = Field(
         200,
         ge=0,
-        description="tries to exchange the words that two texts have at a place, where a transformer's first layer "
-        "tells which these are but not whose; each repeats the client's local update",
+        description="tries to exchange the words of two texts at the same place, if a transformer's first layer "
+        "discloses the words at a place but not their texts; each simulates the client's local update",
     )
 
     def minimise(self, objective: Callable[..., Tensor], start: tuple[Tensor, ...], both: bool) -> Best:
-        """So many steps, of the first argument alone or of ``both``: of Adam, whose rate falls to zero, or of L-BFGS,
-        whose line search may take a quarter more evaluations."""
+        """Minimise an objective with ``steps`` steps of Adam, whose rate decays to 0, or of L-BFGS.
+
+        L-BFGS may take a quarter more evaluations, in its line search.
+
+        Args:
+            objective: Function of the tensors in ``start``.
+            start: Initial values.
+            both: Whether both tensors change, or only the first one.
+        """
         leaves, best = [tensor.requires_grad_() for tensor in start[: 1 + both]], Best()
 
         def evaluate() -> Tensor:
@@ -172,9 +203,20 @@ class Search(Strict):
         rng: np.random.Generator,
         layer: FirstLayer,
     ) -> tuple[Tensor, Tensor, float]:
-        """(inputs_MD, labels_B, distance): what ``layer`` reads of dummies, as many texts of these lengths. They start
-        as N(mean, std^2) of ``spread``, and lie in the layer's directions. ``labels`` are those of the texts, or how
-        many classes there are: they are then optimised too, as probabilities."""
+        """Search for dummies whose update is near the received one.
+
+        Args:
+            client: The simulated client.
+            target: The received mean gradient, by parameter.
+            lengths_B: Lengths of the texts.
+            labels: Labels of the texts; or the number of classes, and labels are optimised too, as probabilities.
+            spread: Mean and standard deviation of the normal distribution from which dummies are drawn.
+            rng: Source of the draws.
+            layer: The first layer, in whose directions dummies lie.
+
+        Returns:
+            inputs_MD, the layer's inputs for the dummies; labels_B; and the distance reached.
+        """
         texts, longest, (mean, std), basis_SD = len(lengths_B), int(lengths_B.max()), spread, layer.basis_SD
         places_M, dummies = torch.arange(longest).repeat(texts), texts * longest
         goal = [target[name] for name in client.shared]
@@ -210,9 +252,21 @@ class Search(Strict):
         pairs_P2: Tensor,
         rng: np.random.Generator,
     ) -> Tensor:
-        """rows_M: these words, each where it stands best. Pairs of places exchange their words where that explains the
-        update better, in random order, until no pair would or ``swaps`` are spent: the discrete half of LAMP
-        (Balunovic et al. 2022), among words that are known to be there."""
+        """Exchange words between texts as long as this reduces the distance of the updates.
+
+        Pairs of places are tried in random order, until no exchange helps or ``swaps`` are spent. This is the discrete
+        part of LAMP (Balunovic et al. 2022), restricted to words that are known to occur at these places.
+
+        Args:
+            client, target, lengths_B, rng: As in ``reconstruct``.
+            labels_B: Labels of the texts.
+            table_VD: The table of word vectors.
+            rows_M: Row of the word at each place.
+            pairs_P2: Pairs of places that may be exchanged.
+
+        Returns:
+            rows_M after the exchanges.
+        """
         goal = [target[name] for name in client.shared]
 
         def far(rows_M: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Which texts a model has been trained on, inferred from its losses (Yeom et al. 2018).
+"""Membership inference: which texts a model has been trained on, by its losses (Yeom et al. 2018).
 
 Legend: N texts, M train texts, U test texts.
 """
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
 
 FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
-_FALSE = 100  # one false positive in 100 test texts is 1 %; of fewer texts the rate cannot be told
+_FALSE = 100  # least number of test texts for a false positive rate of 1 %
 
 
 class Membership(Audit):
     """Membership inference: tells train texts from others by their loss.
 
-    Whoever has the model that a round released tells a client's train texts from its test texts by their cross-entropy
-    under it.
+    The attacker has the model after a round, and separates a client's train texts from its test texts by their
+    cross-entropy under it.
 
-    The model is made of the shared parameters after the round. In the place of private word vectors (fedevocab,
-    fedrecon, lg_fedavg that shares its encoder) stand those that every client began with, since the client's own are
-    never released; texts are then read in the words of all clients together. Of two branches it is the shared one.
+    The model consists of the shared parameters after the round. Private word vectors (fedevocab, fedrecon, lg_fedavg
+    that shares its encoder) are replaced by their initial values, since the client's own are never released; texts are
+    then encoded with the words of all clients together. If a method has two branches, the model is the shared one.
 
-    - ``member_auc``: how often a train text's loss is smaller than a test text's, ties counting half; 0.5 is chance.
-    - ``member_advantage``: true less false positive rate, if texts are taken for members whose loss is at most the mean
-      of known members. These are every other one of the train texts, from the first; the rates are of the rest of them
-      and of all test texts. It needs two train texts.
-    - ``member_tpr_at_1pct_fpr``: the largest share of train texts that a threshold takes for members which takes at
-      most 1 % of the test texts for members. Carlini et al. (2022) call for it, since an attack that is sure of a few
-      texts is not seen in an average. It needs 100 test texts of a client, and is left out where there are fewer.
+    - ``member_auc``: probability that the loss of a train text is smaller than that of a test text, ties counting half;
+      0.5 is chance.
+    - ``member_advantage``: true minus false positive rate of the threshold at the mean loss of known members. These are
+      every other train text, beginning with the first; the rates are over the other train texts and all test texts. It
+      needs two train texts.
+    - ``member_tpr_at_1pct_fpr``: the largest true positive rate of a threshold with a false positive rate of at most
+      1 %. Carlini et al. (2022) recommend it, since an attack that is certain about a few texts is invisible in an
+      average. It needs 100 test texts of a client, and is left out if there are fewer.
 
-    Losses are not calibrated by models that were trained without a text (shadow models), which finds more: what is not
-    found here is not shown to be safe.
+    Losses are not calibrated by models that were trained without a text (shadow models), which would find more members:
+    a low value does not prove that texts are safe.
     """
 
     name: Literal["membership"] = "membership"
-    texts: int = Field(1000, ge=1, description="of each kind, the client's first ones")
+    texts: int = Field(1000, ge=1, description="largest number of train and of test texts, the client's first ones")
     metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
@@ -103,14 +104,14 @@ class Members(Observation):
 
 
 def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[str, float]:
-    """The audit's metrics of one client.
+    """Compute the audit's metrics of one client.
 
     Args:
-        train_M: losses of members.
-        test_U: losses of texts that are none.
+        train_M: Losses of members.
+        test_U: Losses of other texts.
 
     Returns:
-        Metrics by name, without those that need more texts; none if a loss is no number.
+        Metrics by name, without those that need more texts; empty if a loss is NaN.
     """
     losses_N = np.concatenate([train_M, test_U])
     auc = area([Scored(-losses_N, np.arange(len(losses_N)) < len(train_M))])

@@ -1,13 +1,14 @@
 """How much of some texts an attack has recovered (FedeVocab, section 4.2 and appendix A.3).
 
 Precision is the share of recovered words that occur in the original, recall the share of the original's words that
-occur in what was recovered: both of bags without multiplicity, as in the paper, and means over texts; F1 is of these
-two means. Counted where they stand, a word is recovered only at its own place (``exact``): this is what minds order and
-multiplicity. PTLR, the privacy token leakage ratio, is the share of all digit-bearing words of the client's texts that
-were recovered: in any of its texts, or at their own places.
+occur in the recovered text. Both ignore how often a word occurs, as in the paper, and are means over texts; F1 is
+computed from these two means. ``exact`` is the share of words that are recovered at their own place, and so depends on
+order and multiplicity. PTLR, the privacy token leakage ratio, is the share of all words with a digit in the client's
+texts that were recovered: in any of its texts (``ptlr``), or at their own places (``ptlr_exact``).
 
-An attack on several texts does not say which is which. Recovered and original texts are paired greedily, those with the
-most in common first: as the attack would have it at best. An original that nothing is left for is not recovered.
+The order of recovered texts is unknown to an attack on several texts. Recovered and original texts are paired greedily,
+those with the most words in common first, which is the best case for the attack. An original without a partner counts
+as not recovered.
 """
 
 from collections.abc import Sequence
@@ -24,16 +25,27 @@ FIGURES = ("precision", "recall", "f1", "exact", "ptlr", "ptlr_exact")
 
 @dataclass(frozen=True)
 class Pairing:
-    """``found[i]`` is what was made of ``texts[i]``, rows of the vocabulary; empty if nothing was. ``recovered`` is all
-    that was, whichever text it was found in."""
+    """Original texts with the recovered text of each, as rows of the vocabulary.
+
+    Attributes:
+        texts: The originals.
+        found: The recovered text of each original; empty if it has no partner.
+        recovered: The rows of all recovered texts together.
+    """
 
     texts: Sequence[Ints]
     found: Sequence[Ints]
     recovered: Ints
 
     def metrics(self, words: Words, digits: bool) -> dict[str, float]:
-        """By name; those of digits only if they are asked for and the texts have some. Entries of the vocabulary that
-        are no words (padding, unknown words) are neither looked for nor found."""
+        """Compute the metrics, by name.
+
+        Special tokens (padding, unknown words) are ignored in both texts.
+
+        Args:
+            words: The vocabulary.
+            digits: Whether to compute PTLR. It is left out if the texts have no words with a digit.
+        """
         precision, recall, exact, sensitive = [], [], [], np.zeros((0, 2), np.bool_)
         for text_T, found_T in zip(self.texts, self.found, strict=True):
             is_word_T = words.named[text_T]
@@ -60,15 +72,21 @@ class Pairing:
 
 
 def f1(precision: float, recall: float) -> float:
-    """Their harmonic mean; 0 of two zeros."""
+    """Compute the harmonic mean; 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def paired(
     texts: Sequence[Ints], found: Sequence[Ints], labels: NDArray[np.int64], guessed: NDArray[np.int64] | None
 ) -> Pairing:
-    """Greedily, by the shares of either's words that the other has; only texts of the same label if labels are
-    ``guessed``. The earlier of equals first."""
+    """Pair recovered with original texts greedily, by the sum of the shares of each text's words that are in the other.
+
+    Args:
+        texts: Originals, as rows of the vocabulary.
+        found: Recovered texts.
+        labels: Labels of the originals.
+        guessed: Labels of the recovered texts, which only match originals with the same label; None matches any.
+    """
     scores = np.full((len(texts), len(found)), -1.0)
     for place, text_T in enumerate(texts):
         for other, found_T in enumerate(found):

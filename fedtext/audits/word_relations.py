@@ -1,4 +1,4 @@
-"""Which words stand near which: what is left of it at the server (Li et al. 2021, section 5.6.3 and Figure 5).
+"""Nearest neighbours of words in the embedding, and how many of them the server can see (KTEPS paper, section 5.6.3).
 
 Legend: N the client's own words, P probe words among them, K neighbours, D embedding, V vocabulary.
 """
@@ -20,19 +20,19 @@ FILE = "word_relations.md"
 
 
 class WordRelations(Audit):
-    """Word relations (KTEPS paper, Figure 5): how many of a word's nearest words an update still shows.
+    """Word relations (KTEPS paper, Figure 5): how many of a word's nearest neighbours an update discloses.
 
-    The ``top`` nearest words, by cosine, of each of ``words``, in the client's own embedding after its training;
-    ``I_ser`` is the share of them that are still among the nearest in the embedding which the server restores from the
-    client's payload, ``I_ag`` in the one that it aggregates. (The paper counts them; K times the share.)
+    Take the ``top`` nearest neighbours (by cosine) of each of ``words`` in the client's own embedding after its
+    training. ``I_ser`` is the share of them that are also among the nearest neighbours in the embedding that the server
+    restores from the client's payload, ``I_ag`` in the aggregated one. (The paper reports counts: K times the share.)
 
-    Neighbours are looked for among the words of the client's train texts. A probe word that is not one of them is
-    passed over; a client that has none has no metrics. Smaller shares mean that relations are harder to inspect.
+    Neighbours are words of the client's train texts. A probe word that is not one of them is skipped; a client without
+    any has no metrics. Smaller shares mean that relations are harder to inspect.
     """
 
     name: Literal["word_relations"] = "word_relations"
-    words: tuple[str, ...] = Field(min_length=1, description="probe words, as the corpus writes them")
-    top: int = Field(10, ge=1, description="K, how many neighbours")
+    words: tuple[str, ...] = Field(min_length=1, description="probe words, as they are written in the corpus")
+    top: int = Field(10, ge=1, description="K, the number of neighbours")
     metrics = ("I_ser", "I_ag")
     needs_table = True
 
@@ -49,7 +49,7 @@ class WordRelations(Audit):
         restored_ND = local.received[TABLE][rows_N]
         if local.update.rows is None:
             restored_ND += changed[rows_N]
-        else:  # what was not sent is as it was
+        else:  # rows that were not sent are unchanged
             _, here, there = np.intersect1d(rows_N, local.update.rows, return_indices=True)
             restored_ND[here] += changed[there]
         own_ND = local.trained[TABLE].numpy()[places_N]
@@ -64,7 +64,7 @@ class WordRelations(Audit):
 
 @dataclass(frozen=True)
 class Relations(Observation):
-    """The neighbours of a client's probe words, as places among its own words; rows_N are their global rows."""
+    """The neighbours of a client's probe words, as indices of its own words; rows_N are their global rows."""
 
     client: str
     rows_N: NDArray[np.int32]
@@ -100,8 +100,16 @@ class Relations(Observation):
 
 
 def neighbours(table_ND: NDArray[np.float32], probes_P: NDArray[np.int64], top: int) -> NDArray[np.int64]:
-    """For each probe row the ``top`` other rows of largest cosine, nearest first (all others if there are fewer), the
-    earlier of two that are equally near; a row of zeros is at right angles to all."""
+    """Find the nearest neighbours of rows by cosine.
+
+    Args:
+        table_ND: The rows. The cosine with a row of zeros is 0.
+        probes_P: Indices of the rows whose neighbours are wanted.
+        top: Number of neighbours K; all other rows if there are fewer.
+
+    Returns:
+        Indices of shape (P, K), the nearest first; of equally near rows the one with the smaller index first.
+    """
     lengths_N = np.linalg.norm(table_ND.astype(np.float64), axis=1)
     unit_ND = table_ND / np.where(lengths_N > 0, lengths_N, 1)[:, None]
     with one_blas_thread():
@@ -111,6 +119,6 @@ def neighbours(table_ND: NDArray[np.float32], probes_P: NDArray[np.int64], top: 
 
 
 def kept(before_PK: NDArray[np.int64], after_PK: NDArray[np.int64]) -> float:
-    """The share of the neighbours that are neighbours still, over all probe words."""
+    """Compute the share of the neighbours that are still neighbours, over all probe words."""
     still = [len(np.intersect1d(before, after)) for before, after in zip(before_PK, after_PK, strict=True)]
     return sum(still) / before_PK.size
