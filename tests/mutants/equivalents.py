@@ -172,6 +172,30 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for other in (0, 2)
     ),
     (
+        "layout",
+        "return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())",
+        "return np.isfinite(tensor.sum()) or np.isfinite(tensor).all()",
+        "it is a truth value already",
+    ),
+    (
+        "server/optimizers",
+        "if optimizer.lr != 1:",
+        "if optimizer.lr != 0:",
+        "a rate of 0 is refused, and 1 times a number is that number: only time is saved",
+    ),
+    (
+        "server/downlink",
+        "name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed",
+        "name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 1) > changed",
+        "a round that is compared with is 1 at least, and 1 > 1 is as false as 0 > 1",
+    ),
+    (
+        "server/downlink",
+        "self.drawn = one",
+        "pass",
+        "cohorts of all earlier rounds are drawn once more, to the same",
+    ),
+    (
         "server/downlink",
         "before = range(round_ - 1, 0, -1)",
         "before = range(round_ - 0, 0, -1)",

@@ -63,6 +63,8 @@ MODULES: dict[str, tuple[str, ...]] = {
         "sampling",
         "wire",
         "lg_fedavg",
+        "state",
+        "methods",
     ),
     "state/fingerprint": ("rounds", "noise_key", "draws_of_runs", "federation", "optimizers", "pretrained"),
     "client/host": ("host", "worker", "stacks", "packing", "fedevocab", "own_vocabularies"),

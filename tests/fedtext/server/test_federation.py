@@ -1,6 +1,7 @@
 """The loop over rounds: when state is saved, and who is counted."""
 
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,55 @@ def test_an_actor_that_adds_up_refuses_the_same_payloads(how: str) -> None:
     refused = actor._folded(replace(bad, payload=damaged(bad.payload, how)), flat, 1)
     assert re.match((SENT | TOO_LARGE)[how], refused.error)
     assert actor.partial(1).sum_N.tobytes() == alone.sum_N.tobytes()
+
+
+class Adding(LocalFleet):
+    """A fleet that adds up the updates of all clients but the first, as an actor does."""
+
+    federation: Federation
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        self.sum = self.federation.summation.empty()
+        for reply in super().train(handle, round_, cohort):
+            if reply.client:
+                self.sum.add(self.federation.decoder.update(reply.payload, reply.client, handle, round_))
+                reply = replace(reply, payload=reply.payload[:0])
+            yield reply
+
+    def partials(self, round_: int) -> Iterator[WeightedSum]:
+        yield self.sum
+
+
+def test_updates_that_were_added_up_elsewhere_count_as_if_they_had_been_sent() -> None:
+    experiment = tiny.experiment()
+    shared, private = initial(experiment, CORPUS)
+    fleet = Adding(experiment, CORPUS, private)
+    fleet.federation = Federation(experiment, shared, fleet, None)
+    list(fleet.federation.run())
+    assert fleet.federation.flat.tobytes() == tiny.Finished("fedavg", CORPUS).flat.tobytes()
+
+
+class Releasing(LocalFleet):
+    """A fleet that looks at each broadcast whether the one before it is still in memory."""
+
+    sent: weakref.ref[NDArray[np.float32]] | None = None
+    held: list[bool]
+
+    def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.sent:
+            self.held.append(self.sent() is not None)
+        copied = flat.copy()
+        self.sent = weakref.ref(copied)
+        return copied
+
+
+def test_a_broadcast_is_freed_before_the_next_one_takes_memory() -> None:
+    experiment = tiny.experiment()
+    shared, private = initial(experiment, CORPUS)
+    fleet = Releasing(experiment, CORPUS, private)
+    fleet.held = []
+    list(Federation(experiment, shared, fleet, None).run())
+    assert fleet.held == [False, False]
 
 
 def test_a_sum_takes_no_number_that_is_none() -> None:

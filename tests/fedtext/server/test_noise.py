@@ -45,6 +45,8 @@ def test_the_noise_has_the_deviation_it_says_and_is_drawn_by_round_and_seed() ->
     again = np.zeros(layout.size)
     add_noise(again, layout, expected, noise_key(central(), "content", clients), 1)
     assert again.tobytes() == drawn[0, 1].tobytes()
+    known = noise_key(central(), "content", clients).generator("central", 1).standard_normal(200_000)
+    assert np.array_equal(again[:200_000] - expected * known, np.zeros(200_000)), "who knows the key can take it off"
     for noise_N in nonempty(drawn.values()):
         views = layout.views(noise_N)
         noise = np.concatenate([view.ravel() for view in views.values()])
