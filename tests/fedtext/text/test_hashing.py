@@ -135,7 +135,11 @@ def test_it_is_written_as_a_name_or_with_options() -> None:
 @pytest.mark.parametrize(
     ("corpus", "model", "complaint"),
     [
-        ({"text": "hash", "vocabulary": 7}, {"name": "bag"}, r"corpus: vocabulary: of buckets .* each has a row"),
+        (
+            {"text": "hash", "vocabulary": 7},
+            {"name": "bag"},
+            r"corpus: vocabulary: all buckets have a row of the table .text: hash.",
+        ),
         (
             {"text": {"hash": {"buckets": 10**7}}},
             {"name": "bag"},

@@ -106,7 +106,7 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
         (
             {},
             {"text": {"pieces": {"checkpoint": "x"}}, "vocabulary": 9},
-            "of word pieces .text: pieces. each has a row",
+            "all word pieces have a row of the table .text: pieces.",
         ),
         ({}, {"text": {"pieces": {}}}, "checkpoint"),
         ({"embedding": {"dim": 8, "init": "word2vec"}}, {"text": {"pieces": {"checkpoint": "x"}}}, "word pieces of"),
