@@ -167,10 +167,6 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
             ),
         )
     ),
-    *(
-        ("state/fingerprint", "RESULTS = 1", f"RESULTS = {other}", "it tells versions apart, whatever number it is")
-        for other in (0, 2)
-    ),
     (
         "layout",
         "return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())",
@@ -200,18 +196,6 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "before = range(round_ - 1, 0, -1)",
         "before = range(round_ - 0, 0, -1)",
         "it is asked of tensors that are not shared in this round",
-    ),
-    (
-        "server/downlink",
-        "for one in range(self.drawn + 1, round_) if unsent else ():",
-        "for one in range((self.drawn - 1), round_) if unsent else ():",
-        "cohorts of two rounds are drawn once more, to the same; those of no round come before every change",
-    ),
-    (
-        "server/downlink",
-        "for one in range(self.drawn + 1, round_) if unsent else ():",
-        "for one in range(self.drawn + 0, round_) if unsent else ():",
-        "the cohort of one round is drawn once more, to the same",
     ),
     (
         "server/downlink",

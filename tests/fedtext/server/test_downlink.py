@@ -2,12 +2,15 @@
 
 from typing import Literal
 
+import numpy as np
+
 from fedtext.layout import Layout
 from fedtext.methods import FedAvg
 from fedtext.server.downlink import Downlink
 from fedtext.server.fleet import ClientInfo
 from fedtext.wire import encoding
 from tests import tiny
+from tests.loops import nonempty
 
 
 class EveryThird(FedAvg):
@@ -35,3 +38,14 @@ def test_what_was_shared_before_is_sent_until_a_client_has_its_last_value() -> N
         for names in (["encoder", "head"], ["head"], ["head", "bias"])
     )
     assert found == [2 * both, both, head + both, 2 * both, 2 * both, 2 * end]
+
+
+def test_rows_that_no_client_sends_are_not_sent_to_clients_either() -> None:
+    """FedRecon withholds words with digits, here every third one: a client rebuilds their rows by itself."""
+    corpus = tiny.corpus(clients=3, texts=2)
+    assert corpus.digits_V is not None
+    federation = tiny.Finished("fedrecon", corpus, training=tiny.TRAINING | {"rounds": 1})
+    rows = [np.count_nonzero(~corpus.digits_V[client.rows_R]) for client in corpus.clients]
+    assert all(nonempty(count < len(client.rows_R) for count, client in zip(rows, corpus.clients, strict=True)))
+    sizes = [encoding.encoded_size(federation.layout.with_rows(int(count)).shapes) for count in rows]
+    assert federation.rows[0].metrics["bytes_down"] == sum(sizes)

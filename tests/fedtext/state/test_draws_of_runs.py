@@ -268,10 +268,17 @@ def test_two_experiments_in_one_folder_share_no_secret_draw(tmp_path: Path) -> N
     assert noise_key(central(1.0, **SECRET, evaluation={"every": 2}), "content", 4, tmp_path).material == keys[0]
 
 
+def test_reproducible_noise_is_that_of_earlier_versions() -> None:
+    """Drawn by Philox with 128 bits of the run's key; other numbers are another ``fingerprint.RESULTS``."""
+    drawn = NoiseKey(bytes(range(32))).generator("uplink/0/gaussian", 3, 7).bit_generator.random_raw(3)
+    assert drawn.tolist() == [3406916892347523082, 4017364256034894488, 13591911746916132299]
+
+
 def test_everything_else_stays_a_function_of_the_seed() -> None:
     """Cohorts, batches, initial tables: two experiments of one seed differ in what was changed and in nothing else."""
     key = noise_key(central(1.0), "content", 4)
     assert key.paired(3, "cohort", 2).random() == generator(3, "cohort", 2).random()
+    assert key.paired(3, "own start", client=2).random() == generator(3, "own start", client=2).random()
     assert released(central(1.0), "content", 4) != released(central(2.0), "content", 4)
 
 

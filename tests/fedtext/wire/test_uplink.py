@@ -5,6 +5,7 @@ Clients learn so slowly here that nothing changes: what they send is their noise
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.layout import TABLE, Layout
+from fedtext.mechanisms.base import Mechanism, Tensors
 from fedtext.parameters import initial
+from fedtext.server.method_state import MethodState
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 from tests import tiny
@@ -152,3 +155,36 @@ def test_a_client_that_sends_all_rows_sends_its_own_at_their_places_and_zeros_el
     assert (own.tensors[TABLE] != 0).any(1)[1:].all(), "every word of its texts has learned something"
     for name in nonempty(set(own.tensors) - {TABLE}):
         assert np.array_equal(own.tensors[name], whole.tensors[name])
+
+
+class Absolute(Mechanism):
+    """Sends parameters in the place of their changes."""
+
+    name: str = "absolute"
+
+    def apply(self, delta: Tensors, received: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
+        return {name: delta[name] + received[name] for name in delta}
+
+    def restore(self, sent: Tensors, received: Mapping[str, Any]) -> Tensors:
+        return {name: sent[name] - received[name] for name in sent}
+
+
+@pytest.mark.parametrize(("method", "rows"), [("fedavg", "own"), ("fedavg", "all"), ("scaffold", "all")])
+def test_a_mechanism_has_what_the_client_received_of_all_that_it_sends_on_both_sides(method: str, rows: str) -> None:
+    """Of what a method sends beside the update these are zeros."""
+    training = STILL | {"optimizer": {"lr": 0.5}}
+    plain = tiny.experiment(method, model=MODEL, training=training, wire={"rows": rows})
+    updates = []
+    for experiment in (plain, plain.model_copy(update={"uplink": (Absolute(),)})):
+        shared, private = initial(experiment, CORPUS)
+        layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+        flat = MethodState(experiment.method, shared).with_state(layout.pack(shared))
+        (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(flat, 1, [0])
+        updates.append(Decoder(experiment, layout).update(reply.payload, 0, flat, 1))
+    direct, restored = updates
+    assert (direct.rows is None) == (rows == "all")
+    assert direct.tensors.keys() == restored.tensors.keys()
+    assert any(name.startswith("delta_c/") for name in direct.tensors) == (method == "scaffold")
+    for name, tensor in nonempty(direct.tensors.items()):
+        assert tensor.any()
+        assert np.allclose(tensor, restored.tensors[name], atol=1e-6), name
