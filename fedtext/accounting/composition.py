@@ -1,6 +1,6 @@
-"""Composition of guarantees: pure ones here, of Gaussian noise by dp-accounting, which is imported where needed.
+"""Composition of guarantees: pure ones here, those of Gaussian noise with dp-accounting, which is imported on demand.
 
-Legend: X possible numbers of bits that were told truly.
+Legend: X possible numbers of true answers.
 """
 
 import math
@@ -13,25 +13,25 @@ import numpy as np
 from fedtext.errors import UserError
 
 _ORDERS = [2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 17), 20, 24, 32, 48, 64, 128, 256]  # of Renyi divergence
-_GRID, _LARGE = 1e-3, 100.0  # of privacy losses, and the epsilon up to which they are composed on it
-_TAIL = 1e-30  # more than what lies outside the numbers that are looked at
-_DIGITS = 4  # of a multiplier that is solved for: another version of a library finds the same one
+_GRID, _LARGE = 1e-3, 100.0  # grid of privacy losses, and the largest epsilon for which it is used
+_TAIL = 1e-30  # upper bound on the probability outside of the numbers that are summed
+_DIGITS = 4  # significant digits of a computed multiplier, so that other versions of the library give the same
 INSTALL = "dp-accounting is not installed: pip install 'fedtext[ledger]'"
 
 
 def basic(epsilon: float, count: int) -> float:
-    """Of ``count`` epsilon-private steps: their sum, with delta = 0."""
+    """Compose ``count`` epsilon-private steps: the sum of their epsilons, with delta = 0."""
     return epsilon * count
 
 
 @lru_cache(maxsize=4096)
 def optimal(epsilon: float, count: int, delta: float) -> float:
-    """The smallest epsilon' for which any ``count`` epsilon-private steps, each chosen in view of all before it, are
-    (epsilon', delta)-private together (Kairouz, Oh and Viswanath 2015, theorem 3.3): exactly that of ``count``
-    randomised responses.
+    """Compute the optimal composition of epsilon-private steps (Kairouz, Oh and Viswanath 2015, theorem 3.3).
 
-    Of these the privacy loss is (2 x - count) epsilon where x of them were true, a binomial number. It is summed over
-    all x but those farther than 12 deviations out, which count as if they failed.
+    It is the smallest epsilon' for which any ``count`` steps, each of which may depend on all before it, are (epsilon',
+    delta)-private together: exactly that of ``count`` randomised responses. If x of their answers are true, a binomial
+    number, the privacy loss is (2 x - count) epsilon. The sum is over all x within 12 standard deviations; the others
+    count as failures.
     """
     truth = 1 / (1 + math.exp(-epsilon))
     mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))
@@ -50,7 +50,7 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
         part_X = chance_X[place:]
         return float(part_X.sum()), float((part_X * np.exp(loss_X[place] - loss_X[place:])).sum())
 
-    low, high = 0, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; look for the first that is
+    low, high = 0, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; find the first loss that is
     while low < high:
         middle = (low + high) // 2
         mass, other = over(middle)
@@ -70,9 +70,16 @@ def available() -> bool:
 
 @lru_cache(maxsize=4096)
 def gaussian(multiplier: float, count: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``count`` gaussian mechanisms whose noise is ``multiplier`` times what it hides: exactly
-    that of one with multiplier / sqrt(count) (Balle and Wang 2018; Dong, Roth and Su 2022), whatever is chosen in view
-    of what came before. Below a multiplier of 0.001, where that cannot be computed: by zero-concentrated privacy."""
+    """Compute epsilon at ``delta`` of ``count`` Gaussian mechanisms, which may be chosen adaptively.
+
+    It is exactly that of one mechanism with multiplier / sqrt(count) (Balle and Wang 2018; Dong, Roth and Su 2022). If
+    this is below 0.001, where it cannot be computed, the bound of zero-concentrated differential privacy is used.
+
+    Args:
+        multiplier: Standard deviation of the noise / sensitivity.
+        count: Number of mechanisms.
+        delta: Where epsilon is computed.
+    """
     together = multiplier / math.sqrt(count)
     if together < 1e-3:
         rho = 1 / (2 * together**2)
@@ -82,11 +89,12 @@ def gaussian(multiplier: float, count: int, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: float) -> float:
-    """Epsilon at ``delta`` of ``count`` gaussian mechanisms, each on a Poisson sample.
+    """Compute epsilon at ``delta`` of ``count`` Gaussian mechanisms, each on a Poisson sample.
 
-    The smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and Zhang
-    2019); and, unless these are so large that it takes long and no one would rely on the bound, by privacy loss
-    distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid and usually 8 to 15 % below.
+    It is the smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and
+    Zhang 2019); and by privacy loss distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid
+    and usually 8 to 15 % smaller. The third is not computed if the others exceed 100: it would take long, and such a
+    bound is of no use.
     """
     plain = gaussian(multiplier, count, delta)
     if fraction == 1:
@@ -102,7 +110,7 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
 
 @lru_cache(maxsize=16)
 def _losses(multiplier: float, fraction: float) -> Any:
-    """The privacy loss distribution of one round, which every round of a run composes anew."""
+    """Return the privacy loss distribution of one round. It is cached, since it is composed after every round."""
     from dp_accounting.pld import privacy_loss_distribution
 
     return privacy_loss_distribution.from_gaussian_mechanism(
@@ -115,8 +123,11 @@ def _losses(multiplier: float, fraction: float) -> Any:
 
 @lru_cache(maxsize=256)
 def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) -> float:
-    """The smallest multiplier, to four digits, that spends at most ``epsilon``. Raises UserError without dp-accounting,
-    or if there is none below a million."""
+    """Compute the smallest multiplier, to four digits, with an epsilon of at most ``epsilon``.
+
+    Raises:
+        UserError: dp-accounting is not installed, or no multiplier below a million is large enough.
+    """
 
     def spends(multiplier: float) -> float:
         return sampled_gaussian(multiplier, fraction, count, delta)
@@ -125,7 +136,7 @@ def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) ->
     while spends(high) > epsilon:
         low, high = high, 10 * high
         if high > 1e6:
-            raise UserError(f"server.noise.target_epsilon: no noise spends as little as {epsilon:g}: allow more")
+            raise UserError(f"server.noise.target_epsilon: no noise gives an epsilon as small as {epsilon:g}: raise it")
     while high / low > 1 + 10.0**-_DIGITS / 4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if spends(middle) <= epsilon else (middle, high)

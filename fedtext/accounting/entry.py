@@ -3,15 +3,22 @@
 from dataclasses import dataclass
 from typing import Literal
 
-DELTA = 1e-5  # at which approximate guarantees are stated where nothing else is said
+DELTA = 1e-5  # default delta of approximate guarantees
 
 Unit = Literal["coordinate and round", "client and round", "run"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """``epsilon`` of a mechanism at ``delta``, for a unit of what is sent; None: there is none, and ``how`` says why.
-    Otherwise ``how`` names the bound, and ``assumptions`` what it rests on."""
+    """A guarantee of a mechanism, or the reason why it has none.
+
+    Attributes:
+        mechanism: Name of the mechanism.
+        unit: What is protected: a coordinate of one update, one update, or all updates of a run.
+        epsilon, delta: The guarantee. An epsilon of None: there is none, or it could not be computed.
+        how: Name of the bound; without an epsilon the reason.
+        assumptions: Conditions under which the guarantee holds.
+    """
 
     mechanism: str
     unit: Unit
@@ -22,7 +29,7 @@ class Entry:
 
     @property
     def holds(self) -> bool:
-        """Whether something is guaranteed. An epsilon that lacks only the library that computes it is a guarantee."""
+        """Whether there is a guarantee, even if its epsilon was not computed because a library is missing."""
         return self.epsilon is not None or bool(self.assumptions)
 
 
@@ -31,8 +38,8 @@ class Bound:
     """The bound of an update at one place of the uplink.
 
     Attributes:
-        norm: L2 norm, over all tensors together, that no client's update exceeds, but for the noise that lies on it.
-            None: there is no such bound, or no one has stated one.
+        norm: Largest L2 norm of a client's update, over all tensors together, without the noise in it. None: there is
+            no such bound, or it is not known.
         variance: Variance of the Gaussian noise on each coordinate that was added since the norm was bounded.
         why: If there is no norm, the reason, as the end of "no guarantee: ...".
     """
@@ -44,7 +51,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class Sent:
-    """How much a client sends: ``coordinates`` in each of ``rounds``; ``delta`` is where guarantees are stated."""
+    """How much a client sends.
+
+    Attributes:
+        coordinates: Number of coordinates of an update.
+        rounds: Number of rounds.
+        delta: Delta at which approximate guarantees are stated.
+    """
 
     coordinates: int
     rounds: int

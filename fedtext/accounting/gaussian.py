@@ -9,16 +9,16 @@ FLOATS = "norms are clipped and noise is drawn in floating point, whose rounding
 def gaussian_entry(
     name: str, unit: Unit, multiplier: float, fraction: float, rounds: int, delta: float, assumptions: str
 ) -> Entry:
-    """The entry of ``rounds`` Gaussian mechanisms.
+    """Compute the entry of ``rounds`` Gaussian mechanisms.
 
     Args:
-        name: The mechanism.
-        unit: What the entry is about.
-        multiplier: Standard deviation of the noise / distance of the two inputs that it has to hide.
-        fraction: Chance of each client to be in a round's Poisson sample; 1: all are.
-        rounds: How many are composed.
-        delta: Where epsilon is stated.
-        assumptions: What the guarantee rests on.
+        name: Name of the mechanism.
+        unit: What is protected.
+        multiplier: Standard deviation of the noise / distance of two neighbouring inputs.
+        fraction: Probability of each client to be in a round's Poisson sample; 1: all clients take part.
+        rounds: Number of mechanisms that are composed.
+        delta: Delta at which epsilon is stated.
+        assumptions: Conditions under which the guarantee holds.
     """
     if not composition.available():
         return Entry(name, unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)

@@ -1,6 +1,6 @@
-"""Attention over clients (Ji et al. 2019, FedAtt, equations 2-4): who moved a layer farther counts for more in it.
+"""Attention over clients (Ji et al. 2019, FedAtt, equations 2-4): a client that moved a layer farther has more weight.
 
-Legend: R rows of a layer, or of those that an update holds; N numbers in a row.
+Legend: R rows of a layer, or of those that an update holds; N entries of a row.
 """
 
 import math
@@ -22,35 +22,36 @@ class AttentionKeys(Strict):
     """The hyper-parameters of FedAtt."""
 
     step: float = Field(
-        1.2, gt=0, description="epsilon of equation 4; the paper gives no value, its published code 1.2 (at first 1)"
+        1.2, gt=0, description="epsilon of equation 4; the paper gives no value, its published code uses 1.2 (first 1)"
     )
     norm: Literal["frobenius", "spectral"] = Field(
         "frobenius",
-        description="of a matrix: the paper's Euclidean distance, or the largest singular value, which its published "
-        "code takes; attention: uniform needs neither",
+        description="norm of a matrix: the paper's Euclidean distance, or the largest singular value, which its "
+        "published code uses; attention: uniform needs neither",
     )
     attention: Literal["softmax", "uniform"] = Field(
-        "softmax", description="uniform: the control, all clients alike; with step 1 the unweighted mean"
+        "softmax", description="uniform: equal weights, as a control; with step 1 the unweighted mean"
     )
 
     @model_validator(mode="after")
     def _norm_is_read(self) -> Self:
         if self.attention == "uniform" and self.norm != "frobenius":
-            raise ValueError("norm: with attention: uniform no distance is taken: leave norm out")
+            raise ValueError("norm: attention: uniform does not use distances: leave norm out")
         return self
 
 
 class Attention(AttentionKeys, IndividualAggregation):
-    """Attention over clients (Ji et al. 2019, FedAtt); who moved a layer farther counts for more in it.
+    """Attention over clients (Ji et al. 2019, FedAtt); a client that moved a layer farther has more weight in it.
 
     For each layer theta, which is one shared tensor, and each client k of the round: s_k = ||theta - theta_k||,
-    alpha = softmax(s), theta <- theta - step * sum_k alpha_k (theta - theta_k) (equations 2-4). Sample counts play no
-    part.
+    alpha = softmax(s), theta <- theta - step * sum_k alpha_k (theta - theta_k) (equations 2-4). Sample counts are not
+    used.
 
-    Distances are between what the server has and what arrives: noise and rounding of the uplink are in them. The metric
-    `attention_clients/<tensor>` is a layer's effective number of clients, 1 / sum_k alpha_k^2.
+    Distances are between the server's parameters and the received ones, with noise and rounding of the uplink. The
+    metric `attention_clients/<tensor>` is a layer's effective number of clients, 1 / sum_k alpha_k^2.
 
-    Memory: one sum in float64. Updates are read one at a time and not kept."""
+    Memory: one sum in float64. Updates are processed one at a time and not kept.
+    """
 
     name: Literal["attention"] = "attention"
     secure = (
@@ -78,16 +79,23 @@ class Attention(AttentionKeys, IndividualAggregation):
 
 
 class Layer:
-    """sum_k alpha_k delta_k of one layer, whose scores are learned one after another: everything is relative to the
-    largest so far, so that no exponential overflows."""
+    """sum_k alpha_k delta_k of one layer, computed one client at a time.
+
+    Exponentials are relative to the largest score so far, so that none overflows.
+    """
 
     def __init__(self, tensor: NDArray[np.float32]) -> None:
         self.sum_RN = np.zeros(as_matrix(tensor).shape)
         self.largest, self.weight, self.squares = -math.inf, 0.0, 0.0  # of exp(s_k - largest): the sum, and of squares
 
     def add(self, score: float, delta_RN: NDArray[np.float32], rows: NDArray[np.int32] | None) -> None:
-        """Add a client's change; rows that it leaves out have not changed. Clients have to come in the same order
-        whenever the same bits are wanted."""
+        """Add a client's change. The same order of clients gives the same bits.
+
+        Args:
+            score: s_k.
+            delta_RN: The change of the layer, or of some of its rows.
+            rows: The rows that changed; None: all.
+        """
         if score > self.largest:
             smaller = math.exp(self.largest - score)
             self.sum_RN *= smaller
@@ -102,7 +110,7 @@ class Layer:
 
     @property
     def clients(self) -> float:
-        """The effective number: of equal weights as many as there are, of one that outweighs all others 1."""
+        """Effective number of clients: their number if weights are equal, 1 if one outweighs all others."""
         return self.weight**2 / self.squares
 
     def moved(self, tensor: NDArray[np.float32], step: float) -> NDArray[np.float32]:

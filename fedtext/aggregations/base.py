@@ -1,7 +1,7 @@
-"""Aggregations: how the server makes one step of the updates of a round.
+"""Aggregations: how the server combines the updates of a round into one step.
 
-A method says what clients train and send. An aggregation says what becomes of it on the server, and goes with any
-method that sends updates. ``server.optimizer`` is applied to the step that it gives.
+A method defines what clients train and send. An aggregation defines how the server combines it, and works with any
+method that sends updates. ``server.optimizer`` is applied to the resulting step.
 """
 
 import math
@@ -25,17 +25,18 @@ def samples(update: Update) -> float:
 
 
 class Aggregation(Strict, ABC):
-    """Base of all aggregations. A subclass of ``SumAggregation`` or ``IndividualAggregation`` is one.
+    """Base of all aggregations. Derive from ``SumAggregation`` or ``IndividualAggregation``.
 
     Hyper-parameters are fields, named as in their paper, each with a description. An aggregation has no state: it
     depends on the updates of one round alone. An embedding row that an update leaves out (``wire.rows: own``) counts as
-    a row that has not changed, so that own rows and all rows give the same bits. A tensor that no update holds stays as
-    it is. Metrics of a round are described in ``fedtext/metrics/table.py``.
+    unchanged, so that own rows and all rows give the same bits. A tensor that is in no update is unchanged. Metrics of
+    a round are described in ``fedtext/metrics/table.py``.
 
     Attributes:
-        sums: Whether it needs sums of updates alone. Partial sums are then taken where clients live.
-        weighted: Whether it reads ``server.weights``.
-        secure: A sentence on what secure aggregation, which shows the server sums alone, would allow.
+        name: Name of the aggregation in an experiment.
+        sums: Whether it needs only sums of updates. Partial sums are then computed where the clients are.
+        weighted: Whether it uses ``server.weights``.
+        secure: A sentence on whether it would work with secure aggregation, which shows the server only sums.
     """
 
     name: str
@@ -44,15 +45,15 @@ class Aggregation(Strict, ABC):
     secure: ClassVar[str]
 
     def problem(self, updates: int) -> str:
-        """Return why it cannot combine ``updates`` updates, in a sentence that begins with the key; empty if it can.
+        """Return why it cannot combine ``updates`` updates, as a message that begins with the key; empty if it can.
 
-        It is asked before the first round, with the largest number of clients that a round can have.
+        It is called before the first round, with the largest possible number of clients of a round.
         """
         return ""
 
 
 class SumAggregation(Aggregation):
-    """Base of aggregations that are a weighted mean, in which each update may be scaled by itself.
+    """Base of weighted means, in which each update may be scaled by a factor of its own.
 
     ``fedtext.server.aggregation.WeightedSum`` computes sum_k w_k factor_k delta_k / sum_k w_k exactly, in any order and
     over any parts. ``server.weights`` and ``server.absent_rows`` apply.
@@ -62,7 +63,7 @@ class SumAggregation(Aggregation):
     weighted = True
 
     def factor(self, update: Update) -> float:
-        """Return what an update is multiplied by; its weight in the denominator stays as it is."""
+        """Return the factor of an update. Its weight in the denominator does not change."""
         return 1.0
 
     @property
@@ -81,7 +82,7 @@ class SumAggregation(Aggregation):
 
 
 class IndividualAggregation(Aggregation):
-    """Base of aggregations that read each client's update by itself. All of them are sent to the server."""
+    """Base of aggregations that need each client's update. All updates are sent to the server."""
 
     sums = False
 
@@ -93,14 +94,14 @@ class IndividualAggregation(Aggregation):
 
         Args:
             state: The shared parameters before the round. They are not changed.
-            updates: At least one, in the order of their clients, each as soon as it has arrived. One that is let go of
-                takes no memory.
-            weight: The weight of an update. Read if ``weighted``.
+            updates: At least one update, in the order of clients, each available as soon as it has arrived. It takes no
+                memory once it is no longer referenced.
+            weight: The weight of an update, used if ``weighted``.
 
         Returns:
             The shared parameters after the round, in float32 and of the shapes of ``state``, and the round's metrics by
             name.
 
         Raises:
-            UserError: If there are too few updates.
+            UserError: There are too few updates.
         """

@@ -15,18 +15,19 @@ from fedtext.messages import Update
 class GeometricMedian(IndividualAggregation):
     """Geometric median of the updates by smoothed Weiszfeld iterations (Pillutla et al. 2022, RFA).
 
-    It minimises sum_k w_k ||z - delta_k|| over z, all tensors together, with w_k = n_k or 1 (`server.weights`). From
-    the weighted mean each iteration takes z <- sum_k beta_k delta_k / sum_k beta_k, with beta_k = w_k / max(nu,
-    ||z - delta_k||). It divides what one client far from K - 1 others moves z by about K - 1, as long as that is far.
+    It minimises sum_k w_k ||z - delta_k|| over z, all tensors together, with w_k = n_k or 1 (`server.weights`).
+    Starting at the weighted mean, an iteration is z <- sum_k beta_k delta_k / sum_k beta_k, with beta_k = w_k / max(nu,
+    ||z - delta_k||). It divides the influence of one client far from K - 1 others by about K - 1.
 
-    An embedding row that a client does not hold counts as unchanged. The metric `geometric_clients` is the effective
+    An embedding row that a client does not have counts as unchanged. The metric `geometric_clients` is the effective
     number of clients in the last iteration, (sum_k beta_k)^2 / sum_k beta_k^2.
 
-    Memory: all updates of the round in float32, and two points in float64. An iteration reads the updates twice."""
+    Memory: all updates of the round in float32, and two points in float64. An iteration passes over the updates twice.
+    """
 
     name: Literal["geometric_median"] = "geometric_median"
     weighted = True
-    iterations: PositiveInt = Field(8, description="of smoothed Weiszfeld, from the weighted mean")
+    iterations: PositiveInt = Field(8, description="number of smoothed Weiszfeld iterations, from the weighted mean")
     nu: float = Field(1e-6, gt=0, description="smoothing: a distance below it counts as nu")
     secure = (
         "an iteration is a weighted mean, which secure aggregation could take if clients computed their distances "

@@ -14,21 +14,21 @@ from fedtext.messages import Update
 
 
 class Krum(IndividualAggregation):
-    """Krum and multi-Krum: the updates that lie nearest to most others (Blanchard et al. 2017, section 4).
+    """Krum and multi-Krum: the updates nearest to most others (Blanchard et al. 2017, section 4).
 
-    The score of an update is the sum of its squared distances from the n - f - 2 others nearest to it, all tensors
-    together, where n updates came and f = `attackers`. Krum takes the update of the smallest score (keep = 1);
-    multi-Krum the unweighted mean of the `keep` smallest. Of equal scores the first client's counts. A round needs
-    n >= 2 f + 3 updates, and no fewer than `keep`.
+    The score of an update is the sum of its squared distances from the n - f - 2 nearest others, over all tensors
+    together, with n updates in the round and f = `attackers`. Krum selects the update with the smallest score (keep =
+    1), multi-Krum the unweighted mean of the `keep` smallest. Of equal scores the first client's counts. A round needs
+    n >= 2 f + 3 updates, and at least `keep`.
 
-    An embedding row that a client does not hold counts as unchanged. The metric `krum_client` is the client of the
-    smallest score, `krum_kept` the number of updates whose mean was taken.
+    An embedding row that a client does not have counts as unchanged. The metric `krum_client` is the client with the
+    smallest score, `krum_kept` the number of updates in the mean.
 
     Memory: all updates of the round, in float32. Time: n^2 / 2 times the number of coordinates."""
 
     name: Literal["krum"] = "krum"
-    attackers: int = Field(1, ge=0, description="f: number of updates that may be anything")
-    keep: PositiveInt = Field(1, description="m: number of updates whose mean is taken; 1: Krum, more: multi-Krum")
+    attackers: int = Field(1, ge=0, description="f: number of updates that may be arbitrary")
+    keep: PositiveInt = Field(1, description="m: number of updates in the mean; 1: Krum, more: multi-Krum")
     secure = "it reads the distances between updates, which secure aggregation would hide"
 
     def problem(self, updates: int) -> str:
@@ -54,10 +54,10 @@ class Krum(IndividualAggregation):
         return moved(state, kept.combined(lambda changes_KRN: changes_KRN.mean(0))), metrics
 
     def scores(self, squares_KK: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the score of each update: [K].
+        """Compute the score of each update, shape (K,).
 
         Args:
-            squares_KK: Squared distances of each two, with zeros on the diagonal.
+            squares_KK: Squared distances of all pairs, with zeros on the diagonal.
         """
         apart_KK = squares_KK.copy()
         np.fill_diagonal(apart_KK, np.inf)

@@ -14,8 +14,8 @@ from fedtext.messages import Update
 class Median(IndividualAggregation):
     """Median of each coordinate over the updates (Yin et al. 2018, definition 1).
 
-    Of an even number it is the mean of the two in the middle. Sample counts play no part. A row of the embedding that
-    most clients do not hold stays as it is, since an absent row counts as unchanged.
+    For an even number of updates it is the mean of the two middle values. Sample counts are not used. A row of the
+    embedding that most clients do not have is unchanged, since an absent row counts as unchanged.
 
     Memory: all updates of the round, in float32."""
 

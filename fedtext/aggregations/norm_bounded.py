@@ -14,11 +14,11 @@ class NormBounded(SumAggregation):
     """Weighted mean of updates whose norm the server bounds (Sun et al. 2019).
 
     Delta = sum_k w_k delta_k / max(1, ||delta_k|| / norm) / sum_k w_k, with w_k = n_k or 1 (`server.weights`). The norm
-    is L2, over all tensors together. What an attacker can move the mean by is bounded, its direction is not. Partial
-    sums are taken where clients live, and are exact. The metric `norm_scaled` is the share of updates that were longer.
+    is L2, over all tensors together. An attacker's influence on the mean is bounded in length, not in direction.
+    Partial sums are computed where the clients are, and are exact. The metric `norm_scaled` is the share of updates
+    that were longer.
 
-    Unlike the mechanism `clip` it acts on what the server reads, behind the whole uplink, and guarantees a client
-    nothing.
+    Unlike the mechanism `clip` it is applied by the server, to the decoded updates, and guarantees a client nothing.
 
     Memory: one sum in float64."""
 

@@ -1,6 +1,6 @@
 """Norms of updates and of their layers.
 
-Legend: R rows of a layer, or of those that an update holds; N numbers in a row.
+Legend: R rows of a layer, or of those that an update holds; N entries of a row.
 """
 
 import math

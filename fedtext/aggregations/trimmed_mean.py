@@ -16,15 +16,14 @@ from fedtext.messages import Update
 class TrimmedMean(IndividualAggregation):
     """Mean of each coordinate without its largest and smallest values (Yin et al. 2018, definition 2).
 
-    Of K updates floor(share K) are left out at each end, coordinate by coordinate. Sample counts play no part. An
-    embedding row that a client does not hold counts as unchanged. The metric `trimmed` is how many were left out at
-    each end.
+    Of K values of a coordinate floor(share K) are left out at each end. Sample counts are not used. An embedding row
+    that a client does not have counts as unchanged. The metric `trimmed` is the number of values left out at each end.
 
     Memory: all updates of the round, in float32."""
 
     name: Literal["trimmed_mean"] = "trimmed_mean"
     share: float = Field(
-        0.1, ge=0, lt=0.5, description="beta: of a coordinate's values, left out at each end; 0: the unweighted mean"
+        0.1, ge=0, lt=0.5, description="beta: share of a coordinate's values left out at each end; 0: unweighted mean"
     )
     secure = "it reads each client's value of every coordinate, which secure aggregation would hide"
 
@@ -37,7 +36,7 @@ class TrimmedMean(IndividualAggregation):
             return ""
         return (
             f"server.aggregation.share: {self.share:g} of {updates} updates is less than one at each end, so that "
-            f"nothing is left out: set at least 1 / {updates}, or take another aggregation"
+            f"nothing is left out: set at least 1 / {updates}, or use another aggregation"
         )
 
     def aggregate(

@@ -1,6 +1,6 @@
 """The updates of a round side by side, for aggregations that compare them.
 
-Legend: K updates, R rows of a tensor, N numbers in a row.
+Legend: K updates, R rows of a tensor, N entries of a row.
 """
 
 import math
@@ -15,7 +15,7 @@ from fedtext.messages import Update
 
 _PIECE = 1 << 18  # numbers of a piece, in float64: 2 MB, about a core's cache
 
-Piece = tuple[str, slice, NDArray[np.float64]]  # a tensor's name, some of its rows, and what all updates have there
+Piece = tuple[str, slice, NDArray[np.float64]]  # a tensor's name, some of its rows, and these rows of all updates
 
 
 class UpdateSet:
@@ -104,5 +104,5 @@ def _squares(apart_KRN: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _matrix(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows, and numbers in each."""
+    """Return the number of rows of a tensor, and of entries in each."""
     return (shape[0], math.prod(shape[1:])) if shape else (1, 1)

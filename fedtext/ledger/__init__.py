@@ -1,11 +1,11 @@
-"""The privacy ledger: what an experiment guarantees a client, for how much of what it sends, and on which assumptions.
+"""The privacy ledger: the guarantees of an experiment, each with its unit and its assumptions.
 
-Every figure is of all that a client has (user-level). A local guarantee is towards the server: whatever the client's
-texts are, compared with any others. A central one trusts the server, and is towards all who see the shared parameters.
+All guarantees are user-level: they protect all texts of a client. A local guarantee holds against the server, for any
+two data sets of the client. A central guarantee trusts the server, and holds against all who see the shared parameters.
 
-Each mechanism states its own guarantee (``Mechanism.guarantee``) for updates of the size that the mechanisms before it
-leave (``Mechanism.bound``). The ledger puts these together and knows no mechanism by name: one that states nothing
-guarantees nothing, and leaves an update that nothing bounds.
+Each mechanism states its own guarantee (``Mechanism.guarantee``) for updates within the bound that the mechanisms
+before it leave (``Mechanism.bound``). The ledger combines these without knowing any mechanism by name: a mechanism that
+states nothing guarantees nothing, and leaves updates unbounded.
 """
 
 import json
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 FILE = "ledger.json"
 CENTRAL = "server.noise"
 
-_LOCAL = "of a client that takes part in every round, towards the server, for any other texts in the place of its own"
+_LOCAL = "for a client that takes part in every round, against the server, for any other texts in place of its own"
 _CENTRAL = (
-    "with or without a client (add-remove), towards anyone who sees the shared parameters of all rounds; the server is "
+    "with or without a client (add-remove), against anyone who sees the shared parameters of all rounds; the server is "
     "trusted"
 )
 _ROUNDS = "rounds compose adaptively; other runs on the same texts, such as the trials of a sweep, are not counted"
 _SIMULATED = (
-    "simulated: the noise is drawn from the seed and the experiment, and whoever knows both, as the server here does, "
-    "can draw it again; privacy.noise: secret draws it from the operating system"
+    "simulated: the noise is drawn from the seed and the experiment, and anyone who knows both, as the server here "
+    "does, can draw it again; privacy.noise: secret draws it from the operating system"
 )
 _SECRET = (
-    "the noise is drawn from the operating system's entropy; its key lies with the run's state (noise.key), and "
-    "whoever can read it can remove the noise"
+    "the noise is drawn from the operating system's entropy; its key is kept with the run's state (noise.key), and "
+    "anyone who can read it can remove the noise"
 )
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
 _POOLED_VECTORS = "no guarantee: word vectors were trained on all clients' texts"
@@ -48,16 +48,16 @@ _UNSTATED = "no guarantee: no mechanism of the uplink states one"
 
 
 def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int) -> list[Entry]:
-    """Every guarantee of a run.
+    """Compute all guarantees of a run.
 
     Args:
-        experiment: What is run.
-        coordinates: Number of coordinates that a client shares.
+        experiment: The experiment.
+        coordinates: Number of coordinates that a client sends in a round.
         clients: Number of clients.
-        rounds: Rounds after which the guarantees are stated.
+        rounds: Number of rounds after which the guarantees are stated.
 
     Returns:
-        At least one entry. Where nothing is guaranteed, its ``how`` says so.
+        At least one entry. If nothing is guaranteed, its ``how`` says why.
     """
     if experiment.method.pooled:
         return [Entry(experiment.method.name, "run", None, 0.0, "no guarantee: all texts lie in one place")]
@@ -69,16 +69,18 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         entries += _central(experiment, clients, rounds)
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources):
-        # In the place of all other entries of the run; why a mechanism has no epsilon of its own stays true.
+        # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, _POOLED_VECTORS))
     return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
 
 
 def spent(entries: Iterable[Entry]) -> dict[str, float]:
-    """The metrics ``epsilon`` and ``delta`` of all rounds together: the smallest guarantee; empty if there is none.
-    With ``server.noise`` it is that one's: a local one is towards another, for other neighbours, and cannot be compared
-    with it."""
+    """Return the metrics ``epsilon`` and ``delta`` of all rounds together: those of the smallest epsilon.
+
+    Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
+    and other neighbours, and cannot be compared with it.
+    """
     runs = [entry for entry in entries if entry.unit == "run"]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
     known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
@@ -88,17 +90,21 @@ def spent(entries: Iterable[Entry]) -> dict[str, float]:
 
 
 def figure(epsilon: float) -> str:
-    """As a person reads it: ``5,864,447``, ``9.998``."""
+    """Format an epsilon for messages: ``5,864,447``, ``9.998``."""
     return f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
 
 
 def text(entries: Iterable[Entry]) -> str:
-    """As a file."""
+    """Format the entries as the content of ``ledger.json``."""
     return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
 
 
 def noise_multiplier(experiment: "Experiment") -> float:
-    """z of ``server.noise``. Raises UserError if it has to be solved for and cannot be."""
+    """Return the noise multiplier z of ``server.noise``: as given, or the one for ``target_epsilon``.
+
+    Raises:
+        UserError: No multiplier gives this epsilon, or dp-accounting is not installed.
+    """
     noise, participation = experiment.server.noise, experiment.participation
     assert noise is not None
     if noise.multiplier is not None:
@@ -109,8 +115,7 @@ def noise_multiplier(experiment: "Experiment") -> float:
 
 
 def hidden(experiment: "Experiment", place: int) -> bool:
-    """Whether the mechanisms in front of this place of the uplink guarantee something, from which what follows takes
-    nothing away."""
+    """Whether the mechanisms before this index of the uplink guarantee something, which later ones cannot weaken."""
     front = _chain(experiment.uplink[:place], Sent(1, 1, DELTA))
     return not _names_words(experiment) and any(entry.holds for entry in front)
 
@@ -120,10 +125,10 @@ def _names_words(experiment: "Experiment") -> bool:
 
 
 def _chain(uplink: Sequence["Mechanism"], sent: Sent) -> list[Entry]:
-    """Return the entries that mechanisms state, each for the updates that reach it.
+    """Return the entries that mechanisms state, each for the updates that it receives.
 
-    Of two that state a guarantee under one name the stronger one counts. One that guarantees nothing is left out behind
-    one that does, and where the next one replaces it (``Mechanism.joins``).
+    If two mechanisms of one name state guarantees, the stronger one counts. A mechanism without a guarantee is left out
+    after one with a guarantee, and if it is one step with the next mechanism (``Mechanism.joins``).
     """
     by_name: dict[str, list[Entry]] = {}
     before = bounds(uplink)
@@ -140,13 +145,14 @@ def _chain(uplink: Sequence["Mechanism"], sent: Sent) -> list[Entry]:
 
 
 def _run(entries: Iterable[Entry]) -> float:
-    """The smallest epsilon of a run."""
+    """Return the smallest epsilon of unit "run"; infinity if there is none."""
     found = (entry.epsilon for entry in entries if entry.unit == "run" and entry.epsilon is not None)
     return min(found, default=float("inf"))
 
 
 def _local(experiment: "Experiment", sent: Sent) -> list[Entry]:
-    """The guarantees of the uplink. Of own rows, which name a client's words, only those of a single coordinate."""
+    """Return the guarantees of the uplink. With own rows, which disclose a client's words, only those for a single
+    coordinate hold."""
     made = []
     for entry in _chain(experiment.uplink, sent):
         if not entry.holds:
@@ -168,7 +174,7 @@ def _central(experiment: "Experiment", clients: int, rounds: int) -> Iterator[En
     delta, fraction = experiment.server.noise.delta, experiment.participation.fraction
     rests = [_CENTRAL, _drawn(experiment), _ROUNDS, FLOATS, outside(experiment)]
     if fraction < 1 and experiment.privacy.noise == "reproducible":
-        rests.insert(2, "so are each round's clients, who have to be unknown for the sample to amplify the guarantee")
+        rests.insert(2, "so are each round's clients, who must be unknown for the sample to amplify the guarantee")
     assumptions = "; ".join(rests)
     if delta * clients >= 1:
         assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"

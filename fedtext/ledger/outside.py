@@ -1,4 +1,4 @@
-"""The data that a client gives away outside of all mechanisms and guarantees."""
+"""The data that a client discloses outside of all mechanisms and guarantees."""
 
 from typing import TYPE_CHECKING
 
@@ -7,13 +7,13 @@ if TYPE_CHECKING:
 
 
 def outside(experiment: "Experiment") -> str:
-    """A list, in one sentence. A model that is published may depend on all of it too."""
+    """List this data in one sentence. A published model may depend on it too."""
     corpus, evaluation = experiment.corpus, experiment.evaluation
     listed = []
     if corpus.counts_words and not experiment.own_vocabularies:
         listed.append("its word counts, for the vocabulary and word vectors")
     if corpus.scales_features:
-        listed.append("the least and greatest values of its features")
+        listed.append("the minimum and maximum of its features")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
     listed.append("how many clients take part in a round or fail in it")
     listed += [f"what {mechanism.name} reports" for mechanism in experiment.uplink if mechanism.reports]

@@ -16,100 +16,141 @@ Step = Callable[[Tensors, Mapping[str, NDArray[np.float32]], np.random.Generator
 
 
 class Mechanism(Strict, ABC):
-    """One step of an uplink, independent of the method. ``received`` holds the parameters the server sent this round,
-    row for row as in ``delta``; both sides know them."""
+    """Base of all mechanisms: one step of the ``uplink``, independent of the method.
+
+    A mechanism has no state. Both the client and the server know ``received``, the shared parameters that the server
+    sent this round, with the same rows as ``delta``.
+
+    Attributes:
+        name: Name of the mechanism in an experiment.
+        randomises: Whether it adds noise to all coordinates. Sending only own rows would disclose a client's words.
+        bits: Whether its output has one bit for each coordinate.
+        whole: Whether some tensors of its output are parameters and not their change.
+        takes_whole: Whether it accepts such an input.
+        needs_table: Whether it needs the embedding table to be shared.
+    """
 
     name: str
-    randomises: ClassVar[bool] = False  # adds noise everywhere, which own rows alone would give away
-    bits: ClassVar[bool] = False  # gives one bit for each number
-    whole: ClassVar[bool] = False  # leaves parameters themselves among what has changed
-    takes_whole: ClassVar[bool] = False  # makes sense of those
-    needs_table: ClassVar[bool] = False  # is about the shared embedding
+    randomises: ClassVar[bool] = False
+    bits: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+    takes_whole: ClassVar[bool] = False
+    needs_table: ClassVar[bool] = False
 
     @abstractmethod
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
-        """The client's half: what is sent instead of ``delta``."""
+        """Transform an update on the client.
+
+        Args:
+            delta: The update, float32 tensors by name (bool after a mechanism that sends bits). It is not changed.
+            received: The shared parameters that the client received.
+            rng: Source of random numbers, different for each client, round and mechanism.
+
+        Returns:
+            The tensors that are sent instead, with the names and shapes of ``leaves``.
+        """
 
     def restore(self, sent: Tensors, received: Mapping[str, NDArray[np.float32]]) -> Tensors:
-        """The server's half: an update again."""
+        """Turn the output of ``apply`` into an update again, on the server.
+
+        Args:
+            sent: The tensors that ``apply`` returned.
+            received: The shared parameters that the client received.
+        """
         return sent
 
     def leaves(self, shapes: Shapes) -> Shapes:
-        """The tensors that ``apply`` gives for an update of these: what the server has to expect."""
+        """Return the shapes of the output of ``apply`` for an update of these shapes. The server checks payloads
+        against them."""
         return shapes
 
     def rescales(self, left: Tensors | None) -> bool:
-        """Whether its output may be the update times a factor that the server does not know, or an update whose largest
-        coordinates are cut off, which a factor describes in part. An audit then fits that factor.
+        """Whether its output may be the update times a factor that the server does not know.
+
+        The factor may also approximate the effect, as if the largest coordinates are clipped. An audit then fits it.
 
         Args:
-            left: its output as the server decodes it; None if a later mechanism has changed it since.
+            left: Its output as the server decodes it; None if a later mechanism has changed it.
         """
         return False
 
     def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
-        """Return metrics of ``apply``, whose argument and result these are. A round's record has the means over its
-        clients, weighted like losses."""
+        """Compute metrics of a call of ``apply``. A round's record has their means over clients, weighted like losses.
+
+        Args:
+            delta, received: The arguments of ``apply``.
+            sent: Its result.
+        """
         return {}
 
     def bound(self, before: Bound) -> Bound:
-        """Return the bound of an update behind this mechanism, if ``before`` is that of its input. A mechanism that
-        does not override it leaves an update that nothing bounds."""
+        """Return the bound of its output, given that of its input. By default the output is unbounded."""
         return Bound(why=f"{self.name} does not state how large an update it leaves")
 
     def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
-        """Return what this mechanism guarantees for any two inputs within ``before``: an entry of unit "run", and where
-        it helps of smaller units. Empty, the default: no guarantee."""
+        """State the guarantee for any two inputs within a bound.
+
+        Args:
+            before: The bound of its input.
+            sent: Number of coordinates and rounds, and delta.
+
+        Returns:
+            An entry of unit "run", and others of smaller units if they are of interest. Empty: no guarantee.
+        """
         return []
 
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
-        """Return sentences of the privacy report beside the guarantee, for inputs within ``before``. ``hidden``:
-        mechanisms in front of it guarantee something already, which it cannot take away."""
+        """Return sentences for the privacy report, beside the guarantee.
+
+        Args:
+            before: The bound of its input.
+            hidden: Whether mechanisms before it already guarantee something.
+        """
         return []
 
     def joins(self, before: "Mechanism") -> bool:
-        """Whether it and the one before it are one step, for which it states the guarantee."""
+        """Whether it and the mechanism before it are one step, whose guarantee it states."""
         return False
 
     @property
     def reports(self) -> bool:
-        """Whether clients send ``metrics`` of it."""
+        """Whether clients send its ``metrics``."""
         return type(self).metrics is not Mechanism.metrics
 
     def order_problem(self, before: Sequence["Mechanism"]) -> str:
-        """Why it cannot stand behind ``before``, the mechanisms in front of it; empty if it can."""
+        """Return why it cannot follow the mechanisms ``before``, as a message; empty if it can."""
         if before and before[-1].bits:
-            return f"{self.name} takes numbers, and {before[-1].name} leaves bits: put it before {before[-1].name}"
+            return f"{self.name} needs numbers, and {before[-1].name} leaves bits: put it before {before[-1].name}"
         past = next((mechanism.name for mechanism in before if mechanism.whole), "")
         if past and not self.takes_whole:
             advice = "leave out one of them" if self.bits or self.whole else f"put it before {past}"
-            return f"{self.name} takes what has changed, and {past} leaves the embedding itself: {advice}"
+            return f"{self.name} needs the change of the embedding, and {past} leaves the embedding itself: {advice}"
         return ""
 
     def embedding_problem(self, dim: int) -> str:
-        """Why it cannot work on an embedding of ``dim`` numbers a word; empty if it can."""
+        """Return why it cannot be used with an embedding of dimension ``dim``, as a message; empty if it can."""
         return ""
 
 
 class Follower(Mechanism):
-    """A mechanism that has to stand right behind the one it ``follows``, whose form of an update it takes."""
+    """Base of mechanisms that must directly follow the one named ``follows``, whose output they need."""
 
     follows: ClassVar[str]
 
     @abstractmethod
     def behind(self, before: Mechanism) -> Step:
-        """The client's halves of both, as one step."""
+        """Return one function that does what ``apply`` of both mechanisms would do."""
 
     def joins(self, before: Mechanism) -> bool:
         return before.name == self.follows
 
     def order_problem(self, before: Sequence[Mechanism]) -> str:
         fits = bool(before) and before[-1].name == self.follows
-        return "" if fits else f"{self.name} has to stand right behind {self.follows}"
+        return "" if fits else f"{self.name} must directly follow {self.follows}"
 
 
 def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
-    """The client's half of an uplink, step by step, each by a name for its random draws."""
+    """Return the client's steps of an uplink, each by the name of its random draws."""
     made: dict[str, Step] = {}
     for place, mechanism in enumerate(uplink):
         if isinstance(mechanism, Follower):
@@ -122,7 +163,7 @@ def steps(uplink: Sequence[Mechanism]) -> dict[str, Step]:
 
 
 def bounds(uplink: Sequence[Mechanism]) -> list[Bound]:
-    """Return the bound of an update in front of each mechanism, and behind the last one."""
+    """Return the bound of an update before each mechanism, and after the last one."""
     found = [Bound()]
     for mechanism in uplink:
         found.append(mechanism.bound(found[-1]))
@@ -130,6 +171,6 @@ def bounds(uplink: Sequence[Mechanism]) -> list[Bound]:
 
 
 def sensitivity(uplink: Sequence[Mechanism]) -> float | None:
-    """C, the L2 norm that no client's update exceeds when it is summed; None if nothing bounds it, as behind noise."""
+    """Return C, the largest L2 norm of an update in the server's sum; None if it is unbounded, as after noise."""
     behind = bounds(uplink)[-1]
     return None if behind.variance else behind.norm

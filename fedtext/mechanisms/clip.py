@@ -1,4 +1,4 @@
-"""Clipping: bounds what one client can change, which is what any noise is measured against."""
+"""Clipping: bounds the influence of one client, relative to which noise is measured."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ _ROUNDED = 1e-4  # share of an update's norm that float32 may lose when it is sc
 class Clip(Mechanism):
     """Clipping: bounds the L2 norm of an update.
 
-    Scales the whole update, over all its tensors together, to an L2 norm of at most ``norm``."""
+    The whole update, all tensors together, is multiplied by min(1, norm / ||update||).
+    """
 
     name: Literal["clip"] = "clip"
     norm: float = Field(1.0, gt=0, description="the largest L2 norm of an update, over all its tensors together")
@@ -28,7 +29,7 @@ class Clip(Mechanism):
         return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}
 
     def bound(self, before: Bound) -> Bound:
-        """Noise that lay on the update is clipped with it, and counts no longer as noise."""
+        """Noise in the update is clipped with it, and no longer counts as noise."""
         known = before.norm if before.norm is not None and not before.variance else self.norm
         return Bound(min(known, self.norm))
 

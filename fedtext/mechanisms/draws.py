@@ -1,9 +1,9 @@
-"""Many random bits, each with a probability of its own, for a quarter of the usual random numbers.
+"""Many random bits with different probabilities, from a quarter of the usual number of random numbers.
 
-The sign of a number says which value of its bit is the likelier one. What is drawn is whether the bit takes the other
-value, whose probability r is at most 1/2. One random byte nearly always settles that: only where it equals the first
-byte of r, once in 256 times, are 64 more bits drawn and compared with the rest of r. The smallest r, on which a local
-guarantee rests, is compared in double precision and holds to a relative error of 1e-12.
+The sign of a number determines the more probable value of its bit. The draw decides whether the bit has the other
+value, whose probability r is at most 1/2. One random byte is nearly always enough: only if it equals the first byte of
+r, once in 256 times, 64 more bits are drawn and compared with the rest of r. The smallest r, on which a local guarantee
+depends, is compared in double precision and is exact to a relative error of 1e-12.
 """
 
 import math
@@ -18,13 +18,13 @@ _REST = 2.0**64
 
 
 def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Independent random bits.
+    """Draw independent random bits. The bit of x is 1 with probability 1/2 + slope x, clipped to [least, 1 - least].
 
     Args:
         numbers: Finite x, of any shape.
-        slope: The bit of x is 1 with probability 1/2 + slope x,
-        least: kept between ``least`` and 1 - ``least``; 0 to 1/2.
-        rng: Where the draws come from.
+        slope: Slope of the probability.
+        least: Smallest probability of a bit, 0 to 1/2.
+        rng: Source of random numbers.
 
     Returns:
         Bits of the shape of ``numbers``.
@@ -52,13 +52,13 @@ def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.
 
 
 def _rest(numbers: NDArray[Any], slope: float, least: float, levels: NDArray[np.int16]) -> NDArray[np.uint64]:
-    """Return the rest of each r behind its first byte, in units of 2^-72."""
+    """Return the rest of each r after its first byte, in units of 2^-72."""
     chance = np.maximum(0.5 - abs(slope) * np.abs(numbers.astype(np.float64)), least)
     rest = np.clip((_LEVELS * chance - levels) * _REST, 0, np.nextafter(_REST, 0))
     return rest.astype(np.uint64)
 
 
 def _below(number: float) -> np.float32:
-    """The largest float32 that is not above it: its level is then that of the number itself."""
+    """Return the largest float32 that is not greater than a number, so that both have the same first byte."""
     close = np.float32(number)
     return close if float(close) <= number else np.nextafter(close, np.float32(-math.inf))

@@ -1,4 +1,4 @@
-"""Gaussian noise on everything that is sent (KTEPS paper, section 5.2: sigma = 0.01 on every uploaded parameter)."""
+"""Gaussian noise on all coordinates that are sent (KTEPS paper, section 5.2: sigma = 0.01 on uploaded parameters)."""
 
 import math
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ from fedtext.mechanisms.base import Mechanism, Tensors
 class Gaussian(Mechanism):
     """Gaussian noise: adds N(0, sigma^2) to every coordinate of an update.
 
-    By itself it guarantees nothing: without a ``clip`` before it an update has
-    no bounded size that the noise could hide."""
+    By itself it guarantees nothing: without a ``clip`` before it the norm of an update is unbounded, and no noise can
+    hide it.
+    """
 
     name: Literal["gaussian"] = "gaussian"
     sigma: float = Field(0.01, gt=0, description="standard deviation of the noise on a coordinate")
@@ -38,7 +39,7 @@ class Gaussian(Mechanism):
         return before if before.norm is None else replace(before, variance=before.variance + self.sigma**2)
 
     def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
-        """Two updates of norm C are 2 C apart at most. Noise that lies on them already adds its variance."""
+        """Two updates of norm C have a distance of at most 2 C. The variance of noise already in them is added."""
         behind = self.bound(before)
         if behind.norm is None:
             return [Entry(self.name, "run", None, 0.0, f"no guarantee: {behind.why}")]

@@ -1,4 +1,4 @@
-"""One random bit in the place of each number (RR-LDP paper, equation 3)."""
+"""One random bit in place of each coordinate (RR-LDP paper, equation 3)."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -15,11 +15,15 @@ from fedtext.mechanisms.draws import bernoulli
 class Quantize(Mechanism):
     """One-bit stochastic quantization (RR-LDP paper): sends a random bit for each coordinate of an update.
 
-    Clips each number v to [-q, q] and sends a bit that is 1 with probability (v + q) / 2q. The server reads 1 as q
-    and 0 as -q: the clipped number, in expectation. By itself it guarantees nothing: at -q and q the bit is certain."""
+    A coordinate v is clipped to [-q, q], and its bit is 1 with probability (v + q) / 2q. The server decodes 1 as q and
+    0 as -q, which is the clipped coordinate in expectation. By itself it guarantees nothing: at -q and q the bit is
+    certain.
+    """
 
     name: Literal["quantize"] = "quantize"
-    q: float = Field(0.001, gt=0, description="with Adam about its lr, by which a step moves each weight")
+    q: float = Field(
+        0.001, gt=0, description="bound of a coordinate; with Adam about its lr, by which a step moves each weight"
+    )
     randomises = True
     bits = True
 
@@ -27,8 +31,10 @@ class Quantize(Mechanism):
         return self.draw(delta, 0.0, rng)
 
     def draw(self, delta: Tensors, flip: float, rng: np.random.Generator) -> Tensors:
-        """The bits, each then flipped with this probability: their chances of being 1 are drawn together by 1 - 2 flip,
-        and there is one draw for both."""
+        """Draw the bits, each flipped with probability ``flip``, in a single draw.
+
+        A bit is 1 with probability 1/2 + (1 - 2 flip) v / 2q, kept between ``flip`` and 1 - ``flip``.
+        """
         slope = (1 - 2 * flip) / (2 * self.q)
         return {name: bernoulli(tensor, slope, flip, rng) for name, tensor in delta.items()}
 

@@ -18,16 +18,18 @@ from fedtext.mechanisms.quantize import Quantize
 class RandomizedResponse(Follower):
     """Randomised response (Warner 1965; RR-LDP paper): flips each bit with a known probability.
 
-    Flips each bit with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private: each
-    bit by itself. A client's whole update has as many bits as it has numbers, and each of them adds its epsilon.
+    Each bit is flipped with probability 1 / (1 + e^epsilon), which makes it epsilon-locally differentially private. An
+    update has one bit for each coordinate, and the epsilons of all of them add up.
 
-    The server's half is unbiased. With c = (e^epsilon - 1) / (e^epsilon + 1) a sent bit has the expectation
-    1 / (1 + e^epsilon) + c bit, so that it divides by c; equation 5 as printed multiplies, which is no correction.
-    Behind ``quantize`` a number is then read as q / c or -q / c, with variance q^2 / c^2 - v^2.
+    The server's estimate is unbiased. With c = (e^epsilon - 1) / (e^epsilon + 1) the expectation of a sent bit is
+    1 / (1 + e^epsilon) + c bit, so the server divides by c; equation 5 of the paper multiplies, which is not a
+    correction. After ``quantize`` a coordinate v is decoded as q / c or -q / c, with variance q^2 / c^2 - v^2.
     """
 
     name: Literal["randomized_response"] = "randomized_response"
-    epsilon: float = Field(1.0, gt=0, le=16, description="of each bit; beyond 16 a flip is rarer than draws can tell")
+    epsilon: float = Field(
+        1.0, gt=0, le=16, description="epsilon of each bit; beyond 16 flips would be rarer than the draws resolve"
+    )
     randomises = True
     bits = True
     follows = "quantize"
@@ -51,7 +53,7 @@ class RandomizedResponse(Follower):
         return {name: (tensor - flip) / c for name, tensor in sent.items()}
 
     def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
-        """Pure, for each bit by itself. A client's texts may move all of its bits, so all of them add up."""
+        """Pure differential privacy for each bit. A client's texts may change all bits, so their epsilons add up."""
         name, epsilon, count = self.name, self.epsilon, sent.coordinates
         every = count * sent.rounds
         rests = "each bit is flipped by a draw of its own"
@@ -67,6 +69,6 @@ class RandomizedResponse(Follower):
 
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
         return [
-            f"randomised response: epsilon = {self.epsilon:g} for each coordinate of an update by itself; over a whole "
+            f"randomised response: epsilon = {self.epsilon:g} for each coordinate alone; over a whole "
             "update, and over rounds, these epsilons add up"
         ]

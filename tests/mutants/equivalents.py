@@ -576,14 +576,14 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "accounting/composition",
-        "_GRID, _LARGE = 1e-3, 100.0  # of privacy losses, and the epsilon up to which they are composed on it",
-        "_GRID, _LARGE = 0.002, 100.0  # of privacy losses, and the epsilon up to which they are composed on it",
+        "_GRID, _LARGE = 1e-3, 100.0  # grid of privacy losses, and the largest epsilon for which it is used",
+        "_GRID, _LARGE = 0.002, 100.0  # grid of privacy losses, and the largest epsilon for which it is used",
         "on any grid the figure is an upper bound; on this one it is less than a thousandth above",
     ),
     (
         "accounting/composition",
-        "_TAIL = 1e-30  # more than what lies outside the numbers that are looked at",
-        "_TAIL = 2e-30  # more than what lies outside the numbers that are looked at",
+        "_TAIL = 1e-30  # upper bound on the probability outside of the numbers that are summed",
+        "_TAIL = 2e-30  # upper bound on the probability outside of the numbers that are summed",
         "1e-30 more or less of a delta shows in no figure",
     ),
     (
@@ -624,8 +624,8 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "accounting/composition",
-        "low, high = 0, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; look for the first that is",
-        "low, high = 1, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; look for the first that is",
+        "low, high = 0, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; find the first loss that is",
+        "low, high = 1, len(loss_X) - 1  # delta(loss[high]) = 0 is within the budget; find the first loss that is",
         "at the least loss, which is below zero, epsilon' is 0 as it is at the next one",
     ),
     (

@@ -105,7 +105,7 @@ def test_a_multiplier_is_solved_for_up_to_a_million() -> None:
     pytest.importorskip("dp_accounting")
     large = composition.gaussian(9e5, 1, 1e-8)
     assert composition.multiplier_for(large, 1.0, 1, 1e-8) == pytest.approx(9e5, rel=1e-3)
-    with pytest.raises(UserError, match="no noise spends as little as"):
+    with pytest.raises(UserError, match="no noise gives an epsilon as small as"):
         composition.multiplier_for(composition.gaussian(5e6, 1, 1e-8), 1.0, 1, 1e-8)
     assert composition.multiplier_for(composition.gaussian(0.02, 1, 1e-5), 1.0, 1, 1e-5) == pytest.approx(
         0.02, rel=1e-3

@@ -123,7 +123,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"evaluation": {"select": "Ag_val"}},
         "need validation texts: set corpus.validation",
     ),
-    (privacy.uplink, "fedavg", {"uplink": ["randomized_response"]}, "has to stand right behind quantize"),
+    (privacy.uplink, "fedavg", {"uplink": ["randomized_response"]}, "must directly follow quantize"),
     (privacy.server_noise, "fedavg", {"server": {"noise": {"multiplier": 1}}}, "nothing bounds what a client adds"),
     (
         privacy.frozen_embedding,

@@ -160,10 +160,10 @@ def test_a_guarantee_says_that_it_is_simulated_and_what_is_outside_of_it(changes
     sampled = changes | {"participation": {"fraction": 0.5, "sampling": "poisson"}}
     for noise, said in (("reproducible", "server" in changes), ("secret", False)):
         for entry in nonempty(ledger(tiny.experiment(**sampled, privacy={"noise": noise}), 100, 10, 25)):
-            assert ("have to be unknown for the sample to amplify" in entry.assumptions) == said
+            assert ("must be unknown for the sample to amplify" in entry.assumptions) == said
     model = {"name": "bag", "embedding": {"dim": 5}}
     scaled = ledger(tiny.experiment(corpus={"name": "movielens"}, model=model, **changes), 100, 10, 25)
-    assert all(nonempty("the least and greatest values of its features" in entry.assumptions for entry in scaled))
+    assert all(nonempty("the minimum and maximum of its features" in entry.assumptions for entry in scaled))
 
 
 @pytest.mark.parametrize(

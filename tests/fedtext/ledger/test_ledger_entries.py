@@ -141,16 +141,16 @@ def test_only_what_follows_is_one_step_with_what_it_follows() -> None:
 def test_what_cannot_stand_behind_what_is_said_by_the_last_one_that_leaves_another_form() -> None:
     clip, noise, bits, project = Clip(), Gaussian(), Quantize(), Project(d1=1, d2=2)
     assert clip.order_problem([]) == clip.order_problem([noise]) == ""
-    assert clip.order_problem([noise, bits]) == "clip takes numbers, and quantize leaves bits: put it before quantize"
+    assert clip.order_problem([noise, bits]) == "clip needs numbers, and quantize leaves bits: put it before quantize"
     assert clip.order_problem([project, noise]) == (
-        "clip takes what has changed, and project leaves the embedding itself: put it before project"
+        "clip needs the change of the embedding, and project leaves the embedding itself: put it before project"
     )
     for other in (bits, project):
         assert other.order_problem([project]).endswith("leaves the embedding itself: leave out one of them")
     assert noise.order_problem([project]) == ""
     assert RandomizedResponse().order_problem([noise, bits]) == ""
     for before in ([], [bits, noise]):
-        assert RandomizedResponse().order_problem(before) == "randomized_response has to stand right behind quantize"
+        assert RandomizedResponse().order_problem(before) == "randomized_response must directly follow quantize"
 
 
 def test_gaussian_noise_hides_two_norms() -> None:
@@ -285,7 +285,7 @@ def test_entries_of_central_noise() -> None:
     assert run.epsilon == composition.gaussian(2.0, 7, run.delta)
     sampled = ledger(central(0.5, {"multiplier": 2.0}), 100, 1000, 7)
     secret = ledger(central(0.5, {"multiplier": 2.0}, privacy={"noise": "secret"}), 100, 1000, 7)
-    unknown = "so are each round's clients, who have to be unknown for the sample to amplify the guarantee"
+    unknown = "so are each round's clients, who must be unknown for the sample to amplify the guarantee"
     for entry in nonempty(sampled):
         sentences = entry.assumptions.split("; ")
         assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"

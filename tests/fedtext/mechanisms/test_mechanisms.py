@@ -151,11 +151,11 @@ def test_the_correction_as_the_paper_prints_it_is_biased(value: float, epsilon: 
 @pytest.mark.parametrize(
     ("uplink", "words"),
     [
-        (["randomized_response"], "randomized_response has to stand right behind quantize"),
-        (["quantize", "randomized_response", "randomized_response"], "right behind quantize"),
-        (["quantize", "gaussian"], "gaussian takes numbers, and quantize leaves bits: put it before quantize"),
-        (["quantize", "randomized_response", "clip"], "clip takes numbers"),
-        (["quantize", "quantize"], "quantize takes numbers"),
+        (["randomized_response"], "randomized_response must directly follow quantize"),
+        (["quantize", "randomized_response", "randomized_response"], "must directly follow quantize"),
+        (["quantize", "gaussian"], "gaussian needs numbers, and quantize leaves bits: put it before quantize"),
+        (["quantize", "randomized_response", "clip"], "clip needs numbers"),
+        (["quantize", "quantize"], "quantize needs numbers"),
     ],
 )
 def test_bits_stand_at_the_end_of_an_uplink(uplink: list[str], words: str) -> None:

@@ -211,13 +211,13 @@ def test_a_clip_before_it_bounds_what_the_client_changed() -> None:
 @pytest.mark.parametrize(
     ("uplink", "words"),
     [
-        ([*project(2, 4), "clip"], "clip takes what has changed, and project leaves the embedding itself: put it befo"),
-        ([*project(2, 4), "gaussian", "clip"], "clip takes what has changed, and project"),
-        ([*project(2, 4), "quantize"], "quantize takes .* project leaves the embedding itself: leave out one of them"),
-        (["quantize", *project(2, 4)], "project takes numbers, and quantize leaves bits"),
+        ([*project(2, 4), "clip"], "clip needs the change of the embedding, and project leaves the embedding itself: "),
+        ([*project(2, 4), "gaussian", "clip"], "clip needs the change of the embedding, and project"),
+        ([*project(2, 4), "quantize"], "quantize needs .* project leaves the embedding itself: leave out one of them"),
+        (["quantize", *project(2, 4)], "project needs numbers, and quantize leaves bits"),
         (project(2, 4, *project(2, 4)), "leave out one of them"),
         (project(2, 6), r"project.d2 \(6\) is more than the 5 components that model.embedding.dim gives"),
-        (project(4, 3), r"d1 \(4\) is beyond d2 \(3\)"),
+        (project(4, 3), r"d1 \(4\) is greater than d2 \(3\)"),
     ],
 )
 def test_what_makes_no_sense_is_refused(uplink: list[Any], words: str) -> None:
@@ -267,7 +267,7 @@ def test_what_it_does_not_protect_is_said() -> None:
     experiment = tiny.experiment(uplink=project(2, 4, "gaussian"))
     said = reveals(experiment, ledger(experiment, 100, 10, 25))
     assert any("project: no (epsilon, delta) guarantee" in sentence for sentence in said)
-    assert any("whose size no clip" in sentence for sentence in said)
+    assert any("whose norm no clip" in sentence for sentence in said)
 
 
 def test_of_a_table_whose_rows_are_alike_all_of_no_variance_is_kept() -> None:
