@@ -69,6 +69,6 @@ class RandomizedResponse(Follower):
 
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
         return [
-            f"randomised response: epsilon = {self.epsilon:g} for each coordinate alone; over a whole "
-            "update, and over rounds, these epsilons add up"
+            f"randomised response: epsilon = {self.epsilon:g} for each coordinate alone; over a whole update, "
+            "and over rounds, these epsilons add up"
         ]
