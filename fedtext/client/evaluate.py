@@ -69,7 +69,7 @@ def _personalized(
 ) -> Evaluated:
     stack = ready(host, flat, round_, client)
     training, texts = host.experiment.training, host.texts_of(client, "train")
-    epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1
+    epochs = -(-config.steps * training.batch(len(texts)) // len(texts))  # as many batches as there are steps
     phase = Phase("personalize", epochs, lr=config.lr_multiplier)
     optimizer, problem = host.optimizer(phase, stack, [client]), host.problem(flat, [client])
     order, evaluations = order_of(host.experiment, texts, phase, round_ + 1, client), []

@@ -420,9 +420,9 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "client/evaluate",
-        "epochs = -(-config.steps * training.batch(len(texts)) // len(texts)) + 1",
-        "epochs = -((-config.steps * training.batch(len(texts)) * len(texts))) + 1",
-        "how many epochs could be drawn: as many batches as there are steps are taken of them",
+        "epochs = -(-config.steps * training.batch(len(texts)) // len(texts))  # as many batches as there are steps",
+        "epochs = -((-config.steps * training.batch(len(texts)) * len(texts)))  # as many batches as there are steps",
+        "more epochs than are drawn: as many batches as there are steps are taken of them",
     ),
     (
         "state/noise_key",

@@ -1,5 +1,6 @@
 """The clients of one place: what they start with, what is kept of them, and what is left when they leave."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from fedtext.methods.base import Phase
 from fedtext.parameters import initial
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
+from fedtext.training import local
 from tests import tiny
 from tests.loops import nonempty
 
@@ -278,3 +280,24 @@ def test_each_phase_of_a_turn_draws_an_order_of_its_own(monkeypatch: pytest.Monk
     assert drawn(adaptation, False) != drawn(adaptation, True) == drawn(joint, True)
     (work,) = worker.work(joint, [1], 2)
     assert [batch.tolist() for batch in work.batches] == drawn(joint, True)
+
+
+@pytest.mark.parametrize(("batch_size", "steps"), [(4, 9), (5, 4), (99, 3), ({"steps": 3}, 7)])
+def test_fine_tuning_takes_its_steps_along_the_batches_of_the_next_round(
+    batch_size: Any, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fifteen texts, epoch after epoch for as long as there are steps to take."""
+    changes: dict[str, Any] = {"training": tiny.TRAINING | {"batch_size": batch_size}}
+    worker, flat = hosting(tiny.experiment(evaluation={"personalize": {"steps": steps, "every": 1}}, **changes))
+    taken = []
+
+    def train(problem: Any, training: Any, optimizer: Any, work: list[Any]) -> list[Any]:
+        taken.extend(batch.tolist() for each in work for batch in each.batches)
+        return local.train(problem, training, optimizer, work)
+
+    monkeypatch.setattr("fedtext.client.evaluate.train", train)
+    worker.evaluate(flat, 2, [1], final=True)
+    texts = worker.texts_of(1, "train")
+    assert len(texts) == 15
+    order = order_of(worker.experiment, texts, Phase("any", steps), 3, 1)
+    assert taken == [batch.tolist() for batch in itertools.islice(order, steps)]

@@ -180,7 +180,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         ({"method": "fedrecon", "model": {"embedding": {"own": {"words": "all"}}}}, "use {words: digits}"),
         ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
         ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
-        ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: of"),
+        ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: all buckets"),
     ],
 )
 def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -> None:

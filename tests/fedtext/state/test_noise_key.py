@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,13 @@ def test_a_draft_of_a_key_is_written_over_and_never_left(tmp_path: Path, monkeyp
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot be written to .*file/run/noise.key \(Not a directory\)"):
         noise_key(central(1.0, **SECRET), "content", 4, tmp_path / "file" / "run")
+
+
+def test_without_a_generator_for_it_a_secret_key_is_refused_before_anything_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not after the first round, and never for draws of another generator."""
+    monkeypatch.setitem(sys.modules, "randomgen", None)
+    with pytest.raises(UserError, match=r"randomgen is not installed: pip install 'fedtext\[secret\]'"):
+        noise_key(central(1.0, **SECRET), "content", 4)
+    assert not noise_key(central(1.0), "content", 4).secret
