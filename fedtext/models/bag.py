@@ -1,11 +1,12 @@
-"""A text as the set of its words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``), or
+"""Classifiers on bags of words: embedding rows -> sum -> ReLU -> dense layers (RR-LDP paper, the network ``NN``), or
 only the sum (``LR``).
 
 The dense form would multiply a B x V matrix of zeros and ones with a V x D weight. Here that weight is the embedding
-table and a text brings the rows of its distinct words: the same sums, without the zeros. A step is so short that most
-of it would go into autograd's book-keeping, so that layers stand together in one function with a backward by hand.
-Legend: B batch, T places, V vocabulary, D embedding, K features that stand beside a text's words, S words of all texts
-of the batch.
+table, and only the rows of a text's distinct words are added: the same sums, without the zeros. A step is so short that
+autograd's overhead would dominate it, so several layers are one function with its own backward pass.
+
+Legend: B batch, T places, V vocabulary, D embedding, K features of a text beside its words, S words of all texts of the
+batch.
 """
 
 from collections.abc import Callable
@@ -27,14 +28,14 @@ from fedtext.models.output import two_logits
 from fedtext.runtime.devices import to_device
 
 Values = Literal["binary", "counts"]
-VALUES = "what a word counts for in a text: 1, or as often as it occurs; times its value, where a corpus gives one"
+VALUES = "value of a word in a text: 1, or its count; multiplied by the value that the corpus gives, if it does"
 
 
 class BagEmbedding(Embedding):
-    """The first dense layer as a table: one row of ``dim`` weights per vocabulary entry.
+    """The first dense layer as a table: a row of ``dim`` weights for each entry of the vocabulary.
 
-    Its values start as widely
-    spread as Glorot's for 5,000 words and 100 units, sqrt(2 / 5,100)."""
+    Its initial standard deviation is Glorot's for 5,000 words and 100 units, sqrt(2 / 5,100).
+    """
 
     dim: int = Field(100, ge=1, description="units of the first layer")
     init: InitField = Field(RandomInit(std=0.02), description=INIT)
@@ -43,13 +44,13 @@ class BagEmbedding(Embedding):
 class BagClassifier(ClassifierConfig):
     """Bag of words through a dense network (RR-LDP paper).
 
-    RR-LDP paper: a bag of words through a dense network of 100, 50 and 25 ReLU units. ``embedding.dim`` is the width
-    of the first layer."""
+    The hidden layers have 100, 50 and 25 ReLU units, as in the paper. ``embedding.dim`` is the width of the first one.
+    """
 
     name: Literal["bag"] = "bag"
     embedding: BagEmbedding = BagEmbedding()
     hidden: Widths = Field((50, 25), description="units of the layers after the first")
-    dropout: float = Field(0.0, ge=0, lt=1, description="on the first layer's output")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the first layer's output")
     values: Values = Field("binary", description=VALUES)
     dense_init: DenseInit = Field("torch", description=DENSE)
     padding = False
@@ -76,7 +77,7 @@ class BagClassifier(ClassifierConfig):
 
 
 class Weights(BagEmbedding):
-    """A single unit's weights: one number per vocabulary entry."""
+    """The weights of a single unit: one for each entry of the vocabulary."""
 
     dim: Literal[1] = Field(1, description="one weight per word")
 
@@ -84,8 +85,8 @@ class Weights(BagEmbedding):
 class LogisticClassifier(ClassifierConfig):
     """Logistic regression on a bag of words, for two classes (RR-LDP paper).
 
-    RR-LDP paper: logistic regression on a bag of words. One number per vocabulary entry and a bias, for two
-    classes."""
+    Its parameters are a weight for each entry of the vocabulary, and a bias.
+    """
 
     name: Literal["logistic"] = "logistic"
     embedding: Weights = Weights()
@@ -110,14 +111,21 @@ class LogisticClassifier(ClassifierConfig):
         return BagEncoder(self.embedding.dim, relu=False)
 
     def build_head(self, width: int, classes: int) -> nn.Sequential:
-        """The encoder gives the logit itself, and nothing is left to do."""
+        """Build a head without layers, since the encoder's output is the logit."""
         return Dense(1, sigmoid=True) if width == 1 else super().build_head(width, classes)
 
 
 class BagEncoder(nn.Module):
-    """features_BD = ReLU(sum of the rows of a text's words + bias), the ReLU and the bias only if asked for, and the
-    text's own K numbers behind, where there are some. A text's tokens have to be distinct: Texts takes care of that.
-    The bias starts at zero."""
+    """An encoder that adds the rows of a text's words: ReLU(sum + bias), followed by the text's K features.
+
+    Args:
+        dim: D.
+        dropout: Dropout on the output.
+        bias: Whether there is a bias. It is initially 0.
+        relu: Whether the ReLU is applied.
+
+    The tokens of a text must be distinct, which ``ModelConfig.as_sets`` takes care of.
+    """
 
     def __init__(self, dim: int, dropout: float = 0.0, bias: bool = True, relu: bool = True) -> None:
         super().__init__()
@@ -130,12 +138,12 @@ class BagEncoder(nn.Module):
 
 
 def with_features(text_BF: Tensor, batch: Batch) -> Tensor:
-    """Return the features of the words, and behind them the text's own features."""
+    """Concatenate the encoder's features and the texts' own features, if there are some."""
     return text_BF if batch.features_BK is None else torch.cat([text_BF, batch.features_BK], 1)
 
 
 class Dense(nn.Sequential):
-    """Fully connected layers with ReLU between them, like models/recurrent.py's ``mlp``, for one client at a time."""
+    """Fully connected layers with ReLU between them, like ``output.mlp`` but faster, for one client at a time."""
 
     def __init__(self, *sizes: int, sigmoid: bool = False) -> None:
         super().__init__(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
@@ -149,8 +157,7 @@ class Dense(nn.Sequential):
 
 
 class _First(torch.autograd.Function):
-    """ReLU(sums of the table's rows, each times its value, + bias). Beyond a text's length there is nothing to be
-    read."""
+    """ReLU(sum of the table's rows, each times its value, + bias). Entries beyond a text's length are ignored."""
 
     @staticmethod
     def forward(
@@ -176,8 +183,8 @@ class _First(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BD: Tensor) -> tuple[Tensor | None, ...]:
-        """A word's gradient is the sum over the texts that have it: sums over bags again, with the roles changed.
-        (torch's own backward adds rows up one token at a time.)"""
+        """The gradient of a word's row is the sum over the texts that have it: a sum over bags, with texts and words
+        exchanged. (torch's own backward pass adds the rows of one token at a time.)"""
         for features_BD in ctx.saved_tensors:
             grad_BD = grad_BD * features_BD.sign()  # 1 where ReLU let pass, else 0
         bias_grad_D = grad_BD.sum(0) if ctx.needs_input_grad[1] else None
@@ -199,8 +206,10 @@ class _First(torch.autograd.Function):
 def _sums(
     rows: Tensor, chosen_S: NDArray[np.int64], counts_N: NDArray[np.int64], values_S: NDArray[np.float32] | None = None
 ) -> Tensor:
-    """Sums of the chosen rows, each times its value if there are any: of the first counts_N[0] of them, the next
-    counts_N[1], and so on; zero of none."""
+    """Add rows in groups: the first counts_N[0] of the chosen rows, the next counts_N[1], and so on.
+
+    Each row is multiplied by its value, if values are given. The sum of no rows is 0.
+    """
     ends = np.zeros(len(counts_N) + 1, np.int64)
     np.cumsum(counts_N, out=ends[1:])
     chosen, bounds = (to_device(numbers, rows.device) for numbers in (chosen_S, ends))
@@ -210,7 +219,7 @@ def _sums(
 
 
 class _Layers(torch.autograd.Function):
-    """(x, weight 1, bias 1, weight 2, ...) -> the last layer's output, with ReLU before each layer but the first."""
+    """(x, weight 1, bias 1, weight 2, ...) -> output of the last layer, with ReLU between layers."""
 
     @staticmethod
     def forward(ctx: Any, inputs_BF: Tensor, *parameters: Tensor) -> Tensor:

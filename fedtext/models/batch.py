@@ -16,19 +16,23 @@ from fedtext.models.packing import Packing
 
 @dataclass(frozen=True)
 class Words:
-    """The batch as our own recurrent layers read it: each distinct word once.
+    """The batch in the form of the engines ``cells`` and ``triton``: each distinct word once.
 
-    ``rows_U`` are the words' rows in the embedding table; None if the table that is given has been cut down to them.
+    Attributes:
+        rows_U: Rows of the words in the embedding table; None if the table has only these rows.
+        word_S: Index of the word at each token place.
+        source_P: Index of the projected word for each packed row.
+        packing: The order of the packed rows.
     """
 
     rows_U: Tensor | None
-    word_S: Tensor  # the word at each token place
-    source_P: Tensor  # the projected word each packed row takes
+    word_S: Tensor
+    source_P: Tensor
     packing: Packing
 
 
 class Here(NamedTuple):
-    """The source of a batch, on the CPU."""
+    """The texts of a batch on the CPU."""
 
     tokens_BT: NDArray[np.int32]
     lengths_B: NDArray[np.int64]
@@ -37,23 +41,31 @@ class Here(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """B texts: padded token ids (rows of the table that is given with them), their true lengths, their classes.
+    """A batch of B texts.
 
-    Beyond a text's length there is nothing to be read. ``words`` is there if the engine is not ``reference``.
+    Attributes:
+        tokens_BT: Token ids, which are rows of the client's table. Entries beyond a text's length are undefined.
+        lengths_B: Number of tokens of each text.
+        labels_B: Class index of each text.
+        words: The same texts for the engines ``cells`` and ``triton``; None with engine ``reference``.
+        task: Index of the client whose texts they are; in mixed batches that of the first text.
+        values_BT: Value of each token; None if all are 1.
+        features_BK: Features of each text beside its words, if the model uses them (``ModelConfig.joins``).
+        origin: The texts on the CPU, from which the batch was made.
     """
 
     tokens_BT: Tensor
     lengths_B: Tensor
     labels_B: Tensor
     words: Words | None = None
-    task: int = 0  # the client whose texts they are; of mixed batches (Method.separates) that of the first text
-    values_BT: Tensor | None = None  # what each token counts for; None: 1
-    features_BK: Tensor | None = None  # what is known of each text beside its words, if the model reads it apart
+    task: int = 0
+    values_BT: Tensor | None = None
+    features_BK: Tensor | None = None
     origin: Here | None = None
 
     @property
     def here(self) -> Here:
-        """The texts on the CPU: what they were made from, so that no GPU has to be waited for, or else read back."""
+        """The texts on the CPU. Copied from the device only if ``origin`` is not given, to avoid a synchronization."""
         if self.origin is not None:
             return self.origin
         values_BT = None if self.values_BT is None else self.values_BT.cpu().numpy()

@@ -1,7 +1,7 @@
-"""Recurrent layers with a backward pass of our own: the sums of nn.GRU and nn.LSTM in fewer and larger operations.
+"""Recurrent layers with their own backward pass: the sums of nn.GRU and nn.LSTM in fewer and larger operations.
 
-Each distinct word is projected once, however often it occurs; the steps follow (models/steps.py), and what becomes of
-their outputs. All clients of a stack go through together: ``torch.vmap`` of the loss of one client is all it takes.
+Each distinct word is projected once, however often it occurs. Then follow the steps (models/steps.py) and the pooling
+of their outputs. ``torch.vmap`` of the loss of one client trains all clients of a stack together.
 
 Legend: P packed rows, H hidden, G gates, N projected inputs, S token places, K directions, F = K x H features, B texts.
 """
@@ -19,7 +19,7 @@ from fedtext.models.steps import GRUSteps, LSTMSteps, merged
 
 
 class Rows(Function):
-    """The states in ``rows``, those of a token's K directions side by side: M x F."""
+    """Selects the states in ``rows`` and concatenates those of a token's K directions: shape (M, F)."""
 
     @staticmethod
     def forward(hidden_PH: Tensor, rows: Tensor, directions: int) -> Tensor:
@@ -42,7 +42,7 @@ class Rows(Function):
 
 
 class Sums(Function):
-    """The sum over each text's steps: B x F. The order of the steps does not matter, so nothing is turned back."""
+    """Adds the states of each text: shape (B, F). Their order does not matter, so none is reversed."""
 
     @staticmethod
     def forward(hidden_PH: Tensor, packing: Packing) -> Tensor:
@@ -69,14 +69,21 @@ class Sums(Function):
 
 
 def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dropout) -> Tensor:
-    """The outputs hidden_PH of ``rnn``'s last layer over the embedded words."""
+    """Compute hidden_PH, the outputs of the last layer.
+
+    Args:
+        rnn: The layers, whose parameters are used.
+        table: The embedding table.
+        words: The distinct words of the batch, and the packing.
+        dropout: Dropout on the embedding output.
+    """
     packing = words.packing
     table_UD = table if words.rows_U is None else functional.embedding(words.rows_U, table)
     hidden_PH = table_UD
     for layer in range(rnn.num_layers):
         if layer:
             inputs, source_P = Rows.apply(hidden_PH, packing.token_rows, packing.directions), packing.deep_source
-        elif dropout.training and dropout.p:  # dropout strikes every occurrence of a word by itself
+        elif dropout.training and dropout.p:  # dropout is independent for each occurrence of a word
             inputs, source_P = dropout(functional.embedding(words.word_S, table_UD)), packing.deep_source
         else:
             inputs, source_P = table_UD, words.source_P
@@ -86,7 +93,7 @@ def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dr
 
 
 def _parameters(rnn: nn.GRU | nn.LSTM, layer: int) -> list[Tensor]:
-    """Of all directions: weight_ih_KGI, weight_hh_KGH, bias_ih_KG, bias_hh_KG."""
+    """Return the parameters of all directions: weight_ih_KGI, weight_hh_KGH, bias_ih_KG, bias_hh_KG."""
     suffixes = [f"l{layer}", f"l{layer}_reverse"][: 2 if rnn.bidirectional else 1]
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     return [torch.stack([getattr(rnn, f"{kind}_{suffix}") for suffix in suffixes]) for kind in kinds]
@@ -106,22 +113,22 @@ def _lstm(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: P
 
 
 def _sigmoids_first(tensor: Tensor) -> Tensor:
-    """nn.LSTM's gates i, f, g, o along the second axis as i, f, o, g."""
+    """Reorder nn.LSTM's gates i, f, g, o along the second axis to i, f, o, g."""
     i, f, g, o = tensor.chunk(4, 1)
     return torch.cat([i, f, o, g], 1)
 
 
 def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor) -> Tensor:
-    """Every input's projection for every direction, input by input: N x G."""
+    """Project every input for every direction: shape (N, G), ordered by input."""
     projected = functional.linear(inputs, weight_KGI.flatten(0, 1), bias_KG.flatten())
     return projected.view(-1, weight_KGI.shape[1])
 
 
 def summed(hidden_PH: Tensor, packing: Packing) -> Tensor:
-    """The sum of each text's states, B x F."""
+    """Return the sum of each text's states, shape (B, F)."""
     return Sums.apply(hidden_PH, packing)
 
 
 def final(hidden_PH: Tensor, packing: Packing) -> Tensor:
-    """Each direction's state after its last step, B x F."""
+    """Return the state of each direction after its last step, shape (B, F)."""
     return Rows.apply(hidden_PH, packing.last_rows, packing.directions)

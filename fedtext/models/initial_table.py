@@ -1,4 +1,4 @@
-"""The table that embeddings start from, where it is not drawn with the model.
+"""The initial embedding table, if it is not drawn with the model.
 
 Legend: V vocabulary, D embedding.
 """
@@ -30,8 +30,21 @@ def initial_table(
     data: Path | None,
     texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
 ) -> tuple[NDArray[np.float32] | None, list[WordVectors | None]]:
-    """The initial table, V x D, or of several sources one for each; and the word vectors that each source has, None if
-    it is chance. No table where rows are simply drawn at random with the model."""
+    """Build the initial embedding table.
+
+    Args:
+        embedding: Keys of the embedding.
+        seed: Seed of the draws.
+        words: The vocabulary without features.
+        index: The row of each word.
+        features: Number of features, whose rows follow those of the words.
+        data: The folder given with --data, if any.
+        texts: Returns the texts on which word vectors are trained.
+
+    Returns:
+        The table, shape (V, D), or (S, V, D) with several sources; None if rows are drawn with the model. And the word
+        vectors of each source; None if it is random.
+    """
     if isinstance(embedding.init, RandomInit):
         return None, [None]
     found = [_vectors(embedding, source, data, index, texts) for source in embedding.sources]
@@ -45,14 +58,16 @@ def initial_table(
 def public_words(
     words: list[str], found: Sequence[WordVectors | None], own: OwnStart | None, digits_V: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """public_SV: which words every holder of a source's vectors has, whatever its texts; not those whose rows each
-    client draws for itself."""
+    """Return public_SV: the words that are in the vectors of each source, and so known to all who have them.
+
+    Words whose rows each client draws for itself are left out.
+    """
     drawn_V = np.zeros(len(words), bool) if own is None else digits_V | (own.words == "all")
     return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & ~drawn_V
 
 
 def source_of(seed: int, client: int, sources: int) -> int:
-    """Which of several embedding sources a client starts from."""
+    """Draw the index of the embedding source that a client starts from."""
     return int(generator(seed, "embedding source", client=client).integers(sources))
 
 
@@ -63,7 +78,7 @@ def _vectors(
     index: WordIndex,
     texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
 ) -> WordVectors | None:
-    """The word vectors of a source, or None where it is chance."""
+    """Return the word vectors of a source; None if it is random."""
     if isinstance(init, FileInit):
         return read_vectors(find_file(init.path, folders(data)), embedding.dim, index)
     if isinstance(init, CheckpointInit):
@@ -84,7 +99,7 @@ def _table(
     seed: int,
     place: int,
 ) -> NDArray[np.float32]:
-    """A source's table (V x D) of words and of features, which have no vectors and are drawn at the same size."""
+    """Build a source's table, shape (V, D). Rows of features are drawn with the deviation of the word vectors."""
     if vectors is None or isinstance(init, RandomInit):
         assert isinstance(init, RandomInit), "other sources have vectors"
         shape = len(words) + features, dim

@@ -19,12 +19,13 @@ class RandomInit(Strict):
 class FileInit(Strict):
     """Word vectors from a file.
 
-    Rows from a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
-    .parquet file with columns ``word`` and ``vector``."""
+    The file is a GloVe, word2vec or fastText (.vec) text file, an .npz with arrays ``words`` and ``vectors``, or a
+    .parquet file with columns ``word`` and ``vector``.
+    """
 
     name: Literal["file"] = "file"
-    path: str = Field(description="of the file, on every node; a name alone is looked up in the data folder")
-    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
+    path: str = Field(description="path of the file, on every node; a name alone is searched in the data folder")
+    missing: Literal["random", "zero"] = Field("random", description="initial rows of words without a vector")
 
 
 class Word2VecInit(Strict):
@@ -33,31 +34,31 @@ class Word2VecInit(Strict):
     name: Literal["word2vec"] = "word2vec"
     corpus: Literal["unlabeled", "train", "full"] = Field(
         "unlabeled",
-        description="the unlabeled texts, which count as public, those of train, or of all splits; of the last two "
-        "all that the corpus has, also what corpus.validation holds out of train and corpus.share leaves out",
+        description="training texts; unlabeled: the corpus's unlabeled texts, which count as public; train or full: "
+        "those of train or of all splits, with what corpus.validation holds out and corpus.share leaves out",
     )
     epochs: int = Field(5, ge=1, description="passes over the texts")
-    window: int = Field(5, ge=1, description="words on either side of a word that are its context")
-    min_count: int = Field(2, ge=1, description="how often a word must occur to have a vector")
-    skip_gram: bool = Field(True, description="false: CBOW, gensim's own default")
-    missing: Literal["random", "zero"] = Field("random", description="what words without a vector start as")
+    window: int = Field(5, ge=1, description="number of context words on each side of a word")
+    min_count: int = Field(2, ge=1, description="least count of a word with a vector")
+    skip_gram: bool = Field(True, description="whether to use skip-gram; false: CBOW, gensim's default")
+    missing: Literal["random", "zero"] = Field("random", description="initial rows of words without a vector")
 
 
 class CheckpointInit(Strict):
-    """Rows of a checkpoint's word-embedding table, by piece. A word that is no piece of it starts as ``missing``."""
+    """Rows of a checkpoint's word-embedding table, by word piece."""
 
     name: Literal["checkpoint"] = "checkpoint"
     source: Checkpoint = Field(
-        description="a folder, a name on the hub, or an installed package; of model transformer, left out, its own"
+        description="a folder, a name on the hub, or an installed package; model transformer uses its own by default"
     )
-    missing: Literal["random", "zero"] = Field("random", description="what words without a row start as")
+    missing: Literal["random", "zero"] = Field("random", description="initial rows of words that are not word pieces")
 
 
 Source: TypeAlias = RandomInit | FileInit | Word2VecInit | CheckpointInit
 
 
 def has_vectors(sources: Iterable[Source]) -> bool:
-    """Whether words have vectors in one of them."""
+    """Whether one of the sources has word vectors."""
     return any(not isinstance(source, RandomInit) for source in sources)
 
 
@@ -68,13 +69,13 @@ else:
 
 
 class EachInit(Strict):
-    """Different sources, one of them drawn for each client.
+    """Different sources, one of them drawn for each client (FedeVocab paper, "different init").
 
-    Clients start from different ``sources``, each from one of them drawn at random (FedeVocab paper, "different
-    init"). For embeddings that never leave a client."""
+    It is for embeddings that never leave a client.
+    """
 
     name: Literal["each"] = "each"
-    sources: tuple[SourceField, ...] = Field(min_length=2, description="what a client may start from")
+    sources: tuple[SourceField, ...] = Field(min_length=2, description="the sources, of which each client draws one")
 
 
 if TYPE_CHECKING:
@@ -84,10 +85,11 @@ else:
 
 
 class OwnStart(Strict):
-    """Rows that each client draws for itself.
+    """Rows that each client draws for itself from N(0, std^2), so that no one else knows their initial values.
 
-    Rows that each client draws for itself from N(0, std^2), so that no one else knows where they began: those of
-    words with a digit in them, numbers and codes, as in FedeVocab's published code, or of all words."""
+    They are the rows of words with a digit in them, such as numbers and codes, as in FedeVocab's published code, or the
+    rows of all words.
+    """
 
-    words: Literal["digits", "all"] = Field("digits", description="whose rows: of words with a digit, or of all")
+    words: Literal["digits", "all"] = Field("digits", description="rows of words with a digit, or of all words")
     std: float = Field(1.0, gt=0, description="standard deviation")

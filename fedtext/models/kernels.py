@@ -1,16 +1,15 @@
-"""The loops of models/loops.py as Triton kernels: all steps of a layer in one launch, not several launches a step.
+"""The loops of models/loops.py as Triton kernels: one launch for all steps of a layer instead of several for each step.
 
-One program goes through the steps of one lane and of a block of its texts; texts do not depend on each other, so that
-programs never wait for one another. A text's state stays in the program's registers. Products read what they need of
-the step before from where it has been written, piece by piece: together with all weights of a gate it would not fit
-into registers.
+A program computes the steps of one lane for a block of its texts. Texts do not depend on each other, so programs never
+wait for one another. A text's state stays in the program's registers. Products load the previous step from memory piece
+by piece, since it would not fit into the registers together with all weights of a gate.
 
-This module can be imported where Triton is installed: torch brings it where it brings CUDA. With TRITON_INTERPRET=1 in
-the environment its interpreter runs the kernels on the CPU, very slowly: that is for tests.
+This module can be imported if Triton is installed; torch with CUDA includes it. With TRITON_INTERPRET=1 in the
+environment Triton's interpreter runs the kernels on the CPU, very slowly, for tests.
 
-Legend as in models/steps.py; inside a kernel B is a block of texts, and H is padded to a power of two. What is padded
-is read as zero, and is not written. ``kept`` is the gate that keeps the state (z) or the cell (f), a part of the gates:
-its rows are as far apart as theirs.
+Legend as in models/steps.py; inside a kernel B is a block of texts, and H is padded to a power of two. Padding is
+loaded as zero and not stored. ``kept`` is the gate that keeps the state (z) or the cell (f): a view of the gates, with
+the same distance between rows.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """The language model of FedAtt (Ji et al. 2019, section III-C): embedding -> GRU -> dropout -> softmax over all words.
 
-Sentences come framed, from their start sign to their end sign: the model reads all tokens but the last and predicts all
-but the first. Tied, the output layer's weights are the embedding table: every step reads and moves all of it.
+Sentences include <s> and </s>: the inputs are all tokens but the last, and the targets all but the first. In a tied
+model the weights of the output layer are the embedding table, so that every step uses and updates all of its rows.
 
-Legend: B sentences, T tokens of the longest one, S tokens read, V vocabulary, D embedding, H hidden, U distinct words.
+Legend: B sentences, T tokens of the longest one, S input tokens, V vocabulary, D embedding, H hidden, U distinct words.
 """
 
 from dataclasses import replace
@@ -28,8 +28,9 @@ from fedtext.runtime.devices import to_device
 class WordEmbedding(Embedding):
     """The word embedding of a language model.
 
-    Tied, rows of N(0, 1) would make logits of sqrt(hidden) and a perplexity beyond the
-    vocabulary's size."""
+    In a tied model, rows of N(0, 1) would give logits of size sqrt(hidden), and a perplexity greater than the size of
+    the vocabulary.
+    """
 
     dim: int = Field(300, ge=1, description=DIM)
     init: InitField = Field(RandomInit(std=0.05), description=INIT)
@@ -38,14 +39,15 @@ class WordEmbedding(Embedding):
 class GRULanguageModel(Recurrent):
     """GRU language model: predicts the next word (FedAtt paper).
 
-    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's models are small,
-    medium and large: 300, 650 and 1500 units, and as many numbers of a word."""
+    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's small, medium and large
+    models have 300, 650 and 1500 units, and embeddings of the same dimension.
+    """
 
     name: Literal["gru_lm"] = "gru_lm"
     embedding: WordEmbedding = WordEmbedding()
-    hidden: int = Field(300, ge=1, description="units; tied, as many as embedding.dim")
-    dropout: float = Field(0.0, ge=0, lt=1, description="on what the output layer reads")
-    tied: bool = Field(True, description="the output layer's weights are the embedding")
+    hidden: int = Field(300, ge=1, description="units; in a tied model equal to embedding.dim")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the output layer")
+    tied: bool = Field(True, description="whether the output layer's weights are the embedding")
     language = True
     padding = False  # <pad> is never predicted
 
@@ -60,17 +62,25 @@ class GRULanguageModel(Recurrent):
 
 
 class Score(NamedTuple):
-    """A language model's scores of a batch. The perplexity over many batches is exp(mean of all their nats)."""
+    """Scores of a batch. The perplexity over many batches is exp(mean of all nats).
 
-    loss: Tensor  # mean nats per predicted token: the training objective
-    nats_S: Tensor  # -log p of each, without gradient
-    ranks_S: Tensor | None  # how many words it holds for likelier; not in training
+    Attributes:
+        loss: The training objective, the mean of ``nats_S``.
+        nats_S: -log p of each target token, without gradient.
+        ranks_S: Number of words at least as probable as the target; None in training.
+    """
+
+    loss: Tensor
+    nats_S: Tensor
+    ranks_S: Tensor | None
 
 
 class LanguageModel(nn.Module):
-    """Parameters ``embedding.weight`` V x D, ``rnn.*``, ``head.bias`` V and, if not tied, ``head.weight`` V x H.
+    """The network of ``GRULanguageModel``; calling it with a batch returns its ``Score``.
 
-    A batch that brings its words goes through our own layers and softmax, any other through torch's: the same sums.
+    Its parameters are ``embedding.weight`` (V, D), ``rnn.*``, ``head.bias`` (V,) and, if not tied, ``head.weight`` (V,
+    H). A batch with ``words`` is processed by the layers in models/cells.py and models/softmax.py, any other by
+    torch's: the same sums.
     """
 
     def __init__(self, config: GRULanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
@@ -90,7 +100,7 @@ class LanguageModel(nn.Module):
         return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
 
     def following(self, tokens_BT: Tensor) -> Tensor:
-        """Return the logits_BTV of the token behind each of sentences of one length, given those before it."""
+        """Return logits_BTV of the next token after each token of sentences of equal length."""
         hidden_BTH, _ = self.rnn(self.embedding(tokens_BT))
         weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
         return functional.linear(hidden_BTH, weight_VH, self.head.bias)
@@ -126,9 +136,9 @@ class LanguageModel(nn.Module):
 
 
 class Lookup(Function):
-    """(the rows of a tied table that a batch reads, the table for the softmax, its only other reader).
+    """Returns the rows of a tied table that a batch uses, and the table itself for the softmax.
 
-    The softmax's gradient is as large as the table, and new: the rows' gradient is added to it in place.
+    The softmax's gradient is a new tensor of the table's size: the gradient of the rows is added to it in place.
     """
 
     @staticmethod

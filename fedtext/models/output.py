@@ -1,6 +1,6 @@
-"""Output layers, and one sigmoid unit for two classes (RR-LDP paper): losses and evaluations take logits_BC either way.
+"""Output layers. One sigmoid unit for two classes (RR-LDP paper) returns logits_BC as well.
 
-Of the logits 0 and z softmax is sigmoid(z), and cross-entropy is binary cross-entropy.
+The softmax of the logits 0 and z is sigmoid(z), and their cross-entropy is binary cross-entropy.
 """
 
 from itertools import pairwise
@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 
 def two_logits(unit_B1: Tensor) -> Tensor:
-    """z -> (0, z), the logits of classes 0 and 1."""
+    """Return the logits (0, z) of classes 0 and 1, shape (B, 2), for units z of shape (B, 1)."""
     return pad(unit_B1, (1, 0))
 
 
@@ -22,7 +22,12 @@ class TwoLogits(nn.Module):
 
 
 def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
-    """G: fully connected layers with ReLU between them (equation 4)."""
+    """Build G: fully connected layers with ReLU between them (KTEPS paper, equation 4).
+
+    Args:
+        sizes: Widths of the input and of each layer's output.
+        sigmoid: Whether the last layer has one unit, whose output becomes the logits of two classes.
+    """
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]

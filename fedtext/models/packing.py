@@ -1,10 +1,10 @@
-"""Where the tokens of a stack's batches lie when packed for the recurrent loop.
+"""The order of the tokens of a stack's batches in the recurrent loop.
 
-Texts are sorted by length, so that step t holds only texts that have a t-th token. The reverse direction reads every
-text from its own end, hence both directions work on the same texts at every step; a *lane* is one direction of one
-client. All lanes go through the loop together, each step on one contiguous block of memory. Where clients are stacked,
-a step is as wide as it is for the client with the most texts of that length; what the others have there is padding: it
-is computed on, but nothing reads it, and its gradient is exactly zero.
+Texts are sorted by length, so that step t has only texts with a t-th token. The reverse direction begins at the end of
+each text, so both directions process the same texts at every step; a *lane* is one direction of one client. All lanes
+are processed together, each step on one contiguous block of memory. If clients are stacked, a step is as wide as for
+the client with the most texts of that length; the other clients have padding there, which is computed but never used,
+and whose gradient is exactly zero.
 
 Legend: C clients, B texts of a batch, T steps, S token places of a client (its tokens and padding), K directions,
 L = C x K lanes, P = L x S rows, ordered by step, then lane, then text; U words that a client's batch touches.
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedtext.runtime.devices import to_device
 
 Ints = NDArray[np.int64]
-BLOCK = 16  # texts that one program of a kernel has: the least that Triton multiplies at a time
+BLOCK = 16  # texts of one program of a kernel: the smallest size of Triton's products
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,14 @@ class Packing:
 
     @staticmethod
     def of(lengths_CB: Ints, directions: int, device: torch.device, kernels: bool = False) -> "Packing":
-        """The packing of texts of these lengths (all at least 1)."""
+        """Pack texts of these lengths (all at least 1).
+
+        Args:
+            lengths_CB: Lengths of each client's texts.
+            directions: Number of directions.
+            device: Device of the index tensors.
+            kernels: Whether the steps are computed by Triton.
+        """
         clients, texts = lengths_CB.shape
         order_CB = np.argsort(-lengths_CB, axis=1, kind="stable")
         sorted_CB = np.take_along_axis(lengths_CB, order_CB, 1)
@@ -90,20 +97,22 @@ class Packing:
 
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
-        """(steps, texts) of each stretch of steps that are equally wide."""
+        """(steps, texts) of each run of consecutive steps of equal width."""
         sizes = np.asarray(self.sizes_T)
         ends = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))
         return [(int(b - a), int(sizes[a])) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
     def blocks(self, rows_PX: Tensor) -> list[Tensor]:
-        """``rows_PX`` cut into its runs, each steps x L x texts x X."""
+        """Split ``rows_PX`` into its runs, each of shape (steps, L, texts, X)."""
         spans = [steps * self.lanes * texts for steps, texts in self.runs]
         pieces = rows_PX.split(spans)
         return [p.unflatten(0, (steps, self.lanes, -1)) for p, (steps, _) in zip(pieces, self.runs, strict=True)]
 
     def steps(self, rows_PX: Tensor) -> list[Tensor]:
-        """``rows_PX`` cut into its steps, each L x texts x X. All at once: to cut them one by one would cost as much as
-        to compute on them."""
+        """Split ``rows_PX`` into its steps, each of shape (L, texts, X).
+
+        All of them at once: slicing one by one would take as long as the computation.
+        """
         return [step for block in self.blocks(rows_PX) for step in block.unbind(0)]
 
     @cached_property
@@ -131,8 +140,11 @@ class Packing:
         return self._tensor((np.asarray(self.sizes_T) > firsts[:, None]).sum(1))
 
     def source(self, inputs_CS: Ints, rows: int) -> Tensor:
-        """For each row, P, which of the projected inputs it takes: every client has ``rows`` inputs, of which a token
-        place takes the one named by ``inputs_CS``, and there is one projection per input and direction."""
+        """Return the index of the projected input of each row, shape (P,).
+
+        Every client has ``rows`` inputs, with one projection for each direction. ``inputs_CS`` is the input at each
+        token place.
+        """
         lane_L1 = np.arange(self.lanes)[:, None]
         client_L1, direction_L1 = lane_L1 // self.directions, lane_L1 % self.directions
         taken_LS = (client_L1 * rows + inputs_CS[client_L1, self.place_LS]) * self.directions + direction_L1

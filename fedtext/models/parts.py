@@ -1,4 +1,4 @@
-"""The parts that a method builds its network from (KTEPS paper, equations 1-4)."""
+"""The modules from which a method builds its network (KTEPS paper, equations 1-4)."""
 
 from torch import Tensor, nn
 
@@ -9,18 +9,21 @@ from fedtext.models.language import GRULanguageModel, LanguageModel
 
 
 class Parts:
-    """The components a method builds its network from.
+    """The modules from which a method builds its network. Each call of a method builds a new module.
 
     Args:
         config: The model.
-        classes: C; of a language model the vocabulary's entries but <pad>.
-        clients: Number of the corpus's clients.
-        corpus_features: How many numbers stand beside the words of a text.
-        weights: Whether weights of a checkpoint are loaded. They need not be where the network is given others with
-            every call.
+        classes: Number of classes C; for a language model the size of the vocabulary without <pad>.
+        clients: Number of clients of the corpus.
+        corpus_features: Number of features of a text beside its words.
+        weights: Whether to load the weights of a checkpoint. They are not needed if the network is given other
+            parameters with every call.
+
+    Attributes:
+        features: F, the width of the encoder's output.
 
     Raises:
-        UserError: If the model is for another number of classes.
+        UserError: The model is for another number of classes.
     """
 
     def __init__(
@@ -28,39 +31,50 @@ class Parts:
     ) -> None:
         self.config, self.classes, self.clients, self.weights = config, classes, clients, weights
         if isinstance(config, ClassifierConfig) and config.output == "sigmoid" and classes != 2:
-            raise UserError(f"model.output: one sigmoid unit tells 2 classes apart, and the corpus has {classes}")
-        self.features = config.width(corpus_features)  # F, the width of the encoder's output
+            raise UserError(
+                f"model.output: sigmoid is for 2 classes, and the corpus has {classes}: set model.output to softmax"
+            )
+        self.features = config.width(corpus_features)
 
     @property
     def classifier(self) -> ClassifierConfig:
+        """The keys of the model, which must be a classifier."""
         assert isinstance(self.config, ClassifierConfig), "a language model has no encoder"
         return self.config
 
     def embedding(self) -> nn.Embedding:
-        # One row only: the real table, as many rows as a client's vocabulary has, is given with every call.
+        """Build an embedding table with a single row.
+
+        It is a placeholder: the client's table, with the rows of its vocabulary, is given with every call.
+        """
         return nn.Embedding(1, self.config.embedding.dim)
 
     def encoder(self) -> nn.Module:
+        """Build the encoder, which is called with (table, batch) and returns features_BF."""
         return self.classifier.build_encoder(self.weights)
 
     def head(self, features: int | None = None) -> nn.Sequential:
-        """G, for the encoder's features or any other number of them."""
+        """Build G, from features_BF to logits_BC.
+
+        Args:
+            features: Width of its input; None: that of the encoder's output.
+        """
         return self.classifier.build_head(features or self.features, self.classes)
 
     def projection(self) -> nn.Linear:
-        """A single fully connected layer, output as wide as its input (KTEPS paper, below equation 7)."""
+        """Build a fully connected layer from F to F features (KTEPS paper, below equation 7)."""
         return nn.Linear(self.features, self.features)
 
 
 def whole(parts: Parts) -> nn.Module:
-    """The network of a method that asks for nothing special."""
+    """Build the network of a method without layers of its own: a classifier or a language model."""
     if isinstance(parts.config, GRULanguageModel):
         return LanguageModel(parts.config, parts.classes, parts.embedding())
     return SingleBranch(parts)
 
 
 class SingleBranch(nn.Module):
-    """The plain classifier: logits_BC of equations 1-4."""
+    """A classifier with one embedding, encoder and head. It returns logits_BC (KTEPS paper, equations 1-4)."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()

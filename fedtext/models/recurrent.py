@@ -14,37 +14,40 @@ from fedtext.models import cells
 from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Embedding, Head, ModelConfig
 from fedtext.models.batch import Batch, Words
 
-KERNEL_WIDTH = 128  # hidden units that kernels are for: wider steps are large enough products by themselves
+KERNEL_WIDTH = 128  # largest number of hidden units for kernels: steps of wider layers are large products already
 
 
 class Recurrent(ModelConfig):
-    """Recurrent layers read a text word by word, in its order, and no numbers beside the words."""
+    """Base of models with recurrent layers, which process the words of a text in their order."""
 
     hidden: int
-    layers: int = Field(1, ge=1, description="recurrent layers on top of one another")
+    layers: int = Field(1, ge=1, description="number of recurrent layers")
 
     @property
     def directions(self) -> int:
+        """Number of directions, 1 or 2."""
         return 2 if self.name.startswith("bi") else 1
 
 
 class RecurrentClassifier(Recurrent, ClassifierConfig):
     """Recurrent classifier: embedding, GRU or LSTM in one or both directions, pooling, dense layers.
 
-    KTEPS paper, section 5.2: embedding, BiGRU(64), mean over the sequence, two-layer MLP."""
+    The defaults are those of the KTEPS paper, section 5.2: BiGRU(64), mean over the sequence, two-layer MLP.
+    """
 
     name: Literal["bigru", "gru", "bilstm", "lstm"] = "bigru"
     embedding: Embedding = Embedding()
     hidden: int = Field(64, ge=1, description="units per direction")
-    dropout: float = Field(0.0, ge=0, lt=1, description="on the embedding output and the pooled features")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the embedding output and the pooled features")
     pooling: Literal["masked_mean", "mean", "last"] = Field(
         "masked_mean",
-        description="of a text's states: their mean; the mean with those of padding; the last state of each direction",
+        description="masked_mean: mean of a text's states; mean: with those of padding; last: the last state of each "
+        "direction",
     )
     recurrent_init: Literal["torch", "glorot"] = Field(
         "torch",
-        description="how the recurrent layers start: torch's way, or as Keras has it, Glorot's for what reads the "
-        "input, orthogonal for what reads the state, biases at zero, and an LSTM's forget gate at one, open",
+        description="initialisation of the recurrent layers; torch: torch's own; glorot: that of Keras, Glorot's for "
+        "input weights, orthogonal recurrent weights, zero biases, and 1 for the bias of an LSTM's forget gate",
     )
     head: Head = Head()
     dense_init: DenseInit = Field("torch", description=DENSE)
@@ -66,10 +69,10 @@ class RecurrentClassifier(Recurrent, ClassifierConfig):
 
 
 class Encoder(nn.Module):
-    """E, H and SeqMean: tokens to one feature vector per text (equations 1 to 3).
+    """E, H and SeqMean: from the tokens of a text to its features_BF (KTEPS paper, equations 1 to 3).
 
-    A batch that brings its words (the engines ``cells`` and ``triton``) goes through our own recurrent layers
-    (models/cells.py), any other (``reference``) through torch's: the same sums.
+    A batch with ``words`` (engines ``cells`` and ``triton``) is processed by the layers in models/cells.py, any other
+    (engine ``reference``) by torch's: the same sums.
     """
 
     def __init__(self, config: RecurrentClassifier) -> None:
@@ -84,8 +87,7 @@ class Encoder(nn.Module):
         )
         if config.recurrent_init == "glorot":
             _glorot(self.rnn)
-        # A client's parameters live in its worker's memory, and each local update brings its own: they must not be
-        # moved into a buffer of cuDNN's.
+        # Each local update has its own parameters in its worker's memory: they must not be moved into a cuDNN buffer.
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]
         self.dropout = nn.Dropout(config.dropout)
         self.pooling, self.directions = config.pooling, config.directions
@@ -99,7 +101,7 @@ class Encoder(nn.Module):
 
     def _reference(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         embedded_BTD = self.dropout(embedding(batch.tokens_BT))
-        here_B = torch.from_numpy(batch.here.lengths_B)  # torch wants them on the CPU
+        here_B = torch.from_numpy(batch.here.lengths_B)  # torch needs them on the CPU
         packed = pack_padded_sequence(embedded_BTD, here_B, batch_first=True, enforce_sorted=False)
         hidden, last = self.rnn(packed)
         if self.pooling == "last":
@@ -116,7 +118,7 @@ class Encoder(nn.Module):
 
 
 def _glorot(rnn: nn.GRU | nn.LSTM) -> None:
-    """Keras's start, gate by gate. Each gate has two biases here, which are added."""
+    """Initialise a recurrent layer as Keras does, gate by gate. Each gate has two biases, which are added."""
     for name, parameter in rnn.named_parameters():
         gates = parameter.data.split(rnn.hidden_size)
         for number, gate in enumerate(gates):

@@ -1,9 +1,9 @@
-"""Cross entropy over a large vocabulary, with its gradient, a few tokens at a time.
+"""Cross-entropy over a large vocabulary, with its gradient, for a few tokens at a time.
 
-Written plainly, V logits for every token are kept until the backward pass and read or written some ten times. Here the
-logits of a chunk of tokens are made, turned into their gradient in place, multiplied on, and overwritten by the next
-chunk's while they are still in the cache. That needs to know, in the forward pass, what each token's loss counts for:
-``weights_S``.
+The usual implementation keeps V logits for every token until the backward pass, and reads or writes them about ten
+times. Here the logits of a chunk of tokens are computed, converted to their gradient in place, multiplied, and
+overwritten by those of the next chunk while they are still in the cache. This requires the weight of each token's loss,
+``weights_S``, in the forward pass.
 
 Legend: S tokens, R tokens of a chunk, H features, V vocabulary.
 """
@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-# Logits of a chunk. Smaller, and the products slow down, each of which reads all weights; larger, and it leaves the
-# cache. From 2 to 7 million it matters about 3 % (10,000 x 300 weights, one core). On a GPU, whose products want to be
-# large, it only bounds the memory.
+# Logits of a chunk. Smaller chunks slow down the products, each of which reads all weights; larger ones do not fit in
+# the cache. Between 2 and 7 million the difference is about 3 % (10,000 x 300 weights, one core). On a GPU, which is
+# faster with large products, it only bounds the memory.
 CHUNK = {"cpu": 3_500_000, "cuda": 50_000_000}
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -26,27 +26,37 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 def nats(
     hidden_SH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_S: Tensor, weights_S: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """-log softmax(hidden weight^T + bias)[target] of each token, in nats: (their sum, weighted by ``weights_S``; each
-    of them, S, detached). ``weights_S`` are constants: a token of weight 0 has no part in the objective."""
+    """Compute -log softmax(hidden weight^T + bias)[target] of each token, in nats.
+
+    Args:
+        hidden_SH, weight_VH, bias_V: Inputs and parameters of the output layer.
+        targets_S: Index of the target of each token.
+        weights_S: Weight of each token in the objective, a constant.
+
+    Returns:
+        The sum weighted by ``weights_S``, and the nats of each token, detached.
+    """
     return CrossEntropy.apply(hidden_SH, weight_VH, bias_V, targets_S, weights_S)
 
 
 def ranked(hidden_SH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_S: Tensor) -> tuple[Tensor, Tensor]:
-    """(-log softmax(...)[target] of each token, in nats; its ``ranks``), without a gradient."""
+    """Compute the nats of each token, and the ranks of its target, without a gradient."""
     ranks_S = torch.empty_like(targets_S)
     nats_S, _ = _by_chunks((hidden_SH, weight_VH, bias_V, targets_S, None), (False, False, False), ranks_S)
     return nats_S, ranks_S
 
 
 def ranks(logits_SV: Tensor, targets_S: Tensor) -> Tensor:
-    """How many other words are not less likely than the right one: from 0 on. A tie counts against it, or a model that
-    knows nothing would always be right, and so does a logit that is no number."""
+    """Count the other words that are at least as probable as the target, from 0.
+
+    A tie counts against the target, or else a model with equal logits would always be right. So does NaN.
+    """
     less_SV = logits_SV < logits_SV.gather(1, targets_S[:, None])
     return logits_SV.shape[1] - 1 - less_SV.sum(1)
 
 
 class CrossEntropy(Function):
-    """``nats``. Its gradients are there after the forward pass; the backward pass hands them over, scaled in place."""
+    """``nats``. Gradients are computed in the forward pass; the backward pass returns them, scaled in place."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
@@ -59,7 +69,7 @@ class CrossEntropy(Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor, unused: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:  # a second pass through a graph that was retained: the first one's are not ours any more
+        if gradients is None:  # a second pass through a retained graph: the first gradients have been given away
             _, gradients = _by_chunks(ctx.saved_tensors, ctx.needs_input_grad[:3])
         for gradient in gradients:
             if gradient is not None:
@@ -70,11 +80,10 @@ class CrossEntropy(Function):
 def _by_chunks(
     inputs: tuple[Any, ...], wanted: tuple[bool, bool, bool], ranks_S: Tensor | None = None
 ) -> tuple[Tensor, Gradients]:
-    """(nats_S, the gradients ``wanted`` of their weighted sum: of hidden_SH, of weight_VH, of bias_V); the tokens'
-    ranks go into ``ranks_S``, if it is given.
+    """Compute nats_S, and the gradients ``wanted`` of their weighted sum for hidden_SH, weight_VH and bias_V.
 
-    Probabilities are never divided by their sum: what the division would do to V numbers per token is done to the H
-    that these are multiplied with.
+    The ranks of tokens are written to ``ranks_S``, if it is given. Probabilities are never divided by their sum:
+    instead of V numbers of a token the H numbers are divided with which these are multiplied.
     """
     hidden_SH, weight_VH, bias_V, targets_S, weights_S = inputs
     tokens, vocabulary = len(hidden_SH), len(weight_VH)
@@ -83,7 +92,7 @@ def _by_chunks(
     workspace_RV = hidden_SH.new_empty(rows, vocabulary)
     nats_S = hidden_SH.new_empty(tokens)
     grad_hidden_SH = torch.empty_like(hidden_SH) if wanted[0] else None
-    # turned over, which its product is faster for: by a quarter on an AMD EPYC
+    # transposed, which makes its product faster, by a quarter on an AMD EPYC
     grad_weight_HV = weight_VH.new_empty(weight_VH.shape[::-1]) if wanted[1] else None
     grad_bias_V = torch.empty_like(bias_V) if bias_V is not None and wanted[2] else None
     for start in range(0, tokens, rows):
@@ -115,7 +124,7 @@ def _by_chunks(
 
 
 def _turned(tensor_HV: Tensor) -> Tensor:
-    """V x H. On a CPU piece by piece: torch takes twice as long for the whole."""
+    """Transpose to (V, H). On a CPU piece by piece: torch takes twice as long for the whole tensor."""
     turned_VH = tensor_HV.new_empty(tensor_HV.shape[::-1])
     words = 500 if tensor_HV.device.type == "cpu" else len(turned_VH)
     for into, piece in zip(turned_VH.split(words), tensor_HV.split(words, 1), strict=True):

@@ -1,10 +1,10 @@
-"""All steps of a GRU or LSTM layer, with a backward pass of our own.
+"""All steps of a GRU or LSTM layer, with their own backward pass.
 
-What does not depend on the step before is computed for all steps at once: gates' inputs before the loop over time,
-weight gradients after it. What does is computed by models/loops.py, or on a GPU by models/kernels.py, which change
-nothing but the order of sums. Under ``torch.vmap`` the clients' mapped parameters become more lanes of the same loop.
+Operations that do not depend on the previous step are done for all steps at once: the inputs of gates before the loop
+over time, weight gradients after it. The loops are in models/loops.py, and for GPUs in models/kernels.py, with another
+order of sums. Under ``torch.vmap`` the clients' mapped parameters become more lanes of the same loop.
 
-Rows are in the packing's own order (models/packing.py), which only models/cells.py understands besides.
+Rows are in the order of the packing (models/packing.py), which is used only here and in models/cells.py.
 
 Legend: P packed rows, L lanes, H hidden, G gates (3H of a GRU, 4H of an LSTM), N projected inputs, S token places.
 """
@@ -22,8 +22,10 @@ from fedtext.models.packing import Packing
 
 
 class Steps(Function):
-    """The common part of the two kinds of layer. ``apply`` takes the projected inputs, the recurrent weights (and what
-    else is drawn from the parameters), then the input each row takes and the packing; the first output is hidden_PH.
+    """Base of both kinds of layer.
+
+    The arguments of ``apply`` are the projected inputs, the recurrent weights (for a GRU also a bias), the input of
+    each row, and the packing. Its first output is hidden_PH.
     """
 
     @staticmethod
@@ -36,7 +38,7 @@ class Steps(Function):
 
     @classmethod
     def mapped(cls, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, ...]:
-        """All clients in one call: the rule for ``torch.vmap``."""
+        """Process all clients in one call: the rule for ``torch.vmap``."""
         *tensors, source_P, packing = arguments
         together = [merged(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, tensors, strict=False)]
         outputs = cls.apply(*together, source_P, packing)
@@ -44,7 +46,7 @@ class Steps(Function):
 
 
 def merged(clients: int, dim: int | None, tensor: Tensor) -> Tensor:
-    """A mapped tensor with its client axis folded into the first: C x N x ... as CN x ..."""
+    """Merge the client axis of a mapped tensor with its first axis: (C, N, ...) becomes (CN, ...)."""
     stacked = tensor.expand(clients, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return stacked.flatten(0, 1)
 

