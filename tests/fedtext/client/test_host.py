@@ -14,6 +14,7 @@ from fedtext.client.texts import order_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.methods.base import Phase
 from fedtext.parameters import initial
@@ -63,6 +64,11 @@ def test_any_rows_of_a_table_are_those_that_a_client_starts_with(own: Any) -> No
     for client, table_XD in enumerate(tables):
         stack = worker.stack(flat, [client])
         assert torch.equal(table_XD[worker.clients[client].rows_R], stack.tensors(0)[TABLE])
+        if own:  # standard normal numbers of the client's own, word after word
+            chosen_X = np.ones(len(rows_X), bool) if own["words"] == "all" else worker.digits_V
+            draw = worker.noise.paired(0, f"own start/{TABLE}", client=client)
+            numbers = np.float32(2) * draw.standard_normal((np.count_nonzero(chosen_X), 5), np.float32)
+            assert np.array_equal(table_XD.numpy()[chosen_X], numbers)
     differ_X = (tables[0] != tables[1]).any(1).numpy()
     words_X = rows_X + worker.rows.start
     if own is None:
@@ -132,6 +138,19 @@ def test_everybodys_texts_are_all_or_as_many_as_are_asked_for(texts: Any, count:
     found = [words_T[there_T].tolist() for words_T, there_T in zip(words_NT, there_NT, strict=True)]
     whole = iter([text for tests in CORPUS.tests for text in np.split(tests.tokens_T, tests.offsets[1:-1])])
     assert all(nonempty(any(text == each.tolist() for each in whole) for text in found)), "in their order"
+
+
+def test_a_client_with_a_branch_of_its_own_reads_everybodys_texts_by_that() -> None:
+    """Of methods that keep tasks apart a text's task says whose branch reads it."""
+    worker, _ = hosting(tiny.experiment("asp_mtl", evaluation=UNION))
+    for client in (0, 2):
+        texts, _ = worker.everybody(client)
+        assert texts.tasks_N.tolist() == [client] * 30
+
+
+def test_arithmetic_that_a_device_does_not_have_is_refused_where_clients_are_hosted() -> None:
+    with pytest.raises(UserError, match=r"training\.tf32 is about a GPU's products, but clients would be trained"):
+        hosting(tiny.experiment(training=tiny.TRAINING | {"tf32": True}))
 
 
 @pytest.mark.parametrize("model", [{"embedding": {"dim": 5}, "hidden": 4}, {"name": "bag", "embedding": {"dim": 5}}])

@@ -86,8 +86,14 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
     )
     (tmp_path / "v.txt").write_text("".join(f"{word} {place} 1\n" for place, word in enumerate(given)))
     known = {"file": {"path": str(tmp_path / "v.txt")}}
-    for init, own in ((known, None), ({"each": {"sources": [known, {"random": {}}]}}, None), (known, {"words": "all"})):
-        model = {"embedding": {"dim": 2, "init": init, "own": own}, "hidden": 4}
+    each = {"each": {"sources": [known, {"random": {}}]}}
+    for name, init, own in (
+        ("gru", known, None),
+        ("gru", each, None),
+        ("gru", known, {"words": "all"}),
+        ("bag", known, None),  # it has no <pad>
+    ):
+        model = {"name": name, "embedding": {"dim": 2, "init": init, "own": own}}
         experiment = demo(model=model, evaluation={"personalize": None, "union": {}}, training=SHORT)
         corpus = encoded(experiment)
         hosted = federated(experiment, corpus).fleet.worker  # type: ignore[attr-defined]
@@ -99,8 +105,10 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
             assert set(names[2 : client.train_rows]) == words
             assert set(names[client.train_rows :]) == expected
             texts, rows_U = hosted.everybody(client.id)
-            everywhere = {corpus.vocabulary[rows_U[token] + hosted.rows.start] for token in np.unique(texts.padded_NT)}
-            assert everywhere - {"<pad>", UNK} == tested & (words | (set(given) if reads else set()))
+            there_NT = np.arange(texts.padded_NT.shape[1]) < texts.lengths_N[:, None]
+            tokens_T = texts.padded_NT[there_NT]
+            everywhere = {corpus.vocabulary[rows_U[token] + hosted.rows.start] for token in np.unique(tokens_T)}
+            assert everywhere - {UNK} == tested & (words | (set(given) if reads else set()))
             assert expected <= everywhere
             readers.add(reads)
             table_RD = hosted.stack(federated(experiment, corpus).flat, [client.id]).tensors(0)[TABLE]

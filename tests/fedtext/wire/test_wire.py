@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
@@ -33,7 +33,8 @@ def test_encoded_size_is_the_size_of_the_encoding(shapes: dict[str, tuple[int, .
     assert encoding.encoded_size(shapes) == (len(save(tensors)) if tensors else 0)
 
 
-@given(SHAPES, st.integers(1, 2**40), st.integers(0, 99))
+@given(SHAPES, st.integers(0, 2**40), st.integers(0, 99))
+@example({"a": (2,)}, 0, 0)
 def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], samples: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -72,20 +73,28 @@ def test_bits_are_refused_where_numbers_are_expected_and_the_other_way_round() -
     assert own.tensors[TABLE].shape == (3, 2)
 
 
+NO_COUNTS: list[Any] = [[-1], [1.0], [1, 2], [], 1]
+
+
 def test_what_is_not_the_expected_payload_is_refused() -> None:
     shapes = {TABLE: (5, 2), "b": (3,)}
     rows = np.array([0, 4], np.int32)
     tensors = {TABLE: np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
     good = encoding.encode(Update(1, 10, tensors, rows))
     assert np.array_equal(encoding.decode(good, 1, shapes).rows, rows)
+    one, none = (tensors | {TABLE: np.zeros((count, 2), np.float32)} for count in (1, 0))
+    nothing = encoding.decode(encoding.encode(Update(1, 10, none, np.zeros(0, np.int32))), 1, shapes)
+    assert nothing.tensors[TABLE].shape == (0, 2), "a client need not hold any row"
     for bad, word in (
         (good[:-1], "no readable payload"),
         (b"", "no readable payload"),
-        (save(tensors), "sample count"),
+        (save(tensors), "without its sample count"),
+        *((save(tensors | {"#samples": np.array(count)}), "a sample count that is none") for count in NO_COUNTS),
         (encoding.encode(Update(1, 10, {"b": tensors["b"]})), "are expected"),
         (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
         (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
         (encoding.encode(Update(1, 10, tensors, np.array([0, 5], np.int32))), "distinct rows"),
+        (encoding.encode(Update(1, 10, one, np.array([5], np.int32))), "distinct rows"),
         (encoding.encode(Update(1, 10, tensors, np.array([4, 4], np.int32))), "distinct rows"),
         (encoding.encode(Update(1, 10, tensors, np.array([0, -1], np.int32))), "distinct rows"),
     ):
