@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedtext.errors import ClientError, UserError
     from fedtext.records import RoundRecord
 
-# Where each public name lies. They are imported when they are first asked for: torch takes its time.
+# The module of each public name. Names are imported on first use, since importing torch takes time.
 _PLACES = {
     "ClientError": "fedtext.errors",
     "Experiment": "fedtext.config.experiment",

@@ -1,6 +1,6 @@
-"""Errors a person can act on, which commands print as one sentence.
+"""Errors with a message for the user, which commands print as one sentence.
 
-Exit status 2 stands for a UserError, 1 for training that failed by itself.
+The exit status of a command is 2 after a UserError, and 1 if training failed.
 """
 
 import errno
@@ -18,13 +18,16 @@ _REMEDIES = {
 
 
 class UserError(ValueError):
-    """A request that cannot be fulfilled: the message says what, where, and what to do about it."""
+    """An invalid request. The message says what is wrong, where, and what to do."""
 
 
 class ClientError(RuntimeError):
-    """A client's own computation failed: its loss is not finite, or its code raised.
+    """A failure of a client's computation: its loss is not finite, or its code raised an exception.
 
-    ``client`` and ``round`` say where, ``cause`` why.
+    Attributes:
+        client: Name of the client.
+        round: Number of the round.
+        cause: What went wrong.
     """
 
     def __init__(self, client: str, round_: int, cause: str) -> None:
@@ -36,7 +39,7 @@ class ClientError(RuntimeError):
 
 
 def unwritable(error: OSError) -> str:
-    """The sentence for what could not be written because a disk is full or read-only; empty for any other error."""
+    """Return a message if a file cannot be written because a disk is full or read-only; empty for any other error."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
         return ""
     return f"{error.filename or 'a file'} cannot be written: {error.strerror}"
@@ -47,9 +50,12 @@ def writing(path: Path, what: str = "", then: str = "") -> Iterator[None]:
     """Turn an OSError raised in the block into a UserError.
 
     Args:
-        path: what the block writes.
-        what: a name for it that the message begins with, such as "storage".
-        then: what else the message says at its end.
+        path: The file or folder that the block writes.
+        what: Beginning of the message, such as "storage".
+        then: End of the message.
+
+    Raises:
+        UserError: The block raised OSError.
     """
     try:
         yield

@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Update:
-    """A client's update: ``tensors`` are differences to the parameters it received.
+    """A client's update.
 
-    ``rows`` names the rows of the embedding table that ``tensors[TABLE]`` holds; None: all of them.
-    ``samples`` is n_k, the client's number of training texts.
+    Attributes:
+        client: The client's id.
+        samples: n_k, the client's number of train texts.
+        tensors: Differences from the received parameters, by name.
+        rows: Rows of the embedding table that ``tensors[TABLE]`` has; None: all of them.
     """
 
     client: int
@@ -23,11 +26,15 @@ class Update:
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer after its local update: an encoded payload and metrics for the log, or the reason
-    why not.
+    """A client's reply after its local update.
 
-    ``payload`` is bytes as a uint8 array, which crosses processes without a copy; ``bytes_up`` is its size, also where
-    it has been added up on the way and is empty by now.
+    Attributes:
+        client: The client's id.
+        payload: The encoded update as a uint8 array, which is passed between processes without a copy. Empty if the
+            update has already been added to a partial sum.
+        bytes_up: Size of the encoded update.
+        metrics: Metrics of the local update, by name.
+        error: Why the local update failed; empty if it did not.
     """
 
     client: int

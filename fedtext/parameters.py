@@ -1,4 +1,4 @@
-"""The parameters an experiment starts from."""
+"""The network of an experiment and its initial parameters."""
 
 import numpy as np
 import torch
@@ -17,17 +17,26 @@ from fedtext.seeding import generator, torch_scope
 def build_network(
     experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool = False
 ) -> torch.nn.Module:
-    """Build the method's network for this number of clients, and of features of a text. Its embedding tables have one
-    placeholder row. With ``weights`` its parameters are those that ``initial`` is about: drawn from the experiment's
-    seed, or a checkpoint's."""
+    """Build the method's network. Its embedding tables have one placeholder row.
+
+    Args:
+        experiment: The experiment.
+        classes: Number of classes.
+        clients: Number of clients.
+        features: Number of features of a text beside its words.
+        weights: Whether its parameters are the initial ones, drawn from the experiment's seed or those of a checkpoint.
+            They need not be if the network is given other parameters with every call.
+    """
     parts = Parts(experiment.model, classes, clients, features, weights)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
 
 
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:
-    """How many coordinates a client sends: of the shared parameters of ``initial``, and of what its method sends
-    beside them. No table is made for it."""
+    """Return the number of coordinates that a client sends, with the tensors that its method sends beside an update.
+
+    It is computed without making a table.
+    """
     network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
@@ -38,10 +47,17 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
 def initial(
     experiment: Experiment, corpus: Corpus, clients: int | None = None
 ) -> tuple[dict[str, NDArray[np.float32]], ...]:
-    """(shared, private) parameters before the first round, the same for every client; tables have V rows. Private ones
-    that mirror a shared one are left out. ``clients`` is the number of the corpus's, if it comes without them."""
+    """Return the (shared, private) parameters before the first round, by name. They are the same for every client.
+
+    Tables have V rows. Private parameters that mirror a shared one are left out.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus.
+        clients: Number of its clients; None: that of its list.
+    """
     clients = len(corpus.clients) if clients is None else clients
-    assert clients, "a network may depend on their number"
+    assert clients, "a network may depend on the number of clients"
     method = experiment.method
     network = build_network(experiment, corpus.classes, clients, corpus.features, weights=True)
     drawn = dict(network.named_parameters())
@@ -53,13 +69,13 @@ def initial(
 
 
 def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:
-    """Which of a vocabulary's entries a table has rows for: <pad> is the first of them, and features are the last."""
+    """Return the entries of a vocabulary that have rows in a table. <pad> is the first entry, and features are last."""
     model = experiment.model
     return range(0 if model.padding else 1, vocabulary - (features if model.joins else 0))
 
 
 def withheld(experiment: Experiment, corpus: Corpus) -> NDArray[np.int64] | None:
-    """Which rows of the table no client sends; None: each may be sent."""
+    """Return the rows of the table that no client sends; None if each may be sent."""
     if not experiment.method.withholds or corpus.digits_V is None:
         return None
     rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
@@ -67,14 +83,16 @@ def withheld(experiment: Experiment, corpus: Corpus) -> NDArray[np.int64] | None
 
 
 def check_fit(experiment: Experiment, corpus: Corpus) -> None:
-    """Raises UserError if the experiment's model is not for such a corpus."""
+    """Raise UserError if the experiment's model does not fit the corpus."""
     model = experiment.model
     Parts(model, corpus.classes)
     model.check(experiment.corpus.max_length)
     valued = any(client.train.values_T is not None for client in corpus.clients)
     joined = model.joins and corpus.features
     if valued and not joined and not model.takes_values:
-        raise UserError(f"model {model.name} reads words, and corpus {corpus.name} has numbers: use bag or logistic")
+        raise UserError(
+            f"model {model.name} uses words alone, and corpus {corpus.name} has features: use bag or logistic"
+        )
     own = model.embedding.own
     knows = "method fedrecon" if experiment.method.withholds else ""
     knows = knows or ("model.embedding.own: digits" if own and own.words == "digits" else "")
@@ -85,9 +103,9 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
 
 
 def check_classes(key: str, metric: str, corpus: Corpus) -> None:
-    """Raises UserError if a corpus cannot have this ``metric``, which ``key`` names."""
+    """Raise UserError if a corpus cannot have a metric, which is the value of ``key``."""
     if metric.startswith("AUC") and corpus.classes != 2:
-        raise UserError(f"{key}: {metric} is of 2 classes, and the corpus has {corpus.classes}: take Ag or Ap")
+        raise UserError(f"{key}: {metric} needs 2 classes, and the corpus has {corpus.classes}: use Ag or Ap")
 
 
 def _table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:

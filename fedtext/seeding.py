@@ -1,7 +1,7 @@
-"""Every random draw comes from (seed, purpose, round, client).
+"""Random generators, each derived from (seed, purpose, round, client).
 
-No generator lives longer than one purpose of one client in one round, so a result cannot depend on which actor drew
-first, on how clients are packed, or on whether a run was interrupted.
+No generator is used for more than one purpose of one client in one round. Results therefore do not depend on the order
+in which actors draw, on the placement of clients, or on interruptions of a run.
 """
 
 import hashlib
@@ -11,26 +11,32 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-SERVER = -1  # the "client" of draws made by the server or by all alike
+SERVER = -1  # the "client" of draws of the server, or of draws that are common to all clients
 
 
 def derive(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> int:
-    """A 64-bit seed for one purpose; any change of any argument gives an unrelated one."""
+    """Return a 64-bit seed for one purpose. Different arguments give unrelated seeds."""
     key = f"{seed}/{purpose}/{round_}/{client}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
 
 def generator(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-    """A fresh counter-based numpy generator for one purpose."""
+    """Return a new generator for one purpose.
+
+    Args:
+        seed: The experiment's seed.
+        purpose: Name of the purpose, such as "batches".
+        round_: Number of the round.
+        client: The client's id; by default the draw is not for a single client.
+    """
     return np.random.Generator(np.random.Philox(key=derive(seed, purpose, round_, client)))
 
 
 @contextmanager
 def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> Iterator[None]:
-    """Within the block torch's own generators (initialisation, dropout) are seeded for this purpose; afterwards they
-    are as they were before, so nothing leaks from one client into the next."""
+    """Seed torch's global generators (initialisation, dropout) within the block, and restore their states after it."""
     with torch.random.fork_rng():
-        # where there is no GPU torch.manual_seed does the same, and notes down a stack trace for each call
+        # without a GPU torch.manual_seed has the same effect, but records a stack trace with each call
         seeded = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
         seeded(derive(seed, purpose, round_, client) & (2**63 - 1))
         yield

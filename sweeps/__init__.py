@@ -5,7 +5,7 @@
     result = sweep("kteps.yaml", "training.rounds=3", data="data")
     print(result.best.label, result.to_pandas())
 
-``sweep`` is imported where it is first used: Ray takes a second to import.
+Names are imported on first use, since importing Ray takes a second.
 """
 
 from importlib import import_module

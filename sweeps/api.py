@@ -30,14 +30,14 @@ class Trial:
     """One trial of a sweep.
 
     Attributes:
-        id: Its name, also of its folder.
+        id: Name of the trial and of its folder.
         label: Its values of the swept keys.
-        baseline: Whether it is a baseline rather than a point of the space.
+        baseline: Whether it is a baseline, not a point of the space.
         experiment: The complete experiment.
         overrides: The keys of the space, dotted, with this trial's values.
-        status: How it ended; ``left`` if it has not.
+        status: How it ended; ``left`` if it has not ended.
         error: The cause of a failure; else empty.
-        history: A record of each round.
+        history: The record of each round.
         folder: The folder of its checkpoint, files and model.
     """
 
@@ -71,12 +71,14 @@ class SweepResult:
     """The result of a sweep.
 
     Attributes:
-        name: The name of the run, by which it is resumed.
+        name: Name of the run, by which it is resumed.
         folder: The folder of its state.
-        trials: Baselines, then the points of the space.
+        trials: Baselines, followed by the points of the space.
         store: The MLflow store of its runs.
         page: The path of MLflow's page that compares the trials; None if there is none.
         again: The command that continues it.
+        job: The job that was run.
+        ended: The outcome of each trial, as the driver has them.
     """
 
     name: str
@@ -107,8 +109,10 @@ class SweepResult:
         return tuple(trial for trial in self.trials if trial.status in ("failed", "left"))
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return a row for each round of each trial: ``trial``, ``label``, ``baseline``, ``round``, the keys of the
-        space, and the metrics."""
+        """Return a data frame with a row for each round of each trial.
+
+        Its columns are ``trial``, ``label``, ``baseline``, ``round``, the keys of the space, and the metrics.
+        """
         import pandas
 
         return pandas.DataFrame(
@@ -134,30 +138,30 @@ def sweep(
     num_cpus: int | None = None,
     num_gpus: int | None = None,
 ) -> SweepResult:
-    """Run every case of an experiment's space, and its baselines, on Ray.
+    """Run every case of an experiment's space, and its baselines, on Ray, like ``python -m platform.sweep``.
 
-    The same as ``python -m platform.sweep``: as many trials as fit run at a time. They are recorded in MLflow and keep
-    their state in ``runs/``. An interrupted sweep that is resumed gives the same bits.
+    Trials run at the same time, as far as they fit in the cluster. They are recorded in MLflow, and their state is in
+    ``runs/``. An interrupted sweep that is resumed gives the same bits.
 
     Args:
         experiment: The path of a file, the name of one in ``tune_spaces/``, its content, or an experiment. None with
-            ``resume``: the experiment that the run was begun with.
+            ``resume``: the experiment of that run.
         overrides: Changes to it, ``key=value``, the value in YAML: ``"training.rounds=3"``.
-        data: The folder in which corpora lie; None: $FEDTEXT_DATA, or the user's cache folder.
+        data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
         name: The name of the run; None: the experiment's name and the time.
         resume: The name or the folder of a run to continue.
         seed: Replaces the experiment's seed.
         plugins: Files, or installed modules, with parts of your own, in addition to those that the experiment lists.
-        address: The address of a Ray cluster; None: $RAY_ADDRESS, else the Ray of this process, else one started here.
-        num_cpus: Logical CPUs of a Ray that is started here.
-        num_gpus: Logical GPUs of a Ray that is started here.
+        address: The address of a Ray cluster; None: $RAY_ADDRESS, else the Ray of this process, else a new local one.
+        num_cpus: Logical CPUs of a new local Ray.
+        num_gpus: Logical GPUs of a new local Ray.
 
     Returns:
-        The trials with their records, folders and models. A trial that failed raises nothing: see its ``error``.
+        The trials with their records, folders and models. A failed trial raises no exception: see its ``error``.
 
     Raises:
-        UserError: The experiment, the data, the cluster or the tracking server cannot be used; raised before any trial
-            starts.
+        UserError: The experiment, the data, the cluster or the tracking server cannot be used. It is raised before any
+            trial starts.
     """
     folder, place = None if data is None else Path(data).expanduser(), Cluster(address, num_cpus, num_gpus)
     job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, folder, place))
@@ -165,7 +169,7 @@ def sweep(
 
 
 def load_model(uri: str, tracking_uri: str | None = None) -> Model:
-    """Load the model of a run from MLflow, where it is unless ``tracking.model`` is false.
+    """Load the model of a run from MLflow. It is there unless ``tracking.model`` is false.
 
     >>> load_model("runs:/0123456789abcdef/model").predict(["a superb kettle"])
 

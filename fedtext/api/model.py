@@ -1,4 +1,4 @@
-"""A trained model: it classifies new texts, or says which words come next."""
+"""A trained model, which classifies new texts or predicts next words."""
 
 import math
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ class NextWords:
     """A language model's prediction of a text.
 
     Attributes:
-        words: The words that most probably come next, each with its probability.
-        perplexity: exp of the mean negative log-likelihood of the text's tokens, with the end sign.
+        words: The most probable next words, each with its probability.
+        perplexity: exp of the mean negative log-likelihood of the text's tokens, including </s>.
     """
 
     words: tuple[tuple[str, float], ...]
@@ -60,7 +60,7 @@ class NextWords:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A network with one client's parameters, or the shared ones, and the vocabulary that it reads."""
+    """A network with one client's parameters, or the shared ones, and its vocabulary."""
 
     model: base.Model
     vocabulary: list[str]
@@ -80,12 +80,12 @@ class Model:
         """Read a model folder.
 
         Args:
-            folder: Where a run, or ``save``, has written it.
-            trust_plugins: Whether the plug-ins that are kept with the model may run. They are programs: read them
-                before. Those that this process has loaded already need no trust.
+            folder: A folder that a run, or ``save``, has written.
+            trust_plugins: Whether the plug-ins that are stored with the model may run. They are programs: read them
+                first. Those that this process has already loaded run in any case.
 
         Raises:
-            UserError: If it is no model folder, is damaged, or has plug-ins that are not trusted.
+            UserError: It is not a model folder, is damaged, or has plug-ins that are not trusted.
         """
         return cls(model_folder.read(Path(folder).expanduser(), trust_plugins))
 
@@ -93,39 +93,39 @@ class Model:
         """Write a model folder.
 
         Raises:
-            UserError: If it cannot be written.
+            UserError: It cannot be written.
         """
         model_folder.write(self.trained, Path(folder).expanduser())
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes, in their order; of a language model none."""
+        """Names of the classes by index; empty for a language model."""
         if self.experiment.language:
             return ()
         return self.trained.labels or tuple(map(str, range(self.trained.classes)))
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Names of the clients whose own model can be asked."""
+        """Names of the clients whose personal models are available."""
         method = self.experiment.method
         whole = method.complete and method.shares
         return self.trained.names if whole or method.separates else tuple(self.trained.parts)
 
     def predict(self, texts: Sequence[str], client: str | None = None) -> Sequence[Prediction | NextWords]:
-        """Classify texts, or continue them.
+        """Classify texts, or predict their next words.
 
         Args:
-            texts: Texts as the corpus has them; they are cut into tokens as its ``text`` says.
-            client: The client whose own model is asked; None: the shared one.
+            texts: Texts in the form of the corpus; they are tokenized by its ``text``.
+            client: Name of the client whose personal model is used; None: the shared model.
 
         Returns:
-            For each text a ``Prediction``, or of a language model ``NextWords``.
+            A ``Prediction`` for each text, or ``NextWords`` if it is a language model.
 
         Raises:
-            UserError: If the model needs a client, or the folder does not have this one's part.
+            UserError: The model needs a client, or does not have this client's part.
         """
         if isinstance(texts, str):
-            raise UserError("predict takes a list of texts, and was given one text: write predict([text])")
+            raise UserError("predict needs a list of texts, not a single text: write predict([text])")
         if not texts:
             return []
         bound = self._bind(client)
@@ -165,7 +165,7 @@ class Model:
         return NextWords(words_found, math.exp(min(float(nats), 700.0)))
 
     def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
-        """The texts as the network reads them."""
+        """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
         cleaned = [self._segmented(text) for text in texts]
         if isinstance(corpus.text, Words):
@@ -193,12 +193,12 @@ class Model:
         trained, experiment, method = self.trained, self.experiment, self.experiment.method
         if trained.features:
             raise UserError(
-                f"this model reads {trained.features} numbers beside the words of a text, which predict cannot take: "
-                "train it with corpus.features: []"
+                f"this model needs {trained.features} features beside the words of a text, which predict does not "
+                "accept: train it with corpus.features: []"
             )
         part = self._part(client)
         vocabulary = trained.vocabulary if part.vocabulary is None else part.vocabulary
-        assert vocabulary is not None, "a client with a vocabulary of its own brings it"
+        assert vocabulary is not None, "the part of a client with a vocabulary of its own has it"
         network = build_network(experiment, trained.classes, trained.clients, trained.features)
         network.eval()
         state = {name: torch.from_numpy(np.array(value)) for name, value in {**trained.shared, **part.state}.items()}
@@ -208,7 +208,7 @@ class Model:
                 continue
             if mirrored := method.mirrors(name):
                 state[name] = state[mirrored]
-            elif is_table(name):  # of a private branch, which the shared model's predictions do not read
+            elif is_table(name):  # of a private branch, which predictions of the shared model do not use
                 state[name] = torch.zeros(rows, tensor.shape[1])
             else:
                 state[name] = tensor.detach()
@@ -217,7 +217,7 @@ class Model:
         return _Bound(base.Model(network, state), vocabulary, task, "shared" if client is None else "both")
 
     def _part(self, client: str | None) -> ClientPart:
-        """Return the client's private parameters; none of the shared model, or of a method that shares all."""
+        """Return the client's private parameters; empty for the shared model, or if the method shares everything."""
         trained, method = self.trained, self.experiment.method
         alone = method.complete and method.shares and not method.separates
         if client is None:
@@ -241,7 +241,7 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 
 
 def _fill(network: nn.Module, state: dict[str, Any]) -> None:
-    """Put a state in the place of the network's own parameters, whatever the tables' sizes."""
+    """Replace the network's parameters by those of a state, whatever the sizes of tables."""
     for name, tensor in state.items():
         module, _, leaf = name.rpartition(".")
         network.get_submodule(module)._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)

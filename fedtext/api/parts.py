@@ -1,6 +1,6 @@
-"""The parts that an experiment can be made of, by their names in a file.
+"""The parts of experiments: methods, mechanisms and others by their names in an experiment file.
 
-Parts of plug-ins are among them: of installed packages, and of the experiment that was loaded last.
+They include parts of plug-ins: of installed packages, and of the experiment that was loaded last.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def _known(classes: Mapping[str, Part]) -> dict[str, Part]:
 
 
 def list_methods() -> dict[str, type[Method]]:
-    """Return the federated methods by name. Their docstrings say what they do, their fields which keys they have."""
+    """Return the federated methods by name. Their docstrings describe them, and their fields are their keys."""
     return _known(METHODS)
 
 

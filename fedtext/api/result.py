@@ -30,10 +30,10 @@ class Result:
     """The result of a run.
 
     Attributes:
-        experiment: What was run.
-        history: A record of each round, in order.
-        ledger: Every privacy guarantee of the run; at least one entry, which says so where nothing is guaranteed.
-        trained: The model's parameters with what it takes to use them.
+        experiment: The experiment.
+        history: The record of each round, in order.
+        ledger: The privacy guarantees of the run. It has at least one entry, which says so if nothing is guaranteed.
+        trained: The parameters of the model, with all that is needed to use them.
     """
 
     experiment: Experiment
@@ -65,14 +65,14 @@ class Result:
 
     @cached_property
     def model(self) -> Model:
-        """The trained model. ``save.model=clients`` gives it the parts that clients keep to themselves."""
+        """The trained model. It has the private parts of clients with ``save.model=clients``."""
         return Model(self.trained)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the metrics as a data frame: a row for each round, a column for each metric.
 
         Raises:
-            UserError: If pandas is not installed.
+            UserError: pandas is not installed.
         """
         try:
             import pandas
@@ -85,7 +85,7 @@ class Result:
         """Write the model folder with the history (``rows.json``) and the ledger (``ledger.json``) in it.
 
         Raises:
-            UserError: If it cannot be written.
+            UserError: It cannot be written.
         """
         where = Path(folder).expanduser()
         model_folder.write(self.trained, where)

@@ -64,13 +64,13 @@ def run(
 ) -> Result:
     """Run an experiment in this process, without Ray and MLflow.
 
-    Its space, baselines and seeds are those of a sweep and are left aside.
+    Its ``space``, ``baselines`` and ``seeds``, which are for sweeps, are ignored.
 
     Args:
-        experiment: As ``load`` takes it.
+        experiment: As in ``load``.
         overrides: Changes to it, ``key=value``.
         data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
-        on_round: Called with each round's record, after its checkpoint is safe.
+        on_round: Called with each round's record, after its checkpoint has been written.
         device: The torch device that clients train on.
         out: A folder for checkpoints, ledger, records and the model; None: nothing is written.
         resume: Continue the run in ``out``. It gives the same bits as one that was never interrupted.
@@ -85,7 +85,7 @@ def run(
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     folder = None if out is None else Path(out).expanduser()
     if folder is not None and not resume and any(folder.glob("round-*")):
-        raise UserError(f"out: {folder} has a run already: name another folder, or go on with it by resume=True")
+        raise UserError(f"out: {folder} has a run already: name another folder, or continue it with resume=True")
     device_of(device)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)

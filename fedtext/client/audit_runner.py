@@ -1,4 +1,4 @@
-"""The audits of one place where clients live, between a client's local update and the evaluation of its round."""
+"""Runs the audits of the clients that are hosted in one place."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 
 
 class AuditRunner:
-    """Shows every audit of ``experiment`` what clients hold and what the server reads of it. ``words`` is the
-    vocabulary, ``private`` what private parameters start as, ``network`` the number of classes, of clients and of
-    features, which make the network; ``tests`` and ``public_SV`` are ``Known``'s. Nothing is kept beyond a round, so
-    that nothing is lost with a process, nor moves with a client."""
+    """Gives local updates to the audits of an experiment, and collects their metrics.
+
+    Nothing is kept beyond a round, so nothing is lost with a process, and nothing has to move with a client.
+
+    Args:
+        experiment: The experiment.
+        layout: The shared tensors.
+        words: The vocabulary.
+        private: Initial values of the private parameters.
+        network: Number of classes, of clients and of features, from which the network is built.
+        noise: The run's key.
+        tests, public_SV: As in ``Known``.
+    """
 
     def __init__(
         self,
@@ -47,7 +56,7 @@ class AuditRunner:
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.cohort: tuple[int, list[int]] = 0, []  # of a round
-        self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and what was observed
+        self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and its observations
 
     def observe(
         self,
@@ -57,7 +66,15 @@ class AuditRunner:
         round_: int,
         data: ClientData,
     ) -> None:
-        """Show the audits a local update of a client that received ``flat`` and sends ``payload``."""
+        """Give a local update to the audits, in rounds that are evaluated.
+
+        Args:
+            payload: The payload that the client sends; empty if it sends nothing.
+            flat: The shared parameters that it received.
+            parameters: Its parameters after training, on the CPU, tables in its own rows.
+            round_: Number of the round.
+            data: The client.
+        """
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
         update = self.decoder.update(payload, data.id, flat, round_)
@@ -69,8 +86,13 @@ class AuditRunner:
         self.seen[data.id] = round_, [observation for observation in found if observation]
 
     def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
-        """Return the audits' metrics of a client in a round after which the shared parameters are ``flat``; none if the
-        client did not take part."""
+        """Return the audits' metrics of a client in a round; empty if it did not take part.
+
+        Args:
+            client: The client's id.
+            round_: Number of the round.
+            flat: The shared parameters after the round.
+        """
         when, observations = self.seen.get(client, (0, []))
         if when != round_:
             return {}
@@ -78,13 +100,17 @@ class AuditRunner:
         return {name: value for observed in observations for name, value in observed.metrics(shared).items()}
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
-        """Return what the audits show of a client's last local update: texts by file name."""
+        """Return the audits' files about a client's last local update: texts by file name."""
         shared, (_, observations) = self.layout.views(flat), self.seen[client]
         return {name: text for observed in observations for name, text in observed.report(shared, self.words).items()}
 
 
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
-    """The vocabulary, where audits need it. Raises UserError if one of them could find nothing in it."""
+    """Return the vocabulary if there are audits, else an empty list.
+
+    Raises:
+        UserError: An audit could find nothing with this vocabulary.
+    """
     for audit in experiment.audits:
         if problem := audit.blind(vocabulary):
             raise UserError(f"audits: {problem}")
@@ -92,7 +118,7 @@ def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
 
 
 def write_files(record: RoundRecord, folder: Path) -> None:
-    """Write the texts that come with a record as files. Raises UserError where they cannot be written."""
+    """Write the files of a record. Raises UserError if they cannot be written."""
     for name, text in record.files.items():
         with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)

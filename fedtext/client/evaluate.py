@@ -30,7 +30,17 @@ def evaluate_client(
     splits: Sequence[str],
     common: dict[str, Evaluated],
 ) -> Evaluated:
-    """Evaluate a client as ``Worker.evaluate`` says. ``common`` holds evaluations that all clients here share."""
+    """Evaluate a client, as described in ``Worker.evaluate``.
+
+    Args:
+        host: The place that hosts the client.
+        flat: The shared parameters.
+        round_: Number of the round.
+        client: The client's id.
+        final: Whether to include the evaluations that are made once, with the final model.
+        splits: ``test``, ``validation`` or both.
+        common: Evaluations that all clients of this host share. It is filled by the first client.
+    """
     stack, method = ready(host, flat, round_, client), host.method
     name, config = "Ag" if method.complete else "Ap_0", host.experiment.evaluation
     evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
@@ -50,7 +60,7 @@ def evaluate_client(
 
 
 def ready(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
-    """The client's parameters as its method would have it use them."""
+    """Return the client's parameters for an evaluation, after the method's phases of adaptation."""
     stack = host.stack(flat, [client])
     with torch_scope(host.experiment.seed, "reading", round_, client):
         for phase in host.method.before_reading():
@@ -98,7 +108,7 @@ def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack
     clients. On its own texts it is ``Local`` (FedeVocab paper, section 4.3).
 
     Words that the client has never seen have the vectors of its initial table. With a vocabulary of its own they are
-    <unk>, unless the vectors it started from have them.
+    <unk>, unless its initial word vectors have them.
     """
     data, (texts, rows_U) = host.clients[client], host.everybody(client)
     parameters = dict(stack.tensors(0))

@@ -1,7 +1,7 @@
-"""The clients that live in one place: their texts, their private state, and the memory that all are trained in in turn.
+"""The clients that are hosted in one place: their texts, their private state, and the memory in which they are trained.
 
-A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built per round.
-Legend: V vocabulary, R rows a client holds, D embedding, N rows of all tables of a stack.
+A client is a record: its encoded texts, its vocabulary rows, its private state. Nothing is built in each round.
+Legend: V vocabulary, R rows of a client, D embedding, N rows of all tables of a stack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,15 +38,22 @@ from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
 from fedtext.training.workspace_pool import WorkspacePool
 
-# Prefixes of what is kept among a client's private tensors: the state of its optimizer, and of its method.
+# Prefixes of names of private tensors that are the state of a client's optimizer, and of its method.
 OPTIMIZER, STATE = "#optimizer/", "#state/"
 
 
 class Host:
-    """Hosts some ``clients`` of a ``corpus``, which may come without its own and then has ``corpus_clients``.
-    ``private`` holds the private parameters every client starts with, tables with V rows, or one such table for each of
-    several sources. Clients and words come with <pad>, and with the corpus's features, whether the model has rows for
-    them or not. ``noise`` is the run's key, without which this one makes its own."""
+    """Hosts some clients of a corpus.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus. Its list of clients may be empty; ``corpus_clients`` is then their number.
+        clients: The clients that are hosted, with rows for <pad> and features even if the model has none.
+        private: Initial values of the private parameters, tables with V rows, or one such table for each source.
+        device: The torch device on which clients are trained.
+        corpus_clients: Number of the corpus's clients; None: that of ``clients``.
+        noise: The run's key; None: it is made here.
+    """
 
     def __init__(
         self,
@@ -90,7 +97,7 @@ class Host:
         return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
 
     def _everyone(self) -> ClientData:
-        """All clients' test texts, or as many as are asked for."""
+        """Return a client with all clients' test texts, or with a sample of them (``evaluation.union.texts``)."""
         asked, data = self.experiment.evaluation.union, everybody(self.corpus.tests)
         assert asked is not None
         if asked.texts != "all" and asked.texts < len(data.test):
@@ -99,7 +106,7 @@ class Host:
         return within(data, self.rows, self.beside)
 
     def everybody(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
-        """All clients' test texts as a client reads them, and the U rows that their tokens number."""
+        """Return all clients' test texts, encoded for a client, and the U rows of the table that they use."""
         data = self.everyone
         assert data is not None, "evaluation.union asks for them"
         if self.method.separates:
@@ -119,18 +126,21 @@ class Host:
         return self.texts[data.id, "test"], data.rows_R
 
     def test_in_all_words(self, client: int) -> ClientData:
-        """A client's test texts in the words of all clients together, whichever of them are <unk> to the client."""
+        """Return a client with its test texts encoded in the words of all clients, also those that are not its own."""
         whole = replace(everybody([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
         return within(whole, self.rows, self.beside)
 
     def texts_of(self, client: int, split: str) -> Texts:
+        """Return a split of a client's texts, prepared for the model. It is cached."""
         if (client, split) not in self.texts:
             self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)
         return self.texts[client, split]
 
     def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:
-        """All parameters of some clients, ready to be trained. Tables hold a client's own R rows: the others it can
-        neither read nor change."""
+        """Load the parameters of some clients, which received ``flat``, into the workspace.
+
+        Tables have a client's own R rows: its updates neither use nor change the others.
+        """
         stack, sources = (
             self.workspaces.stack([len(self.clients[client].rows_R) for client in members]),
             self._sources(flat),
@@ -148,7 +158,7 @@ class Host:
         return stack
 
     def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
-        """Any rows of a table as a client starts with them."""
+        """Return the initial values of some rows of a client's table."""
         source = self._table(self._sources(flat), client, name)
         table_XD = torch.empty(len(rows_X), source.shape[1], device=self.device)
         load_into(table_XD, source, rows_X)
@@ -156,16 +166,16 @@ class Host:
         return table_XD
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """The parameters of a client that has none of its own: the server's, and the initial private ones."""
+        """Return the parameters of a client without private state: the server's, and initial private ones."""
         return {**self._received(flat), **self.initial_private}
 
     def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """The server's parameters, on a GPU sent there once for all clients of a round. Each call of an actor has an
-        array of its own over the same memory, which cannot become another's for as long as one of them is kept."""
+        """Return the server's parameters, copied to a GPU once for all clients of a round."""
         return self.shared.views(self._placed(flat))
 
     def _placed(self, flat: NDArray[np.float32]) -> Values:
-        """The parameters that the server sent, on this device."""
+        """Return the broadcast on this device. Its address identifies it: each call of an actor has its own array over
+        the same memory, which is not reused as long as one of these arrays is referenced."""
         if self.device.type == "cpu":
             return flat
         if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
@@ -174,18 +184,15 @@ class Host:
         return self.sent[1]
 
     def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
-        """A table with V rows, which of several sources the client's own."""
+        """Return a table with V rows; of several sources the client's own."""
         found = sources[self.method.mirrors(name) or name]
         if not isinstance(self.experiment.model.embedding.init, EachInit):
             return found
         return found[source_of(self.experiment.seed, client, len(found))]
 
     def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        """Draw a client's own initial rows, where that is asked for.
-
-        With a vocabulary of its own <unk> begins as zeros: where all words of its train texts are known nothing trains
-        it, and every fourth word of other clients may be <unk>.
-        """
+        """Draw a client's own initial rows, if ``model.embedding.own`` is set. With a vocabulary of its own, the row of
+        <unk> is initially 0: it may be untrained, and every fourth word of other clients may be <unk>."""
         if own := self.experiment.model.embedding.own:
             self._redraw(own, client, name, table_XD, rows_X)
         if self.experiment.own_vocabularies:
@@ -193,7 +200,7 @@ class Host:
 
     def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
         chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
-        assert chosen_V is not None, "a corpus with words knows those with digits"
+        assert chosen_V is not None, "a corpus with words has digits_V"
         draw = self.noise.paired(self.experiment.seed, f"own start/{name}", client=client)
         drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
         place_V = np.cumsum(chosen_V) - 1
@@ -201,13 +208,13 @@ class Host:
         table_XD[torch.from_numpy(chosen_X)] = to_device(drawn[place_V[rows_X[chosen_X]]], table_XD.device)
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
-        """The problem that these clients optimise after they received ``flat``."""
+        """Return the optimization problem of these clients after they received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
         return Problem(self.method, self.network, Received(self._received(flat), rows_R))
 
     def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
-        """A client's local update before its first step, for the hooks of its method. It has the first place of
-        ``stack``."""
+        """Return the local update of a client that received ``flat``, before its first step. Its parameters are at the
+        first place of ``stack``."""
         rows_R = self.clients[client].rows_R
         received = Tensors(Received(self._received(flat), rows_R))
         server: dict[str, Tensor] = {}
@@ -222,25 +229,28 @@ class Host:
         return Local(received, state, grouped(server), Tensors(stack.tensors(0)), samples, {})
 
     def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
-        """Moves what moves in a ``phase``, with nothing remembered."""
+        """Return an optimizer of the parameters that move in a phase, without state."""
         moving = frozenset(name for name in self.workspaces.layout.shapes if phase.moves(name))
         made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
         made.only = self._moving_rows(phase, members)
         return made
 
     def _moving_rows(self, phase: Phase, members: Sequence[int]) -> Tensor | None:
-        """Which rows of a stack's tables move, as N x 1 numbers; None: all."""
+        """Return which rows of a stack's tables move, as 0 or 1 of shape (N, 1); None: all."""
         if phase.rows == "all":
             return None
         each = [self.clients[client].rows_R for client in members]
         digits = [np.zeros(len(rows_R), bool) if self.digits_V is None else self.digits_V[rows_R] for rows_R in each]
         chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
-        moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last ones pad words
+        moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last rows are padding
         return to_device(moving_N[:, None].astype(np.float32), self.device)
 
     def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
-        """The batches of these clients in a phase. The ``last`` one of a local update draws its order as if it were
-        alone."""
+        """Return the batches of these clients in a phase; ``last`` is whether it is the last one of a local update.
+
+        Raises:
+            ValueError: A client has no training texts.
+        """
         made = []
         for client in members:
             texts = self.texts_of(client, "train")
@@ -257,7 +267,7 @@ class Host:
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 
     def kept(self, client: int, prefix: str) -> dict[str, Tensor]:
-        """The state after the client's last local update: of its optimizer where that persists, or of its method."""
+        """Return the tensors of a client's private state whose names have a prefix: ``OPTIMIZER`` or ``STATE``."""
         return {
             name.removeprefix(prefix): to_device(value.copy(), self.device)
             for name, value in self.private.get(client, {}).items()
@@ -265,20 +275,21 @@ class Host:
         }
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
-        """Clients' private tensors, encoded; empty before a client's first local update."""
+        """Return the encoded private tensors of these clients; empty before a client's first local update."""
         return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
+        """Restore private states that ``private_states`` returned."""
         for client, state in states.items():
             self.private[client] = load(state) if state else {}
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
-        """Hosts these clients too, with the private states they bring."""
+        """Add clients, with their private states."""
         self.clients |= {client.id: self._hosted(client) for client in clients}
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
-        """Remove these clients, and return their private states."""
+        """Remove clients, and return their private states."""
         states = self.private_states(members)
         for client in members:
             del self.clients[client]

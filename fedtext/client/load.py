@@ -1,4 +1,4 @@
-"""The parameters that a server has sent, as a client holds them."""
+"""Loading of the parameters that a client received."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,12 +10,17 @@ from torch import Tensor
 from fedtext.layout import TABLE
 from fedtext.runtime.devices import to_device
 
-Values = NDArray[np.float32] | Tensor  # a Tensor if they lie on a GPU
+Values = NDArray[np.float32] | Tensor  # a Tensor on a GPU
 
 
 class Received(Mapping[str, Tensor]):
-    """The shared parameters as they came from the server, each made ready when a loss first asks for it. The table has
-    the client's own rows; a stack has none in common, so its losses may not ask (Method.reads_table says who does)."""
+    """The shared parameters that a client received, as tensors that are made when a loss first uses them.
+
+    Args:
+        shared: The parameters, tables with V rows.
+        rows_R: The client's own rows of the table; None in a stack, whose losses must not use the table
+            (``Method.reads_table``).
+    """
 
     def __init__(self, shared: Mapping[str, Values], rows_R: NDArray[np.int32] | None) -> None:
         self.shared, self.rows_R = shared, rows_R
@@ -25,7 +30,7 @@ class Received(Mapping[str, Tensor]):
         if name not in self.ready:
             values = self.shared[name]
             if name == TABLE:
-                assert self.rows_R is not None, "a loss that reads the table has to say so (reads_table)"
+                assert self.rows_R is not None, "a method whose loss uses the table must set reads_table"
                 values = chosen_rows(values, self.rows_R)
             self.ready[name] = values if isinstance(values, Tensor) else torch.tensor(values)
         return self.ready[name]
@@ -38,12 +43,12 @@ class Received(Mapping[str, Tensor]):
 
 
 def chosen_rows(source: Values, rows: NDArray[np.int32]) -> Values:
-    """Some rows of a table, where it lies."""
+    """Return rows of a table, on its device."""
     return source.index_select(0, to_device(rows, source.device)) if isinstance(source, Tensor) else source[rows]
 
 
 def load_into(into: Tensor, source: Values, rows: NDArray[np.int32] | None = None) -> None:
-    """``source``, or some of its rows, into a tensor on any device."""
+    """Copy values, or some of their rows, into a tensor on any device."""
     if into.device.type != "cpu":
         chosen = source if rows is None else chosen_rows(source, rows)
         into.copy_(chosen if isinstance(chosen, Tensor) else to_device(chosen, into.device))

@@ -1,4 +1,4 @@
-"""Who takes part in an experiment: a corpus's clients, as the simulation knows them before the first round."""
+"""The clients that take part in an experiment, as the simulation knows them before the first round."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,19 +14,22 @@ from fedtext.server.sampling import most
 
 
 def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
-    """The cohort in its stacks: of each block of ``size`` consecutive client ids, those that are there."""
+    """Split a cohort into stacks: its members in each block of ``size`` consecutive client ids."""
     return [list(members) for _, members in groupby(sorted(cohort), key=lambda client: client // size)]
 
 
 def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
-    """The corpus's clients, and the pooled one where the method trains on all data in one place. Raises UserError if
-    the experiment is not for such a corpus, or its aggregation not for so few clients."""
+    """Return the corpus's clients, followed by the pooled one if the method trains on all data in one place.
+
+    Raises:
+        UserError: The experiment does not fit the corpus, or its aggregation needs more clients.
+    """
     _check(experiment, corpus)
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
 
 
 def count(experiment: Experiment, corpus: Corpus) -> int:
-    """Return the number of participants, without pooling any texts for it. Raises UserError like ``participants``."""
+    """Return the number of ``participants``, without pooling texts. Raises UserError like it."""
     _check(experiment, corpus)
     return len(corpus.clients) + experiment.method.pooled
 
@@ -38,12 +41,12 @@ def _check(experiment: Experiment, corpus: Corpus) -> None:
 
 
 def baselines(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
-    """Return ``Fleet.baselines``, empty for classifiers. The counts are the simulation's own, like all evaluation: no
-    client sends them."""
+    """Return ``Fleet.baselines``; empty for classifiers. The simulation computes them, and no client sends counts."""
     return unigram(corpus.clients) if experiment.language else {}
 
 
 def describe(client: ClientData, corpus: Corpus) -> ClientInfo:
+    """Return the description of a client for the server."""
     return ClientInfo(
         client.id,
         client.name,

@@ -1,4 +1,4 @@
-"""The private part of a client's model, for a model folder that is asked to hold it."""
+"""The private part of a client's model, for a model folder with ``save.model: clients``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,10 @@ from fedtext.state.model_folder import ClientPart
 
 
 def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> ClientPart:
-    """Return the private parameters of a client that has received ``flat`` after this round, as it would use them.
+    """Return the private parameters with which a client would evaluate after it received ``flat`` in this round.
 
-    A table has a row for each word of the client's own vocabulary, or of the common one: there, rows of words that the
-    client has not are what every client starts with.
+    A table has a row for each word of the client's own vocabulary, or of the common one. In the common one, rows of
+    words that the client does not have are initial values.
     """
     stack, method, rows_R = ready(host, flat, round_, client), host.method, host.clients[client].rows_R
     own = host.experiment.own_vocabularies
@@ -30,5 +30,5 @@ def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> 
         state[name] = values
     if not own:
         return ClientPart(state)
-    first = host.rows.start  # 1 where the model has no row for <pad>
+    first = host.rows.start  # 1 if the model has no row for <pad>
     return ClientPart(state, [*host.corpus.vocabulary[:first], *(host.corpus.vocabulary[first + r] for r in rows_R)])

@@ -1,4 +1,4 @@
-"""A client's texts as the experiment's model reads them, and in which order its method does."""
+"""A client's texts, prepared for the experiment's model, and the order of its batches."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,16 @@ from fedtext.training.token_sets import common, first
 def order_of(
     experiment: Experiment, texts: Texts, phase: Phase, round_: int, client: int, last: bool = True
 ) -> Iterator[Ints]:
-    """Text numbers of each batch of a phase. The ``last`` phase of a local update draws as if there were no other."""
+    """Return the indices of the texts in each batch of a phase.
+
+    Args:
+        experiment: The experiment.
+        texts: The client's texts.
+        phase: The phase.
+        round_: Number of the round.
+        client: The client's id.
+        last: Whether it is the last phase of a local update, whose order does not depend on other phases.
+    """
     seed = experiment.seed
     if experiment.method.separates:
         return by_task(texts.tasks_N, experiment.training.batch(len(texts)), phase.epochs, seed, round_, client)
@@ -24,7 +33,7 @@ def order_of(
 
 
 def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
-    """One split of a client's, as the model reads it."""
+    """Return a split of a client's texts, prepared for the model."""
     model, tokens, rows = experiment.model, getattr(data, split), len(data.rows_R)
     if model.choice:
         most, which = model.choice

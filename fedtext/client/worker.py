@@ -1,4 +1,4 @@
-"""Where clients compute: the local updates of the clients that are hosted here, one stack after the other."""
+"""The local updates and evaluations of the clients that are hosted in one place, one stack after the other."""
 
 import logging
 import time
@@ -33,14 +33,16 @@ Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a c
 
 
 class Worker(Host):
-    """One network and one workspace, used in turn by every client hosted here."""
+    """Trains and evaluates the clients of a host, with one network and one workspace for all of them."""
 
     @cached_property
     def uplink(self) -> Uplink:
+        """The encoder of updates."""
         return Uplink(self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus))
 
     @cached_property
     def audits(self) -> AuditRunner:
+        """The audits of local updates."""
         words = self.corpus.vocabulary[self.rows.start : self.rows.stop] if self.experiment.audits else []
         tests, public_SV = None, self.corpus.public_SV
         if self.experiment.own_vocabularies:
@@ -58,13 +60,18 @@ class Worker(Host):
         )
 
     def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Reply]:
-        """Run the local updates of a stack of clients: training from the broadcast ``flat``, then each one's uplink.
+        """Run the local updates of a stack of clients: training, then each client's uplink.
 
-        It never raises: a client that fails says so in its reply, and keeps the private state it had. A client whose
-        payload the server refuses does not learn of that, and keeps its new state.
+        It never raises: the reply of a client that fails has the error, and the client keeps its former private state.
+        A client whose payload the server refuses is not told, and keeps its new state.
+
+        Args:
+            flat: The broadcast.
+            round_: Number of the round.
+            members: Ids of the clients.
         """
         finished, problem = self._attempt(flat, round_, members)
-        if problem and len(members) > 1:  # the others are not to suffer, and who it was has to be found out
+        if problem and len(members) > 1:  # find the client that failed, and train the others without it
             alone = [each for client in members for each in self._attempt(flat, round_, [client])[0]]
             if not any(reply.error for reply, _ in alone):
                 problem = f"{problem}, and only in a stack: set training.stack to 1"
@@ -76,11 +83,11 @@ class Worker(Host):
         return [reply for reply, _ in finished]
 
     def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Finished], str]:
-        """The local updates of a stack, and what went wrong with all of it. Nothing is kept yet."""
+        """Run the local updates of a stack, without changing private states. Also return the error, if it failed."""
         try:
             with one_torch_thread(), products(self.experiment.training.tf32):
                 return self._train(flat, round_, members), ""
-        except Exception as error:  # the boundary of a client: whatever its code raises is reported with its name
+        except Exception as error:  # the boundary of a client: any exception of its code is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
             logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
             problem = f"{type(error).__name__}: {error}"
@@ -123,8 +130,8 @@ class Worker(Host):
     def _after(
         self, local: Local | None, stack: Stack, optimizer: LocalOptimizer, steps: int
     ) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The state that a method keeps with the client in the first place of ``stack``, and what it sends beside its
-        update; nothing of a method without hooks."""
+        """Return the method's next state of the client at the first place of ``stack``, and the tensors it sends beside
+        its update; both are empty for a method without hooks."""
         if local is None:
             return {}, {}
         with torch.no_grad():
@@ -138,7 +145,7 @@ class Worker(Host):
     def _kept(
         self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
     ) -> dict[str, NDArray]:
-        """The tensors that stay with a client after its local update of this round, in which it had this place."""
+        """Return the tensors that stay with the client at this place after its local update."""
         sent, mirrors = self.method.shared_in, self.method.mirrors
         kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:
@@ -153,13 +160,24 @@ class Worker(Host):
         final: bool,
         splits: Sequence[str] = SPLITS,
     ) -> dict[int, Evaluated]:
-        """Each client's ``Ag`` (and ``Ag_val``) of the shared branch, or where the shared parameters are no whole model
-        ``Ap_0``, with the client's own; ``final``: also ``Ap``, the mean of the evaluations while the client fine-tunes
-        a copy of everything (KTEPS paper, equation 16), and ``Local`` and ``Global``, as far as they are asked for. And
-        what audits find, and what is pooled over clients: of classes only with ``Ag`` or ``Ap_0``. Nothing here is
-        kept.
+        """Evaluate clients, without changing their states.
 
-        Raises ClientError if a client's computation fails."""
+        The metrics of a client are ``Ag`` (and ``Ag_val``) of the shared branch, or ``Ap_0`` with the client's own
+        parameters if the shared ones are no complete model; and those of audits. With ``final`` also ``Ap``, the mean
+        of the evaluations while the client fine-tunes a copy of its model (KTEPS paper, equation 16), and ``Local`` and
+        ``Global``, if the experiment asks for them. Scores that are pooled over clients come with ``Ag`` or ``Ap_0``
+        only.
+
+        Args:
+            flat: The shared parameters.
+            round_: Number of the round.
+            members: Ids of the clients.
+            final: Whether to include the evaluations that are made once, with the final model.
+            splits: ``test``, ``validation`` or both.
+
+        Raises:
+            ClientError: The computation of a client failed.
+        """
         evaluations: dict[int, Evaluated] = {}
         common: dict[str, Evaluated] = {}
         for client in members:
@@ -167,13 +185,13 @@ class Worker(Host):
                 with one_torch_thread(), products(self.experiment.training.tf32):
                     evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
                     evaluated.metrics.update(self.audits.metrics(client, round_, flat))
-            except Exception as error:  # as in train: whatever a client's code raises is reported with its name
+            except Exception as error:  # as in train: any exception of a client's code is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
         return evaluations
 
 
 def _clocks() -> tuple[float, float]:
-    """Wall and CPU seconds of this thread, which does all of a local update's work."""
+    """Return wall and CPU seconds of this thread, which does all the work of a local update."""
     return time.perf_counter(), time.thread_time()
 
 

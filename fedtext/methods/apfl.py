@@ -14,7 +14,7 @@ from fedtext.models.parts import Parts
 
 
 class Mixed(TwoCopies):
-    """The two models, and the weight alpha of the private one."""
+    """A shared and a private model, and the weight alpha of the private one."""
 
     def __init__(self, parts: Parts, alpha: float) -> None:
         super().__init__(parts)
@@ -26,12 +26,12 @@ class APFL(Method):
 
     The shared model w is trained as by FedAvg. The personal one v_k stays on the client and is trained through the
     mixture alpha_k v_k + (1 - alpha_k) w, in which w gets no gradient. With ``adaptive`` alpha_k is trained with it:
-    its gradient is <gradient of the mixture, v_k - w>, and it is held within [0, 1]. The paper moves alpha_k once a
-    round; here it moves with every step, by the clients' optimizer.
+    its gradient is <gradient of the mixture, v_k - w>, and it is clamped to [0, 1]. The paper updates alpha_k once a
+    round; here every step of the clients' optimizer does.
     """
 
     name: Literal["apfl"] = "apfl"
-    alpha: float = Field(0.5, ge=0, le=1, description="weight of the personal model in the mixture, to begin with")
+    alpha: float = Field(0.5, ge=0, le=1, description="initial weight of the personal model in the mixture")
     adaptive: bool = Field(True, description="whether each client learns its own alpha")
 
     def network(self, parts: Parts) -> nn.Module:
@@ -47,14 +47,14 @@ class APFL(Method):
         }
 
     def share(self, model: Model) -> float | Tensor:
-        """Return alpha_k: the client's own, or the one that all have."""
+        """Return alpha_k: the client's own if ``adaptive``, else ``alpha``."""
         if not self.adaptive:
             return self.alpha
         learnt = model.parameters["alpha_private.value"]
         return learnt + (learnt.clamp(0, 1) - learnt).detach()  # the clamped value, with the gradient of ``learnt``
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
-        """``both`` is the mixture; ``private`` the personal model alone."""
+        """Return class probabilities: ``both`` is the mixture, ``private`` the personal model alone."""
         if inference == "both":
             return personal(model, self.share(model))(batch).softmax(1)
         return (model if inference == "shared" else personal(model))(batch).softmax(1)

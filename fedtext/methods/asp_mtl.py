@@ -1,5 +1,5 @@
-"""ASP-MTL: Adversarial Shared-Private Multi-Task Learning (Liu et al. 2017; ``ASP.`` in the KTEPS paper). All texts lie
-in one place; a client is a task.
+"""ASP-MTL: Adversarial Shared-Private Multi-Task Learning (Liu et al. 2017; ``ASP.`` in the KTEPS paper). All texts are
+in one place, and a client is a task.
 
 Legend: B batch, F features, C classes, K tasks.
 """
@@ -24,8 +24,10 @@ class Outputs(NamedTuple):
 
 
 class Tasks(nn.Module):
-    """A table and an encoder for all tasks; an encoder and a head for each, of which the batch's own are computed; and
-    the discriminator, one linear layer as in the paper."""
+    """A table and an encoder for all tasks, an encoder and a head for each task, and the discriminator.
+
+    Only the encoder and head of the batch's task are computed. The discriminator is one linear layer, as in the paper.
+    """
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
@@ -38,24 +40,25 @@ class Tasks(nn.Module):
         shared_BF = self.encoder(self.embedding, batch)
         private_BF = self.encoders[batch.task](self.embedding, batch)
         logits_BC = self.heads[batch.task](torch.cat([shared_BF, private_BF], 1))
-        reversed_BF = 2 * shared_BF.detach() - shared_BF  # the same numbers, with the gradient's sign reversed
+        reversed_BF = 2 * shared_BF.detach() - shared_BF  # the same values, with the gradient's sign reversed
         return Outputs(logits_BC, shared_BF, private_BF, self.discriminator(reversed_BF))
 
 
 class ASPMTL(Method):
     """ASP-MTL (Liu et al. 2017): multi-task learning on pooled texts, with an adversarial shared encoder.
 
-    Cross-entropy + adv * adversarial loss + diff * orthogonality penalty, on batches of one task each. The
-    discriminator learns to tell tasks by the shared features, and through the reversed gradient these learn to be of no
-    help to it. A batch moves the encoder and the head of its own task alone: those of the others, and their optimizer
-    state, stay as they are.
+    The objective is cross-entropy + adv * adversarial loss + diff * orthogonality penalty, on batches of one task each.
+    The discriminator learns to predict the task from the shared features, and these learn through the reversed gradient
+    to prevent it. A batch updates only the encoder and head of its own task: those of other tasks, and their optimizer
+    state, do not change.
 
-    The penalty is about S^T P, F x F, where S and P hold the shared and the private features, a row for each text. The
-    paper has ||S^T P||_F^2, the sum of its squared entries, and does not scale S and P. As in public implementations,
-    both are centred and their rows scaled to length one, so that the penalty does not depend on the features' scale,
-    and the mean of the squared entries is taken: ||S^T P||_F^2 / F^2.
+    The penalty depends on S^T P (F x F), where S and P are the shared and the private features, a row for each text.
+    The paper has ||S^T P||_F^2, the sum of its squared entries, without scaling S and P. As in public implementations,
+    both are centred and their rows scaled to length one, so that the penalty does not depend on the scale of the
+    features, and the mean of the squared entries is used: ||S^T P||_F^2 / F^2.
 
-    Ag is the accuracy of each client's own task, as in the KTEPS paper's tables."""
+    Ag is the accuracy of each client's own task, as in the KTEPS paper's tables.
+    """
 
     name: Literal["asp_mtl"] = "asp_mtl"
     pooled = True
@@ -63,7 +66,7 @@ class ASPMTL(Method):
     adv: float = Field(0.05, ge=0, description="weight of the adversarial loss, the paper's lambda")
     diff: float = Field(0.01, ge=0, description="weight of the orthogonality penalty, the paper's gamma")
     penalty: Literal["mean", "sum"] = Field(
-        "mean", description="of the squared entries of S^T P (F x F): their mean, as in public implementations, or sum"
+        "mean", description="mean (as in public implementations) or sum of the squared entries of S^T P (F x F)"
     )
 
     def network(self, parts: Parts) -> nn.Module:
@@ -92,8 +95,10 @@ class ASPMTL(Method):
 
 
 def orthogonality(shared_BF: Tensor, private_BF: Tensor, penalty: Literal["mean", "sum"] = "mean") -> Tensor:
-    """The mean (or sum) of the squared entries of S^T P, F x F, of centred features with rows of length one; 0 for one
-    text."""
+    """Compute the mean (or sum) of the squared entries of S^T P (F x F), for centred features with rows of length one.
+
+    It is 0 for a single text.
+    """
     s_BF, p_BF = (normalize(features - features.mean(0), dim=1) for features in (shared_BF, private_BF))
     total = ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F
     return total if penalty == "sum" else total / (s_BF.shape[1] * p_BF.shape[1])

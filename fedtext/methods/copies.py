@@ -1,4 +1,4 @@
-"""Two models of one shape in one network, for methods whose clients keep a model of their own beside the shared one."""
+"""Two models of one shape in one network, for methods with a personal model of each client beside the shared one."""
 
 from torch import Tensor, nn
 
@@ -8,8 +8,10 @@ from fedtext.models.parts import Parts
 
 
 class TwoCopies(nn.Module):
-    """A shared model, and a private one that begins as its copy. Calling it gives the shared model's logits_BC;
-    ``personal`` gives the private one's."""
+    """A shared model, and a private one that is initially its copy.
+
+    Calling it returns logits_BC of the shared model; use ``personal`` for those of the private one.
+    """
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
@@ -29,17 +31,19 @@ def is_private(parameter: str) -> bool:
 
 
 def private_name(parameter: str) -> str:
-    """Return the name that a parameter of the shared model has in the private one."""
+    """Return the name in the private model of a parameter of the shared model."""
     part, _, rest = parameter.partition(".")
     return f"{part}_private.{rest}"
 
 
 def personal(model: Model, share: float | Tensor = 1.0) -> Model:
-    """Return the model of share * private + (1 - share) * shared parameters.
+    """Return the model with parameters share * private + (1 - share) * shared.
+
+    Shared parameters get no gradient through it.
 
     Args:
         model: A ``TwoCopies`` with its parameters.
-        share: Weight of the private parameters. Shared ones get no gradient through the model that is returned.
+        share: Weight of the private parameters.
     """
     mixed = {}
     for name in [name for name in model.parameters if not is_private(name)]:

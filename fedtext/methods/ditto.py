@@ -1,4 +1,4 @@
-"""Ditto (Li et al. 2021, algorithm 1): a personal model for each client, held near the shared one."""
+"""Ditto (Li et al. 2021, algorithm 1): a personal model for each client, regularized towards the shared one."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -14,15 +14,16 @@ from fedtext.models.parts import Parts
 
 
 class Ditto(Method):
-    """Ditto (Li et al. 2021): FedAvg, and beside it a personal model of each client that stays near the shared one.
+    """Ditto (Li et al. 2021): FedAvg, and a personal model of each client, regularized towards the shared one.
 
-    The shared model w is trained as by FedAvg. The personal model v_k begins as w and stays on the client. It minimises
-    F_k(v) + lambda_/2 ||v - w_received||^2. Both make the same number of steps, on the same batches.
+    The shared model w is trained as by FedAvg. The personal model v_k is initially w and stays on the client. It
+    minimises F_k(v) + lambda_/2 ||v - w_received||^2. Both are trained with the same number of steps on the same
+    batches.
     """
 
     name: Literal["ditto"] = "ditto"
     lambda_: float = Field(
-        0.1, ge=0, description="lambda of the paper, which holds the personal model near; 0: local only"
+        0.1, ge=0, description="lambda of the paper, the strength of the regularization; 0: local only"
     )
     reads_table = True
 

@@ -1,4 +1,4 @@
-"""FedAtt (Ji et al. 2019): FedAvg whose server attends to clients, layer by layer."""
+"""FedAtt (Ji et al. 2019): FedAvg with attention over clients, layer by layer, on the server."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class FedAtt(AttentionKeys, FedAvg):
-    """FedAtt (Ji et al. 2019): attention over clients; who moved a layer farther counts for more in it.
+    """FedAtt (Ji et al. 2019): attention over clients; a client that moved a layer farther has more weight in it.
 
-    FedAvg with the aggregation `attention`, whose keys these are: `method: {name: fedatt, step: 1}` and `method:
-    fedavg` with `server.aggregation: {attention: {step: 1}}` give the same bits. `--keys attention` has the
-    equations."""
+    It is FedAvg with the aggregation `attention` and its keys: `method: {name: fedatt, step: 1}` and `method: fedavg`
+    with `server.aggregation: {attention: {step: 1}}` give the same bits. `--keys attention` shows the equations.
+    """
 
     name: Literal["fedatt"] = "fedatt"  # type: ignore[assignment]
 

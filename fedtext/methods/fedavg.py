@@ -15,10 +15,11 @@ from fedtext.models.parts import Parts, whole
 
 
 class FedAvg(Method):
-    """FedAvg (McMahan et al. 2017): one shared model, the mean of the clients' models by numbers of texts.
+    """FedAvg (McMahan et al. 2017): one shared model, the mean of the clients' models weighted by numbers of texts.
 
-    Everything is shared; the local objective is the mean cross-entropy, of texts' classes (KTEPS paper, equation 5)
-    or of next words."""
+    Everything is shared; the local objective is the mean cross-entropy of classes (KTEPS paper, equation 5) or of next
+    words.
+    """
 
     name: Literal["fedavg"] = "fedavg"
     language = True

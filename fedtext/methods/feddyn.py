@@ -12,15 +12,15 @@ class FedDyn(FedAvg):
     """FedDyn (Acar et al. 2021): FedAvg with a dynamic regularizer on each client.
 
     A client minimises L_k(theta) - <h_k, theta> + alpha/2 ||theta - theta_received||^2, where h_k, its state, is the
-    gradient of L_k at the end of its last local update: h_k is reduced by alpha times each update. The server keeps h,
-    reduced by alpha times the mean update of all clients, and takes h / alpha off the mean of the participants' models.
-    A stationary point of all rounds is then one of the sum of the L_k.
+    gradient of L_k at the end of its last local update: h_k <- h_k - alpha * update. The server keeps h, from which it
+    subtracts alpha times the mean update of all clients, and subtracts h / alpha from the mean of the participants'
+    models. A stationary point of this iteration is one of the sum of the L_k.
 
     Nothing is sent beside an update, and clients do not receive h.
     """
 
     name: Literal["feddyn"] = "feddyn"  # type: ignore[assignment]
-    alpha: float = Field(0.01, gt=0, description="weight of the regularizer; the paper has 0.001 to 0.1")
+    alpha: float = Field(0.01, gt=0, description="weight of the regularizer; 0.001 to 0.1 in the paper")
 
     def client_state(self, received: Tensors) -> State:
         return {"h_k": received.zeros()}

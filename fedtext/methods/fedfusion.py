@@ -1,5 +1,5 @@
-"""FedFusion (Yao et al. 2019, "A Feature Fusion Approach"; ``FedFu.`` in the KTEPS paper): clients classify by features
-that are fused from the received extractor's F_g and their own F_l.
+"""FedFusion (Yao et al. 2019, "A Feature Fusion Approach"; ``FedFu.`` in the KTEPS paper): clients fuse the features
+F_g of the received encoder with the features F_l of their own.
 
 Legend: B batch, F features, C classes.
 """
@@ -18,7 +18,7 @@ from fedtext.models.parts import Parts
 
 
 class Weighted(nn.Module):
-    """gamma F_g + (1 - gamma) F_l. gamma begins at 0: local only."""
+    """gamma F_g + (1 - gamma) F_l. Initially gamma is 0: local features only."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Weighted(nn.Module):
 
 
 class Mixed(nn.Linear):
-    """W [F_l; F_g] + b: a 1 x 1 convolution, of features that have no place. W begins as [1; 0]: local only."""
+    """W [F_l; F_g] + b, the paper's 1 x 1 convolution. Initially W is [1; 0]: local features only."""
 
     def __init__(self, features: int) -> None:
         super().__init__(2 * features, features)
@@ -41,7 +41,7 @@ class Mixed(nn.Linear):
 
 
 class Fused(WithReceived):
-    """Returns logits_BC of the fused features."""
+    """A classifier on fused features. It returns logits_BC."""
 
     def __init__(self, parts: Parts, operator: str) -> None:
         super().__init__(parts)
@@ -55,11 +55,14 @@ class Fused(WithReceived):
 class FedFusion(Frozen):
     """FedFusion (Yao et al. 2019): FedAvg with features fused from the received encoder's and the client's.
 
-    All that is trained is shared, the fusion as well; the server's model is read with F_g = F_l, both its own.
+    All trained parameters are shared, including the fusion. The server's model is evaluated with F_g = F_l, both its
+    own.
 
-    The KTEPS paper says of its version that an embedding is private (section 5.5), which FedFusion knows nothing of and
-    which would leave no shared model for the Ag that it reports: here none is. The authors' code also smooths gamma on
-    the server (0.9 old + 0.1 new) and lowers the learning rate by 1 % a round: here gamma is averaged like the rest."""
+    In the KTEPS paper's version an embedding is private (section 5.5), which is not part of FedFusion, and would leave
+    no shared model for the Ag that the paper reports; here nothing is private. The authors' code also smooths gamma on
+    the server (0.9 old + 0.1 new) and reduces the learning rate by 1 % in each round; here gamma is averaged like all
+    parameters.
+    """
 
     name: Literal["fedfusion"] = "fedfusion"
     operator: Literal["multi", "single", "conv"] = Field(

@@ -1,5 +1,5 @@
-"""FedMMD (Yao et al. 2018, "Two-Stream Federated Learning"; KTEPS paper, section 5.4): FedAvg whose clients keep the
-distribution of their features near that of the model they received.
+"""FedMMD (Yao et al. 2018, "Two-Stream Federated Learning"; KTEPS paper, section 5.4): FedAvg with a penalty on the
+distance between the distributions of the client's and the received model's features.
 
 Legend: B batch, N = 2 B samples, F features, C classes.
 """
@@ -21,7 +21,7 @@ WIDTHS = (1 / 4, 1 / 2, 1, 2, 4)  # of the five kernels, in units of the mean sq
 
 
 class TwoStreams(WithReceived):
-    """Returns logits_BC, and both extractors' features_BF."""
+    """A classifier with its own and the received encoder. It returns logits_BC, and features_BF of both encoders."""
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         local_BF, received_BF = self.features(batch)
@@ -31,8 +31,9 @@ class TwoStreams(WithReceived):
 class FedMMD(Frozen):
     """FedMMD (Yao et al. 2018): FedAvg with a penalty on how far features move from the received model's.
 
-    Everything is shared; the local objective is the mean cross-entropy plus lambda MMD^2. Its weight and kernels are
-    those of public implementations: the KTEPS paper names none."""
+    Everything is shared; the local objective is the mean cross-entropy plus lambda MMD^2. The weight and the kernels
+    are those of public implementations: the KTEPS paper does not state them.
+    """
 
     name: Literal["fedmmd"] = "fedmmd"
     lambda_: float = Field(0.01, ge=0, description="weight of the discrepancy")
@@ -56,9 +57,12 @@ class FedMMD(Frozen):
 
 
 def mmd(local_BF: Tensor, received_BF: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy, the biased estimate: mean k(x, x') + mean k(y, y') - 2 mean k(x, y), where k is
-    the sum of five Gaussian kernels exp(-d^2 / b). Each b is a multiple of the mean squared distance between two
-    different samples of both sides, detached; so is the received side."""
+    """Compute the biased estimate of the squared maximum mean discrepancy.
+
+    It is mean k(x, x') + mean k(y, y') - 2 mean k(x, y), where k is the sum of five Gaussian kernels exp(-d^2 / b).
+    Each b is a multiple of the mean squared distance between two different samples of both sides. The b and the
+    received features are detached.
+    """
     size = len(local_BF)
     distances_NN = squared_distances(torch.cat([local_BF, received_BF.detach()]))
     mean = (distances_NN.detach().sum() / (2 * size * (2 * size - 1))).clamp_min(1e-12)

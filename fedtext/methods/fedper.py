@@ -8,7 +8,8 @@ from fedtext.methods.fedavg import FedAvg
 class FedPer(FedAvg):
     """FedPer (Arivazhagan et al. 2019): FedAvg whose clients keep a classifier of their own.
 
-    Embedding and encoder are shared, the head is private. No whole model is shared, hence no Ag."""
+    Embedding and encoder are shared, the head is private. No complete model is shared, hence there is no Ag.
+    """
 
     name: Literal["fedper"] = "fedper"  # type: ignore[assignment]
     complete = False

@@ -1,4 +1,4 @@
-"""FedProx (Li et al. 2020, equation 2): FedAvg whose clients are held near the parameters they received."""
+"""FedProx (Li et al. 2020, equation 2): FedAvg with a proximal term in the clients' objective."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -12,15 +12,15 @@ from fedtext.models.batch import Batch
 
 
 class FedProx(FedAvg):
-    """FedProx (Li et al. 2020): FedAvg with a proximal term that holds clients near the received parameters.
+    """FedProx (Li et al. 2020): FedAvg with a proximal term that keeps clients near the received parameters.
 
-    The local objective is the mean cross-entropy plus mu/2 ||theta - theta_received||^2 over all parameters. That
-    reads every row of the embedding table, so no shortcut is taken on it.
+    The local objective is the mean cross-entropy plus mu/2 ||theta - theta_received||^2 over all parameters, including
+    all rows of the embedding table.
 
-    The paper trains with SGD, where a small mu leaves a short local update nearly as it is. Adam divides each
-    coordinate's gradient by its own running size: of an embedding row that a batch does not have the proximal term is
-    the only gradient, and Adam makes full steps back of it, however small mu is. Under Adam mu therefore does not weigh
-    the term against the cross-entropy as it does under SGD, and the embedding moves far less.
+    The paper uses SGD, with which a small mu hardly changes a short local update. Adam divides the gradient of a
+    coordinate by its running size: for an embedding row that is not in the batch, the proximal term is the only
+    gradient, and Adam takes full steps back, however small mu is. With Adam, mu is therefore not the relative weight of
+    the term as it is with SGD, and the embedding moves far less.
     """
 
     name: Literal["fedprox"] = "fedprox"  # type: ignore[assignment]

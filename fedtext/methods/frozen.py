@@ -1,5 +1,5 @@
-"""The common base of FedMMD and FedFusion: besides its own feature extractor a client keeps the one that it received,
-frozen, until its local update is over.
+"""The common base of FedMMD and FedFusion: during a local update a client has its own encoder and a frozen copy of the
+received one.
 
 Legend: B batch, F features.
 """
@@ -12,24 +12,24 @@ from fedtext.models.parts import Parts, SingleBranch
 
 
 class WithReceived(SingleBranch):
-    """The plain classifier, and a second embedding and encoder."""
+    """A classifier with a second embedding and encoder."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.embedding_received, self.encoder_received = parts.embedding(), parts.encoder()
         for part in self.encoder_received.modules():
             if isinstance(part, nn.Dropout):
-                part.p = 0.0  # a fixed point to compare with
+                part.p = 0.0  # the features it is compared with are deterministic
 
     def features(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Local and received features_BF, the latter without a gradient."""
+        """Return features_BF of the own and of the received encoder, the latter without a gradient."""
         with torch.no_grad():
             received_BF = self.encoder_received(self.embedding_received, batch)
         return self.encoder(self.embedding, batch), received_BF
 
 
 class Frozen(Method):
-    """A method on such a network: everything else is shared, and what was received is neither sent nor kept."""
+    """Base of methods with such a network: the received encoder is neither sent nor kept, all else is shared."""
 
     def private(self, parameter: str) -> bool:
         return bool(self.mirrors(parameter))

@@ -1,8 +1,9 @@
-"""KTEPS: Knowledge Transfer Enhanced Private-Shared (Li et al. 2021, papers' equations 6-9, Algorithm 1).
+"""KTEPS: Knowledge Transfer Enhanced Private-Shared (Li et al. 2021, equations 6-9, algorithm 1).
 
 Shared: embedding E, encoder H, projection P_s, classifier G_s. Private, kept between rounds: projection P_p, classifier
-G_p, and by choice an encoder and a table of their own. Both projections can be left out. Legend: B batch, F features,
-C classes.
+G_p, and optionally a second encoder and table. Both projections can be left out.
+
+Legend: B batch, F features, C classes.
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,11 @@ Architecture = Literal["classifier", "encoder", "everything"]
 
 
 class TwoBranches(nn.Module):
-    """Two projections and two classifiers on one encoder, or on two, which read one table, or two. Returns logits and
-    projected features of both branches; without ``projection`` the features are the encoders' own."""
+    """A shared and a private branch, each with a projection and a classifier, on one or two encoders and tables.
+
+    It returns logits_BC of the shared and the private branch, and their projected features_BF; without ``projection``
+    the features are the encoders' outputs.
+    """
 
     def __init__(self, parts: Parts, architecture: Architecture, projection: bool) -> None:
         super().__init__()
@@ -44,7 +48,9 @@ class TwoBranches(nn.Module):
 class KTEPS(Method):
     """KTEPS (Li et al. 2021): a shared and a private classifier, with knowledge transfer and a diversity term.
 
-    Equation 9: mean(CE_s + CE_p + lambda1 * transfer) + lambda2 * diversity, all parameters updated jointly."""
+    The objective is equation 9: mean(CE_s + CE_p + lambda1 * transfer) + lambda2 * diversity. All parameters are
+    updated jointly.
+    """
 
     name: Literal["kteps"] = "kteps"
     lambda1: float = Field(0.01, ge=0, description="weight of the knowledge transfer, equation 8")
@@ -52,19 +58,21 @@ class KTEPS(Method):
     temperature: float = Field(0.25, gt=0, description="T of equation 8")
     distillation: Literal["printed", "standard"] = Field(
         "printed",
-        description="printed: equation 8 as it stands, linear in the private branch; standard: the teacher's softened "
-        "probabilities against the student's log-probabilities",
+        description="printed: equation 8 as it is printed, linear in the private branch; standard: the teacher's "
+        "softened probabilities against the student's log-probabilities",
     )
     bandwidth: PositiveFloat | Literal["median"] = Field(
-        "median", description="b of exp(-d^2 / b) in equation 7; median: of the batch's squared distances"
+        "median", description="b of exp(-d^2 / b) in equation 7; median: median of the batch's squared distances"
     )
     architecture: Architecture = Field(
         "classifier",
-        description="what is private besides P_p: the classifier; encoder and classifier; embedding, encoder and "
+        description="private parts besides P_p: the classifier; encoder and classifier; embedding, encoder and "
         "classifier (A, B, C of section 5.6.4, whose table has projection = false and lambda2 = 0)",
     )
     projection: bool = Field(
-        True, description="P_s and P_p of equation 6; false: the classifiers read the encoder's output (section 5.6.4)"
+        True,
+        description="whether there are P_s and P_p of equation 6; false: the input of the classifiers is the encoder's "
+        "output (section 5.6.4)",
     )
 
     @model_validator(mode="after")
@@ -99,14 +107,14 @@ class KTEPS(Method):
         return {"transfer": self.lambda1, "diversity": self.lambda2}
 
     def transfer(self, g_s_BC: Tensor, g_p_BC: Tensor) -> Tensor:
-        """Equation 8, averaged over the batch. The shared branch teaches: its gradient is stopped."""
+        """Compute equation 8, averaged over the batch. The shared branch is the teacher: it gets no gradient."""
         teacher_BC = g_s_BC.detach() / self.temperature
         if self.distillation == "printed":
             return -(g_p_BC.softmax(1) * teacher_BC.log_softmax(1)).sum(1).mean()
         return -(teacher_BC.softmax(1) * g_p_BC.log_softmax(1)).sum(1).mean()
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
-        """``both`` averages the two branches' probabilities (section 5.3)."""
+        """Return class probabilities: ``both`` is the mean of both branches (section 5.3)."""
         g_s_BC, g_p_BC, _, _ = model(batch)
         if inference == "both":
             return (g_s_BC.softmax(1) + g_p_BC.softmax(1)) / 2
@@ -114,16 +122,18 @@ class KTEPS(Method):
 
 
 def squared_distances(features_BF: Tensor) -> Tensor:
-    """Of all pairs, BxB."""
-    features_BF = features_BF - features_BF.mean(0)  # distances stay; differences of large squares would not
+    """Compute the squared distances of all pairs, shape (B, B)."""
+    features_BF = features_BF - features_BF.mean(0)  # the same distances, without cancellation of large squares
     squares_B = (features_BF * features_BF).sum(1)
     return (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
 
 
 def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
-    """Gaussian kernel exp(-d^2 / b) of all pairs, BxB. With ``median``, b is the median squared distance between two
-    different samples of the batch, detached: a fixed b far below it would make the Gram matrix the identity and its
-    gradient zero."""
+    """Compute the Gaussian kernel exp(-d^2 / b) of all pairs, shape (B, B).
+
+    With ``median``, b is the median squared distance between two different samples of the batch, detached. A fixed b
+    far below it would make the Gram matrix the identity, and its gradient zero.
+    """
     distances_BB = squared_distances(features_BF)
     if bandwidth == "median":
         upper = torch.triu_indices(len(features_BF), len(features_BF), offset=1, device=features_BF.device)
@@ -133,12 +143,12 @@ def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
 
 
 def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: float | Literal["median"] = "median") -> Tensor:
-    """Empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s)."""
+    """Compute the empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s)."""
     size = len(o_s_BF)
     centred_s = _centre(gram(o_s_BF, bandwidth))
     return (centred_s * gram(o_p_BF, bandwidth).T).sum() / (size - 1) ** 2  # Tr(H L_s H L_p)
 
 
 def _centre(gram_BB: Tensor) -> Tensor:
-    """H L H: rows and columns made zero-mean."""
+    """Compute H L H: subtract the means of rows and columns."""
     return gram_BB - gram_BB.mean(0, keepdim=True) - gram_BB.mean(1, keepdim=True) + gram_BB.mean()

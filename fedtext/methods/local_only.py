@@ -1,4 +1,4 @@
-"""Local-only (``Indiv.`` in the KTEPS paper): every client trains alone. The lower reference row."""
+"""Local-only (``Indiv.`` in the KTEPS paper): every client trains alone, as the lower reference."""
 
 from typing import Literal
 
@@ -6,9 +6,10 @@ from fedtext.methods.fedavg import FedAvg
 
 
 class LocalOnly(FedAvg):
-    """Local-only: every client trains alone; the lower reference row.
+    """Local-only: every client trains alone, as the lower reference.
 
-    Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper."""
+    Everything is private, nothing is sent. Ag and Ap are both the local model's accuracy, as in the paper.
+    """
 
     name: Literal["local_only"] = "local_only"  # type: ignore[assignment]
     shares = False

@@ -16,15 +16,17 @@ from fedtext.models.parts import Parts
 
 
 class TwoModels(nn.Module):
-    """A shared model M_s and a private one M_p, each with its own table, and the gate. Returns both's logits_BC and the
-    gate's logit_B."""
+    """A shared model M_s and a private model M_p, each with its own table, and the gate.
+
+    It returns logits_BC of both models, and the gate's logit_B.
+    """
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.embedding, self.encoder, self.head = parts.embedding(), parts.encoder(), parts.head()
         self.embedding_private, self.encoder_private = parts.embedding(), parts.encoder()
         self.head_private, self.gate_private = parts.head(), nn.Linear(parts.features, 1)
-        nn.init.zeros_(self.gate_private.weight)  # both models count alike until the gate has learnt otherwise
+        nn.init.zeros_(self.gate_private.weight)  # initially both models have the same weight
         nn.init.zeros_(self.gate_private.bias)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,13 +36,14 @@ class TwoModels(nn.Module):
 
 
 class PFLDA(Method):
-    """PFL-DA (Peterson et al. 2019): a shared and a private model whose predictions a learned gate mixes.
+    """PFL-DA (Peterson et al. 2019): a shared and a private model whose predictions are mixed by a learned gate.
 
-    Both models predict alpha(x) M_s(x) + (1 - alpha(x)) M_p(x), a mixture of class probabilities, with alpha(x) =
-    sigmoid(w . x + b); the objective is its cross-entropy, to which M_s's own can be added: of the mixture alone the
-    private half may learn everything, and M_s by itself nothing. A text has no x of fixed length, so the gate reads the
-    features of the private encoder: they do not change under it when a round brings a new shared model, and its
-    gradient does not reach what is shared."""
+    The prediction is alpha(x) M_s(x) + (1 - alpha(x)) M_p(x), a mixture of class probabilities, with alpha(x) =
+    sigmoid(w . x + b). The objective is its cross-entropy, to which that of M_s can be added: with the mixture alone,
+    M_p may learn everything and M_s nothing. Texts differ in length, so the x of the gate are features of the private
+    encoder: they do not change when a round brings a new shared model, and the gate's gradient does not reach shared
+    parameters.
+    """
 
     name: Literal["pfl_da"] = "pfl_da"
     shared_loss: float = Field(0.0, ge=0, description="weight of the shared model's own cross-entropy")
@@ -70,6 +73,6 @@ class PFLDA(Method):
 
 
 def mixture(g_s_BC: Tensor, g_p_BC: Tensor, gate_B: Tensor) -> Tensor:
-    """log(alpha softmax(g_s) + (1 - alpha) softmax(g_p)) with alpha = sigmoid(gate)."""
+    """Compute log(alpha softmax(g_s) + (1 - alpha) softmax(g_p)) with alpha = sigmoid(gate), shape (B, C)."""
     shared_BC = logsigmoid(gate_B)[:, None] + g_s_BC.log_softmax(1)
     return torch.logaddexp(shared_BC, logsigmoid(-gate_B)[:, None] + g_p_BC.log_softmax(1))

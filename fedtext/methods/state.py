@@ -1,4 +1,4 @@
-"""State of a method beside the parameters, and what its hooks are given: named tensors, and arithmetic on them."""
+"""State of a method beside the parameters, and the arguments of its hooks: named tensors, and arithmetic on them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ State = Mapping[str, Tensors]  # groups of tensors, such as {"c": control variat
 
 @dataclass(frozen=True)
 class Local:
-    """One client's local update, as the hooks of a method are given it.
+    """One client's local update, as an argument of a method's hooks.
 
     Tables have the rows of the client's own words, or all rows (``Method.whole_table``).
 
@@ -51,8 +51,8 @@ class Local:
         server: The server's state, if clients receive it (``Method.sends_state``).
         parameters: The client's parameters as they are now.
         samples: n_k, the client's number of train texts.
-        lr_sums: By shared parameter how far a gradient of one in every step would have moved it; empty before the end
-            of an update, and where steps are not linear in gradients (adam).
+        lr_sums: For each shared parameter, how far a gradient of 1 in every step would have moved it. Empty before the
+            end of an update, and if steps are not linear in gradients (adam).
     """
 
     received: Tensors
@@ -64,13 +64,15 @@ class Local:
 
     @property
     def delta(self) -> Tensors:
-        """The client's update: its shared parameters less the received ones."""
+        """The client's update: its shared parameters minus the received ones."""
         return Tensors({name: self.parameters[name] for name in self.received}) - self.received
 
     @property
     def mean_gradient(self) -> Tensors:
-        """The mean of the gradients that the steps took, -delta / lr_sums. With momentum it is the mean under the
-        weights with which steps enter the update. A parameter that does not move has zeros."""
+        """The mean of the gradients of all steps, -delta / lr_sums; zeros for a parameter that does not move.
+
+        With momentum it is weighted by the influence of each gradient on the update.
+        """
         sums = {name: self.lr_sums[name] or 1.0 for name in self.received}
         return Tensors({name: -tensor / sums[name] for name, tensor in self.delta.items()})
 
@@ -90,6 +92,6 @@ def grouped(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
 
 
 def shapes_of(declare: Callable[[Tensors], State], shared: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of what a hook makes of shared parameters of these shapes, by ``group/name``."""
+    """Return the shapes of the tensors that a hook returns for shared parameters of these shapes, by ``group/name``."""
     empty = Tensors({name: torch.empty(shape, device="meta") for name, shape in shared.items()})
     return {name: tuple(tensor.shape) for name, tensor in flat(declare(empty)).items()}

@@ -1,6 +1,6 @@
-"""How the server folds the clients' updates into the shared parameters.
+"""Exact weighted sums of the clients' updates.
 
-Legend: N numbers of the flat buffer, V vocabulary.
+Legend: N entries of the flat buffer, V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,25 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 
-# Adding and subtracting it rounds a number to a multiple of 2^-38, far below what float32 parameters can show. Sums of
-# such numbers are exact in float64 as long as they stay below 2^15, and what is exact does not depend on the order.
+# Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
+# of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
 _ROUNDER = 1.5 * 2**14
-LARGEST = 2.0**12  # of any addend: several clients would have to agree on the same absurd number to leave 2^15
+LARGEST = 2.0**12  # bound of a summand: the sum exceeds 2^15 only if several clients have such a value at one place
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
 
 
 class WeightedSum:
-    """sum_k w_k factor_k delta_k over any clients, with w_k = n_k or 1, and factor_k as the aggregation says.
+    """sum_k w_k factor_k delta_k over some clients, with w_k = n_k or 1, and the factor_k of the aggregation.
 
-    Sums of parts can be merged in any order and any grouping to the same bits: this is what lets each actor add up its
-    own clients. ``scale`` is the sum of the weights of all clients there are, the same for all parts. Raises UserError
-    if an update is so large that this could not be held.
+    Partial sums can be merged in any order and grouping to the same bits, so that each actor can add up the updates of
+    its own clients.
+
+    Args:
+        layout: The tensors of an update, tables with all rows.
+        scale: Sum of the weights of all clients, the same in all partial sums.
+        uniform: Whether w_k = 1; otherwise w_k = n_k.
+        holders_only: Whether an embedding row is averaged only over the clients that sent it.
+        aggregation: Its factors; None: all are 1.
     """
 
     def __init__(
@@ -47,6 +53,11 @@ class WeightedSum:
         self.holders_V = np.zeros(layout.shapes[TABLE][0]) if holders_only and TABLE in layout.shapes else None
 
     def add(self, update: Update) -> None:
+        """Add an update.
+
+        Raises:
+            UserError: It is too large for an exact sum.
+        """
         weight, client = 1.0 if self.uniform else float(update.samples), update.client
         self.weight += weight
         factor = self.aggregation.factor(update)
@@ -69,7 +80,7 @@ class WeightedSum:
 
     def _rounded(self, client: int, delta: NDArray[np.float32], share: float) -> NDArray[np.float64]:
         part = np.multiply(delta, share, dtype=np.float64)
-        if len(part) and not max(part.max(), -part.min()) < LARGEST:  # also where it is not a number
+        if len(part) and not max(part.max(), -part.min()) < LARGEST:  # also for NaN
             raise UserError(
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
                 "sum: lower training.optimizer.lr, or the noise of the uplink"
@@ -79,7 +90,7 @@ class WeightedSum:
         return part
 
     def merge(self, other: "WeightedSum") -> None:
-        """Adds what another part has summed."""
+        """Add another partial sum."""
         self.weight += other.weight
         self.updates += other.updates
         self.scaled += other.scaled
@@ -88,15 +99,21 @@ class WeightedSum:
             self.holders_V += other.holders_V
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the aggregation's metrics of the round; none of one without participants."""
+        """Return the aggregation's metrics of the round; empty without participants."""
         return self.aggregation.metrics(self.updates, self.scaled) if self.updates else {}
 
     def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
-        """sum_k w_k factor_k delta_k / sum_k w_k over the participants, None if no one took part; or, of uniform
-        weights, the sum divided by the ``expected`` number of clients, however many took part. The sum is used up.
+        """Compute sum_k w_k factor_k delta_k / sum_k w_k over the participants. The sum is overwritten.
 
-        Where holders are counted an embedding row is averaged over the clients that sent it; otherwise an absent row
-        counts as unchanged, exactly as if the client had sent the whole table.
+        With ``holders_only`` an embedding row is averaged over the clients that sent it; otherwise an absent row counts
+        as unchanged, exactly as if the client had sent the whole table.
+
+        Args:
+            expected: With uniform weights, the divisor: the expected number of clients, independent of how many took
+                part. None: the sum of the participants' weights.
+
+        Returns:
+            The mean; None if no one took part and ``expected`` is None.
         """
         if not self.weight and expected is None:
             return None
@@ -111,12 +128,12 @@ class WeightedSum:
 
 
 class Summation:
-    """How the updates of an experiment are added up, wherever that is done.
+    """The sums of an experiment, which the server and the places that host clients compute alike.
 
     Args:
-        experiment: Its ``server`` says how clients are weighted and what an absent row counts as.
-        layout: The shared tensors.
-        samples: The numbers of train texts of all clients that could ever take part.
+        experiment: Its ``server`` defines the weights of clients and the treatment of absent rows.
+        layout: The tensors of an update.
+        samples: Number of train texts of each client that could ever take part.
     """
 
     def __init__(self, experiment: Experiment, layout: Layout, samples: Sequence[int]) -> None:
@@ -126,7 +143,7 @@ class Summation:
         self.holders_only = experiment.server.absent_rows == "holders_only"
 
     def empty(self) -> WeightedSum:
-        """Return a sum of no updates. Of an aggregation that sums are not enough for it is their mean."""
+        """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""
         aggregation = self.aggregation if isinstance(self.aggregation, SumAggregation) else None
         return WeightedSum(
             *(self.layout, self.scale),
@@ -143,7 +160,7 @@ class Summation:
         """Check that an exact sum can hold an update.
 
         Raises:
-            ValueError: If it is too large.
+            ValueError: It is too large.
         """
         if not isinstance(self.aggregation, SumAggregation):
             return

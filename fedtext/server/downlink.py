@@ -1,4 +1,4 @@
-"""The bytes that clients receive."""
+"""The number of bytes that clients receive."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,12 +10,12 @@ from fedtext.wire import encoding
 
 
 class Downlink:
-    """Counts what the server sends.
+    """Counts the bytes that the server sends.
 
     Args:
         experiment: The experiment.
-        received: The layout of what clients receive, tables with all rows.
-        cohort: The ids of a round's clients.
+        received: The layout of the broadcast, tables with all rows.
+        cohort: Function that returns the ids of a round's clients.
     """
 
     def __init__(self, experiment: Experiment, received: Layout, cohort: Callable[[int], Sequence[int]]) -> None:
@@ -24,8 +24,15 @@ class Downlink:
         self.drawn = 0
 
     def size(self, clients: Sequence[ClientInfo], round_: int) -> int:
-        """Return the bytes that a round's clients receive: what is shared in this round, and what was shared in earlier
-        ones and has changed since a client last received it."""
+        """Return the bytes that a round's clients receive.
+
+        They receive the parameters that are shared in this round, and those shared in earlier rounds that have changed
+        since they last received them.
+
+        Args:
+            clients: The clients of the round.
+            round_: Number of the round.
+        """
         shared_in = self.experiment.method.shared_in
         unsent = [name for name in self.received.shapes if not shared_in(name, round_)]
         before = range(round_ - 1, 0, -1)
@@ -43,7 +50,7 @@ class Downlink:
         return total
 
     def _rows(self, client: ClientInfo) -> int:
-        """How many rows of the table a client receives."""
+        """Return the number of rows of the table that a client receives."""
         if not self.experiment.own_rows:
             return self.received.shapes.get(TABLE, (0,))[0]
         withheld = client.digits if self.experiment.method.withholds else 0

@@ -1,4 +1,4 @@
-"""The round, written once, against a Fleet: it knows nothing of Ray, of processes, or of where clients live."""
+"""The loop over rounds, against the interface Fleet: independent of Ray, of processes, and of the place of clients."""
 
 import time
 from collections import defaultdict
@@ -29,7 +29,7 @@ from fedtext.server.selection import best_round, reached
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire.decoder import Decoder
 
-NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # of what clients say of their local updates
+NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # metrics of local updates that a record does not average
 
 
 @dataclass
@@ -44,7 +44,17 @@ class Traffic:
 
 
 class Federation:
-    """The server's side of one experiment: its state, and the loop over rounds."""
+    """The server of one experiment, and the loop over rounds. It continues from the last checkpoint, if there is one.
+
+    Args:
+        experiment: The experiment.
+        shared: The shared parameters before the first round, tables with all rows.
+        fleet: The clients.
+        checkpoints: Where the state is saved; None: it is not.
+
+    Raises:
+        UserError: More rounds are completed than ``training.rounds``, or the checkpoint cannot be used.
+    """
 
     def __init__(
         self,
@@ -87,10 +97,16 @@ class Federation:
         return self.layout.views(self.flat)
 
     def run(self) -> Iterator[RoundRecord]:
-        """Runs the rounds that are left and yields a record of each. Some have ``files``: the first the ledger of all
-        rounds, if it has entries, so that a trial has one however early it is stopped, and the last what audits show. A
-        record is yielded after its checkpoint is safe. A run that is made longer keeps the records it has, with what
-        its last round had beyond the others (Ap, Local, Global, audits), and has the ledger of all rounds anew."""
+        """Run the remaining rounds and yield a record of each, after its checkpoint has been written.
+
+        The first record has the ledger of all rounds among its ``files``, so that a trial has one however early it is
+        stopped; the last one has the files of audits. A run that is extended keeps its records, including metrics that
+        only its former last round has (Ap, Local, Global, audits), and has a new ledger of all rounds.
+
+        Raises:
+            UserError: The parameters are not finite after a round, or no round can be selected.
+            ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
+        """
         handle, rounds = self._broadcast(), self.experiment.training.rounds
         budget = text(entries) if (entries := self._ledger(rounds)) else ""
         told = next((record.files[FILE] for record in reversed(self.history) if FILE in record.files), "")
@@ -106,14 +122,14 @@ class Federation:
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
                     "server.optimizer.lr or training.optimizer.lr, or the noise"
                 )
-            if self.fleet.withheld is not None:  # nothing was sent of them but a mechanism's noise
+            if self.fleet.withheld is not None:  # updates have only a mechanism's noise in these rows
                 views, kept = self.layout.views(self.flat), self.layout.views(before)
                 views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
             if unsent := [name for name in self.layout.shapes if not self.experiment.method.shared_in(name, round_)]:
                 views, kept = self.layout.views(self.flat), self.layout.views(before)
                 for name in unsent:  # an optimizer's momentum or the server's noise would move it
                     views[name][...] = kept[name]
-            del handle  # what it held is freed, and is room for what follows
+            del handle  # frees the memory of the last broadcast
             handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
@@ -135,21 +151,20 @@ class Federation:
             yield record
 
     def _broadcast(self) -> Any:
-        """Hands what clients receive to the fleet."""
+        """Give the parameters, with the server's state if clients receive it, to the fleet."""
         return self.fleet.broadcast(self.beside.with_state(self.flat))
 
     @property
     def coordinates(self) -> int:
-        """How many coordinates a client sends."""
+        """Number of coordinates that a client sends."""
         return self.decoder.sent.numbers
 
     def _sample(self, round_: int) -> list[int]:
-        """Who trains this round."""
+        """Return the ids of the clients that train in a round."""
         return sampled(self.experiment, [client.id for client in self.trainees], round_, self.fleet.noise)
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
-        """Decode and restore each reply's payload, and add up its metrics. A payload that cannot be used is an error of
-        its client, as one that the client reports itself."""
+        """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client."""
         for reply in replies:
             error, update = reply.error, None
             if reply.payload.size and not error:
@@ -174,9 +189,9 @@ class Federation:
                 yield update
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """The parameters after a round, and the metrics of the aggregation.
+        """Return the parameters after a round, and the metrics of the aggregation.
 
-        A round without participants leaves the parameters unchanged, but for noise, which must not show who took part.
+        A round without participants leaves the parameters unchanged, but for the server's noise.
         """
         aggregation, optimizer = self.experiment.aggregation, self.experiment.server.optimizer
         metrics: Mapping[str, float] = {}
@@ -188,7 +203,7 @@ class Federation:
             given = self._weighed(chain([first], updates), weights)
             aggregated, metrics = aggregation.aggregate(self.state, given, self.summation.weight)
             state = self.layout.pack(aggregated)
-            for _ in given:  # it need not look at all of them, yet all were sent
+            for _ in given:  # the aggregation may not use all of them, but all have been sent
                 pass
             if optimizer.plain and not self.beside.steps:
                 return state, metrics
@@ -211,7 +226,7 @@ class Federation:
         return flat, metrics
 
     def _weighed(self, updates: Iterable[Update], weights: list[float]) -> Iterator[Update]:
-        """The updates, and their weights as they pass."""
+        """Yield the updates, and append their weights to ``weights``."""
         for update in updates:
             weights.append(self.summation.weight(update))
             yield update
@@ -220,8 +235,7 @@ class Federation:
         return ledger(self.experiment, self.coordinates, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
-        """Evaluate on all clients' texts; Ap after the last round only. Where the best round's model counts, test texts
-        are evaluated once, by that model, in the end."""
+        """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""
         config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
         self._evaluate_fleet(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
         record.metrics |= reached(self.history, config.thresholds)
@@ -238,8 +252,7 @@ class Federation:
             record.metrics["selected_round"] = float(best)
 
     def _evaluate_fleet(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
-        """Put every client's metrics into the record, their unweighted means (KTEPS paper, equation 15), metrics over
-        all clients' texts together, and those of baselines that need no training."""
+        """Add to the record each client's metrics, means (KTEPS paper, equation 15), pooled metrics and baselines."""
         evaluations = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
         for client, evaluated in evaluations.items():
             record.clients.setdefault(self.names[client], {}).update(evaluated.metrics)
@@ -252,18 +265,17 @@ class Federation:
                 record.metrics[name] = value
 
     def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
-        """The files that audits write of one client, the first of which they have found anything."""
+        """Return the files of audits for one client, the first for which they have metrics."""
         found = {name for audit in self.experiment.audits for name in audit.metrics}
         shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
         return self.fleet.report(handle, min(shown)) if shown else {}
 
     def _metrics(self, cohort: Sequence[int], round_: int, traffic: Traffic) -> dict[str, float]:
-        """Sample-weighted losses and metrics of the mechanisms, and bytes over all clients, of the round and of all
-        rounds until now."""
+        """Return metrics of the local updates, weighted by samples, and bytes of the round and of all rounds so far."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)
         up, down = traffic.bytes_up, self.downlink.size([c for c in self.trainees if c.id in set(cohort)], round_)
-        if self.experiment.method.pooled:  # the one trainee stands beside the server
+        if self.experiment.method.pooled:  # the only client that trains is at the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
         rounds = [*(record.metrics for record in self.history), metrics]  # a resumed run has its whole history
@@ -278,7 +290,7 @@ class Federation:
 
 
 def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
-    """The replies in cohort order, each as soon as all before it are there: no sum depends on who was first."""
+    """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived."""
     waiting, due = {}, iter(cohort)
     wanted = next(due, None)
     for reply in replies:

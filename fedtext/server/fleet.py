@@ -1,4 +1,4 @@
-"""Who trains the clients: the interface that the round is written against."""
+"""The interface between the server's loop over rounds and the clients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,18 @@ from fedtext.state.noise_key import NoiseKey
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """A client as the simulation knows it before the first round. ``rows`` counts its vocabulary's entries, <pad>,
-    ``features`` and ``digits``, words with a digit in them, among them, ``tokens`` those of its training texts."""
+    """A client as the simulation knows it before the first round.
+
+    Attributes:
+        id: Index of the client.
+        name: Name of the client.
+        samples: n_k, the number of its train texts.
+        tokens: Number of tokens of its train texts.
+        rows: Number of entries of its vocabulary, including <pad>, features and words with a digit.
+        features: Number of entries that are features.
+        digits: Number of entries that are words with a digit.
+        evaluates: Whether it has texts to evaluate on.
+    """
 
     id: int
     name: str
@@ -30,38 +40,68 @@ class ClientInfo:
 
 
 class Fleet(Protocol):
-    """Clients somewhere. All results are keyed by client, so it does not matter where, nor in which order they come."""
+    """The clients of a run, wherever they are. Results are keyed by client, and do not depend on place or order.
 
-    withheld: NDArray[np.int64] | None  # rows of the table that no client sends (Method.withholds)
-    baselines: Mapping[str, float]  # metrics of models that need no training, by name (a language model's unigrams)
-    noise: NoiseKey  # of the run: its clients draw from it, and so does its server
+    Attributes:
+        withheld: Rows of the table that no client sends; None if there are none.
+        baselines: Metrics of models without training, by name (for language models those of unigrams).
+        noise: The run's key of random draws that hide something, for its clients and its server.
+    """
+
+    withheld: NDArray[np.int64] | None
+    baselines: Mapping[str, float]
+    noise: NoiseKey
 
     @property
     def clients(self) -> Sequence[ClientInfo]:
-        """Everybody, ascending by id; the ids are 0..n-1."""
+        """All clients, in the order of their ids 0..n-1."""
 
     def broadcast(self, flat: NDArray[np.float32]) -> Any:
-        """Hands the shared parameters to every place that hosts clients, once; the handle names them."""
+        """Give the shared parameters to every place that hosts clients, once.
+
+        Returns:
+            A handle of these parameters, for the other methods.
+        """
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        """Each cohort member's reply, as they finish. If sums are enough for the aggregation, a place may add the
-        updates of its clients up and leave their payloads out: then ``partials`` has them."""
+        """Run the local updates of a round.
+
+        If the aggregation needs only sums, a place may add up the updates of its clients and leave their payloads out;
+        ``partials`` then returns the sums.
+
+        Args:
+            handle: The parameters that clients receive.
+            round_: Number of the round.
+            cohort: Ids of the clients.
+
+        Returns:
+            The reply of each client, in the order in which they finish.
+        """
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
-        """The sums of the updates whose replies came without a payload; to be asked for after the last reply."""
+        """Return the sums of the updates whose replies have no payload. Call it after the last reply."""
 
     def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        """Evaluate every client that has texts to evaluate on, on its ``test`` or ``validation`` texts or both;
-        ``final``: with the evaluations that are made once, of the model that counts."""
+        """Evaluate all clients that have texts to evaluate on.
+
+        Args:
+            handle: The parameters that clients receive.
+            round_: Number of the round.
+            final: Whether to include the evaluations that are made once, with the final model.
+            splits: ``test``, ``validation`` or both.
+
+        Returns:
+            Evaluations by client.
+        """
 
     def report(self, handle: Any, client: int) -> dict[str, str]:
-        """Return what the audits show of a client after it has been evaluated: texts by file name."""
+        """Return the files of audits for a client, after it has been evaluated: texts by file name."""
 
     def parts(self, handle: Any, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
         """Return the private parts of these clients' models after a round, for a model folder."""
 
     def private_states(self) -> dict[int, bytes]:
-        """Every client's private state, for a checkpoint. It is the simulation's own, never the server's."""
+        """Return every client's private state, for a checkpoint. A real server would not have it."""
 
     def restore(self, states: Mapping[int, bytes]) -> None:
-        """Puts private states back."""
+        """Restore private states that ``private_states`` returned."""

@@ -20,7 +20,7 @@ class MethodState:
     Args:
         method: The method.
         shared: The shared parameters before the first round.
-        kept: What ``to_keep`` gave at the end of an earlier round; None: the run begins.
+        kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class MethodState:
         return {PREFIX + name: tensor for name, tensor in self.tensors.items()}
 
     def with_state(self, flat_N: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what the server broadcasts: the shared parameters, and behind them its state if clients receive it."""
+        """Return the broadcast: the shared parameters, followed by the server's state if clients receive it."""
         if not self.method.sends_state:
             return flat_N
         return self.received.pack(self.shared.views(flat_N) | self.tensors)
 
     def step(self, change_N: NDArray[np.float64], share: float) -> NDArray[np.float64]:
-        """Return the change of the shared parameters, and take the next state.
+        """Return the change of the shared parameters, and update the server's state.
 
         Args:
-            change_N: The aggregated update, with what was sent beside it. It is used up.
+            change_N: The aggregated update, with the tensors sent beside it. It is overwritten.
             share: The participants' share of the weights of all clients.
         """
         if self.steps:

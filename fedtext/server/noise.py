@@ -1,8 +1,8 @@
-"""Central differential privacy: gaussian noise on the sum of clipped updates, drawn by a server that is trusted.
+"""Central differential privacy: Gaussian noise on the sum of clipped updates, drawn by a trusted server.
 
-A client counts for at most C, the norm its uplink's clip leaves it, in a sum that is divided by the number of clients
-expected, not by how many came: with or without a client (add-remove, user-level) the sum moves by C at most, and noise
-of standard deviation z C on it is a gaussian mechanism of noise multiplier z.
+The norm of a client's update is at most C, the bound of the uplink's clip, and the sum is divided by the expected
+number of clients, not by the actual one. Adding or removing a client (user-level) changes the sum by at most C in norm,
+so noise of standard deviation z C on it is a Gaussian mechanism with noise multiplier z.
 """
 
 from typing import TYPE_CHECKING
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 
 def expected(experiment: "Experiment", clients: int) -> float:
-    """How many clients a round is expected to have, which the sum is divided by: less those that happen to be away.
-    The ledger counts with ``fraction`` alone, since who is away is no secret that could hide a client."""
+    """Return the expected number of clients of a round, by which the sum is divided, without those that drop out.
+
+    The ledger uses ``participation.fraction`` alone: dropouts are not secret, and so amplify no guarantee.
+    """
     participation = experiment.participation
     return participation.fraction * (1 - participation.dropout) * clients
 
 
 def deviation(experiment: "Experiment", clients: int) -> float:
-    """Standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``."""
+    """Return the standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``."""
     if not experiment.server.noise:
         return 0.0
     norm = sensitivity(experiment.uplink)
@@ -36,11 +38,11 @@ def deviation(experiment: "Experiment", clients: int) -> float:
 
 
 def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, noise: "NoiseKey", round_: int) -> None:
-    """Adds a round's noise to the mean update, in place.
+    """Add a round's noise to the mean update, in place.
 
     Args:
         change_N: The mean update of all shared coordinates.
-        layout: Where its tensors are.
+        layout: The layout of its tensors.
         deviation: Standard deviation of the noise.
         noise: The run's key.
         round_: The round, counted from 1.

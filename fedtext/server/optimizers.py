@@ -1,13 +1,13 @@
 """The server's optimizers (Reddi et al. 2021, Adaptive Federated Optimization, algorithm 2).
 
-The clients' mean update Delta is taken for a negative gradient. Of an aggregation that reads each update it is
-what that gives, less what there was. A round in which no one took part is no step: moments stay as they are.
+The clients' mean update Delta takes the place of a negative gradient. With an aggregation of individual updates, Delta
+is its result minus the former parameters. A round without participants is no step: moments do not change.
 
-An embedding row that no participant holds has Delta = 0, which is no rest under an optimizer with memory: momentum
-moves it on, and adam and yogi move it along m, which decays by beta1. Adam's v of it decays by beta2 a round, so that a
-rare word makes large steps when it comes back; yogi's v of it stays.
+An embedding row that no participant has gets Delta = 0. It still moves if the optimizer has a memory: by momentum, or
+in adam and yogi along m, which decays by beta1. Adam's v of it decays by beta2 in each round, so that a rare word makes
+large steps when it occurs again; yogi's v of it does not change.
 
-Legend: N numbers of the flat buffer.
+Legend: N entries of the flat buffer.
 """
 
 import numpy as np
@@ -15,14 +15,24 @@ from numpy.typing import NDArray
 
 from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD
 
-# By name, flat like the parameters and as exact: what an optimizer remembers between rounds. Empty before the first.
+# The state of an optimizer between rounds, by name: flat float32 buffers. Empty before the first round.
 Moments = dict[str, NDArray[np.float32]]
 
 
 def step(
     optimizer: ServerOptimizer, flat_N: NDArray[np.float32], change_N: NDArray[np.float64], moments: Moments
 ) -> tuple[NDArray[np.float32], Moments]:
-    """The next parameters and moments after the mean update ``change_N``, which is used up."""
+    """Make a step of the server's optimizer.
+
+    Args:
+        optimizer: The optimizer.
+        flat_N: The shared parameters.
+        change_N: The mean update. It is overwritten.
+        moments: The optimizer's state.
+
+    Returns:
+        The next parameters and the next state.
+    """
     if isinstance(optimizer, ServerSGD):
         moments, change_N = _with_momentum(optimizer, change_N, moments)
         if optimizer.lr != 1:

@@ -1,4 +1,4 @@
-"""Who takes part in a round: known from the experiment alone, so that every place can tell."""
+"""The clients of a round. They depend on the experiment alone, so that every process can compute them."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,18 @@ def most(experiment: Experiment, clients: int) -> int:
 
 
 def sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey) -> list[int]:
-    """Who of these, ascending, trains this round: a seeded share of them, less those that happen to be away. Of a
-    Poisson sample that may be no one. Who is in a Poisson sample amplifies the guarantee of the server's noise as long
-    as it is not known: under a secret ``noise`` key it is drawn from that."""
+    """Sample the clients of a round.
+
+    Args:
+        experiment: Its ``participation`` defines the sample.
+        clients: Ids of all clients, ascending.
+        round_: Number of the round.
+        noise: The run's key. A Poisson sample amplifies the guarantee of the server's noise only if it is unknown:
+            with a secret key it is drawn from the key.
+
+    Returns:
+        Ids, ascending, without those that drop out. A Poisson sample may be empty.
+    """
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
     size = most(experiment, len(ids))
     if config.sampling == "poisson":

@@ -1,4 +1,4 @@
-"""Which round's model is the best, and when a metric was good enough."""
+"""Selection of the best round, and the rounds after which metrics reach thresholds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,18 @@ from fedtext.records import RoundRecord
 
 
 def best_round(history: Sequence[RoundRecord], metric: str) -> int:
-    """The first round with the best value; 0 if none has any."""
+    """Return the first round with the best value of a metric; 0 if no round has the metric."""
     values = {record.round: record.metrics[metric] for record in history if metric in record.metrics}
     values = {round_: value for round_, value in values.items() if not math.isnan(value)}
     return (min if smaller_is_better(metric) else max)(values, key=values.__getitem__, default=0)
 
 
 def reached(history: Sequence[RoundRecord], thresholds: Mapping[Validated, Sequence[float]]) -> dict[str, float]:
-    """Of the thresholds that the last record is the first to pass: after how many rounds,
-    ``rounds_to_<metric>_<value>``, and bytes of all clients, ``bytes_to_...``."""
+    """Return metrics for the thresholds that the last record is the first to reach.
+
+    They are ``rounds_to_<metric>_<value>``, the number of rounds, and ``bytes_to_<metric>_<value>``, the bytes of all
+    clients until then.
+    """
     found: dict[str, float] = {}
     *before, last = [record.metrics for record in history]
     for metric, values in thresholds.items():

@@ -1,4 +1,4 @@
-"""The model of a run that has ended, ready to be kept."""
+"""The model of a finished run, to be saved."""
 
 from fedtext.corpora.types import Corpus
 from fedtext.server.federation import Federation
@@ -6,7 +6,7 @@ from fedtext.state.model_folder import ClientPart, Trained
 
 
 def trained(federation: Federation, corpus: Corpus) -> Trained:
-    """Return the model that counts: the last round's, or the one that ``evaluation.select`` chose.
+    """Return the final model: that of the last round, or of the round that ``evaluation.select`` chose.
 
     Args:
         federation: The server after its last round.

@@ -1,10 +1,9 @@
-"""The state of a run at a round boundary, on disk: server, every client, and the records of all rounds, together.
+"""The state of a run after a round, on disk: server, all clients, and the records of all rounds.
 
-A checkpoint becomes visible by one rename, so a reader finds a whole one or the one before it, whenever a writer dies.
-Its ``SHA256SUMS`` (the format of sha256sum) has the digest of every other file, which is checked when it is loaded. The
-last two are kept: where the last one is damaged, a run continues from the one before it, to the same results.
-A checkpoint belongs to the simulation: private client state lies in it beside the server's, which no real server would
-see.
+A checkpoint becomes visible by one rename, so that a reader always finds a complete one, whenever a writer dies. Its
+``SHA256SUMS`` (in the format of sha256sum) has the digest of every other file, which is checked when it is loaded. The
+last two checkpoints are kept: if the last one is damaged, a run continues from the one before it, with the same
+results. A checkpoint belongs to the simulation: it has the private state of clients, which a real server would not see.
 """
 
 import hashlib
@@ -28,18 +27,23 @@ from fedtext.records import RoundRecord
 KEPT = 2  # checkpoints of a run
 SUMS = "SHA256SUMS"
 STATE, SERVER = "state.json", "server.f32"
-EXTRA = "extra-"  # begins the names of files that a caller adds
-MOMENTS = "server-optimizer.safetensors"  # only where the optimizer has any
-SELECTED = "selected.f32"  # only where the best round's model counts, and it is not the last
+EXTRA = "extra-"  # prefix of the names of files that a caller adds
+MOMENTS = "server-optimizer.safetensors"  # only if the optimizer has a state
+SELECTED = "selected.f32"  # only with evaluation.select, if the selected round is not the last
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The state of a run after a round.
 
-    ``history`` has one record per completed round, the last of them ``round``; ``moments`` is what the server's
-    optimizer remembers, ``selected`` an earlier round's model that was the best, ``extra`` the caller's own files by
-    name.
+    Attributes:
+        round: Number of the round.
+        flat: The shared parameters.
+        clients: Private states of the clients, by id.
+        history: The record of each completed round.
+        moments: The state of the server's optimizer, by name.
+        selected: The model of an earlier round that is the selected one; None: the last one is, or none is selected.
+        extra: Files that a caller added, by name.
     """
 
     round: int
@@ -52,7 +56,12 @@ class Snapshot:
 
 
 class Checkpoints:
-    """The checkpoints of one run in ``folder``; ``fingerprint`` names the experiment and the data they belong to."""
+    """The checkpoints of one run.
+
+    Args:
+        folder: The folder of the run's state.
+        fingerprint: Identifies the experiment and the data they belong to.
+    """
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
@@ -66,12 +75,14 @@ class Checkpoints:
         selected: NDArray[np.float32] | None = None,
         extra: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write the state after the last record's round, and remove all but the one before it.
+        """Write the state after the last record's round, and remove all older checkpoints but one.
 
-        Files in ``extra`` can be read by their owner alone (mode 0600).
+        Args:
+            flat, clients, history, moments, selected: As in ``Snapshot``.
+            extra: More files by name. They can be read by their owner alone (mode 0600).
 
         Raises:
-            UserError: it cannot be written; the checkpoints that were there are left as they are.
+            UserError: It cannot be written. Existing checkpoints are left unchanged.
         """
         records = [record.to_json() for record in history]
         content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": records}
@@ -99,19 +110,19 @@ class Checkpoints:
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        if target.exists():  # and is damaged, or load() would have gone on behind it
+        if target.exists():  # it is damaged: otherwise load() would have returned it
             _remove(target)
         os.replace(draft, target)
         for older in [path for path in _found(self.folder) if path < target][: 1 - KEPT]:
             _remove(older)
 
     def load(self) -> Snapshot | None:
-        """Return the latest state whose files are whole, or None if there is none. Damage is logged as a warning.
+        """Return the latest undamaged state; None if there is none. Damage is logged as a warning.
 
         Raises:
-            UserError: every checkpoint is damaged, or they belong to another experiment or other data.
+            UserError: Every checkpoint is damaged, or they belong to another experiment or other data.
         """
-        for draft in self.folder.glob(".draft-*"):  # of a writer that died, or of one that died while it removed
+        for draft in self.folder.glob(".draft-*"):  # of a process that died while it wrote or removed a checkpoint
             shutil.rmtree(draft, ignore_errors=True)
         found = _latest(self.folder, warn=True)
         if not found:
@@ -136,22 +147,22 @@ class Checkpoints:
 
 
 def history(folder: Path) -> list[RoundRecord]:
-    """Return the records of the completed rounds of the run whose checkpoints lie in ``folder``, if there are any.
+    """Return the records of the completed rounds of the run in ``folder``; empty without checkpoints.
 
     Raises:
-        UserError: every checkpoint is damaged.
+        UserError: Every checkpoint is damaged.
     """
     found = _latest(folder)
     return _records(found[1]) if found else []
 
 
 def recorded(folder: Path) -> str | None:
-    """Return the fingerprint of the run whose checkpoints lie in ``folder``, None if there are none.
+    """Return the fingerprint of the run in ``folder``; None without checkpoints.
 
-    A damaged checkpoint before which there is a whole one is logged as a warning.
+    If the last checkpoint is damaged and another one is not, a warning is logged.
 
     Raises:
-        UserError: every checkpoint is damaged.
+        UserError: Every checkpoint is damaged.
     """
     found = _latest(folder, warn=True)
     return found[1]["fingerprint"] if found else None
@@ -162,7 +173,7 @@ def _records(content: Mapping[str, Any]) -> list[RoundRecord]:
 
 
 def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:
-    """Return the folder and the content of the latest whole checkpoint."""
+    """Return the folder and the content of the latest undamaged checkpoint."""
     damaged: list[str] = []
     for state in reversed(_found(folder)):
         if not (problem := _damage(state)):
@@ -176,7 +187,7 @@ def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | N
 
 
 def _damage(state: Path) -> str:
-    """Return what is wrong with the files of a checkpoint, empty if they are as they were written."""
+    """Return what is wrong with the files of a checkpoint; empty if they are unchanged."""
     where = f"the checkpoint {state} is damaged"
     if not (state / SUMS).is_file():
         return f"{where}, or an earlier version wrote it: it has no {SUMS}"
@@ -205,7 +216,7 @@ def _sums(digests: Mapping[str, str]) -> bytes:
 
 
 def _found(folder: Path) -> list[Path]:
-    """The checkpoints, in order; what else lies in the folder, such as a copy of one, is left alone."""
+    """Return the checkpoints in order. Other files and folders, such as a copy of one, are ignored."""
     return sorted(path for path in folder.glob("round-*") if re.fullmatch(r"round-[0-9]+", path.name))
 
 
@@ -218,7 +229,7 @@ def _client_file(client: int) -> str:
 
 
 def _remove(state: Path) -> None:
-    """Makes it a draft again before anything in it goes, so that half a state is never taken for one."""
+    """Remove a checkpoint. It is renamed to a draft first, so that an incomplete one is never loaded."""
     draft = state.with_name(f".draft-{state.name}")
     os.replace(state, draft)
     shutil.rmtree(draft)

@@ -1,4 +1,4 @@
-"""Names of what is computed: by these a checkpoint knows its run, and reproducible noise its experiment."""
+"""Digests of experiments, by which checkpoints are matched with runs and reproducible noise is derived."""
 
 import hashlib
 import json
@@ -9,24 +9,23 @@ from fedtext.config.experiment import Experiment
 from fedtext.ledger import noise_multiplier
 from fedtext.text.pretrained import identity
 
-# Raised whenever the same experiment computes something else than in the version before: a run of that version is not
-# continued, and draws other noise.
+# Increased whenever the same experiment gives other results than in the version before: runs of that version are not
+# continued, and noise is different.
 RESULTS = 1
 
-# What a run computes depends on these parts of an experiment and on no others.
+# The results of a run depend on these parts of an experiment only.
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
     "privacy",
 }
 
-# Keys that were added since, by the section they stand in, each with the value under which a run computes what it
-# computed without the key. With this value a key is left out of all names, so that runs of before can be continued and
-# draw the same noise.
+# Keys added since then, by section, each with the value that gives the results of versions without the key. With this
+# value a key is left out of all digests, so that earlier runs can be continued and draw the same noise.
 ADDED: dict[str, dict[str, Any]] = {"server": {"aggregation": {"name": "auto"}}}
 
 
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
-    """Return these parts of an experiment as they enter a name: without the keys of ``ADDED`` at their defaults."""
+    """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts)
     for section, defaults in ADDED.items():
         for key, default in defaults.items() if section in content else ():
@@ -36,10 +35,17 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
 
 
 def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
-    """Name what ``clients`` clients compute on a corpus of this content: equal for two runs that must give equal
-    numbers, whatever cluster they run on.
+    """Compute the fingerprint of a run. It is equal for runs that must give equal results, on whatever cluster.
 
-    The number of rounds is left out where a run may be made longer: its state after a round does not depend on it.
+    The number of rounds is left out if a run can be extended: its state after a round does not depend on it.
+
+    Args:
+        experiment: The experiment, with its seed.
+        content: Digest of the corpus (``Corpus.content``).
+        clients: Number of participants.
+
+    Returns:
+        16 hexadecimal digits.
     """
     parts = _computed(experiment, clients)
     if not fixed_length(experiment):
@@ -48,7 +54,7 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
 
 
 def fixed_length(experiment: Experiment) -> str:
-    """Return why a run that was made longer would not equal one begun with as many rounds; empty if it would."""
+    """Return why an extended run would differ from one begun with that number of rounds; empty if it would not."""
     evaluation, noise = experiment.evaluation, experiment.server.noise
     if evaluation.select != "last":
         return "evaluation.select has had the test texts evaluated by the model it selected"
@@ -60,14 +66,14 @@ def fixed_length(experiment: Experiment) -> str:
 
 
 def released(experiment: Experiment, content: str, clients: int) -> str:
-    """Names everything that the updates and the shared parameters of a round depend on.
+    """Compute a digest of everything on which the updates and the shared parameters of a round depend.
 
-    It leaves out what cannot change them: how the model is evaluated, and how many rounds follow. A longer run of the
-    same experiment therefore draws the same noise, round for round, and releases the same parameters.
+    The evaluation and the number of rounds are left out, since they cannot change them. A longer run of the same
+    experiment therefore draws the same noise in each round, and releases the same parameters.
 
     Args:
         experiment: The experiment, with its seed.
-        content: Digest of the corpus as the clients hold it.
+        content: Digest of the corpus (``Corpus.content``).
         clients: Number of participants.
 
     Returns:
@@ -75,7 +81,7 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     """
     parts = _computed(experiment, clients)
     del parts["evaluation"], parts["training"]["rounds"]
-    if experiment.server.noise:  # a target epsilon asks for other noise where the number of rounds is another
+    if experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
         parts["server"]["noise"] = {"multiplier": noise_multiplier(experiment)}
     return _digest([parts, content, clients])
 
@@ -94,7 +100,7 @@ def _digest(parts: Any) -> str:
 
 
 def _identified(part: Any) -> Any:
-    """An experiment's content with the identity of each checkpoint in the place of its path."""
+    """Replace the paths of checkpoints in an experiment's content by their identities."""
     if isinstance(part, dict):
         named = {
             key: value for key, value in part.items() if key in ("checkpoint", "source") and isinstance(value, str)

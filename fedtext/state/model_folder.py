@@ -1,9 +1,9 @@
-"""A trained model on disk: what it takes to classify new texts, or to go on with next words, without the run.
+"""A trained model on disk, with all that is needed to classify new texts or to predict next words.
 
-A folder holds ``experiment.yaml``, ``model.json`` (classes, labels, clients, what it gives away), ``model.safetensors``
-(the shared parameters by name; tables have a row for each vocabulary entry), ``vocabulary.json`` or ``tokenizer/``, and
-only where it was asked for ``clients/``: what each client keeps to itself. ``plugins/`` has the files that are plug-ins
-of the experiment.
+A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
+``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
+``vocabulary.json`` or ``tokenizer/``, and with ``save.model: clients`` the private parameters of each client in
+``clients/``. ``plugins/`` has the files that are plug-ins of the experiment.
 """
 
 import json
@@ -39,7 +39,7 @@ class ClientPart:
 
     Attributes:
         state: Its private parameters by name. Tables have a row for each entry of ``vocabulary``.
-        vocabulary: The words of its own vocabulary, from <pad> on; None: it has the common one.
+        vocabulary: The words of its own vocabulary, beginning with <pad>; None: it has the common one.
     """
 
     state: State
@@ -51,16 +51,16 @@ class Trained:
     """A trained model.
 
     Attributes:
-        experiment: What was run.
-        round: The round whose model this is.
-        classes: Number of classes; of a language model the vocabulary's entries but <pad>.
-        features: How many numbers stand beside the words of a text.
+        experiment: The experiment.
+        round: Number of the round of this model.
+        classes: Number of classes; for a language model the size of the vocabulary without <pad>.
+        features: Number of features of a text beside its words.
         labels: Names of the classes; empty if they have none.
         clients: Number of the corpus's clients.
-        names: Their names, in their order, if the model needs them or their parts are kept; else empty.
-        vocabulary: V entries; None where each client has its own.
+        names: Their names, in their order, if the model needs them or their parts are saved; else empty.
+        vocabulary: V entries; None if each client has its own.
         shared: The shared parameters by name, tables with V rows.
-        parts: What clients keep to themselves, by their names, as far as it was asked for.
+        parts: Private parts of clients, by their names, if they are saved.
     """
 
     experiment: Experiment
@@ -75,10 +75,10 @@ class Trained:
     parts: Mapping[str, ClientPart] = field(default_factory=dict)
 
     def gives_away(self) -> list[str]:
-        """Return what a reader of the folder learns of clients' texts, one sentence each."""
+        """Return what the folder discloses about clients' texts, as phrases."""
         said = ["the shared parameters, for which the run's ledger.json says what is guaranteed"]
         if self.vocabulary is not None and self.experiment.corpus.counts_words:
-            said.append("the vocabulary: each word stands in some client's train texts, and no guarantee covers it")
+            said.append("the vocabulary: each word is in some client's train texts, and no guarantee covers it")
         if self.names:
             said.append("the names of the clients")
         if self.parts:
@@ -90,10 +90,10 @@ class Trained:
 
 
 def write(trained: Trained, folder: Path) -> None:
-    """Write a model folder, in the place of one that is there.
+    """Write a model folder. An existing one is replaced.
 
     Raises:
-        UserError: If it cannot be written; a folder that was there is left as it is.
+        UserError: It cannot be written. An existing folder is left unchanged.
     """
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
@@ -137,13 +137,13 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
     """Read a model folder.
 
     Args:
-        folder: Where it is.
-        trust_plugins: Whether the plug-ins in it may run. They are programs. Those that this process has loaded
-            already need no trust.
+        folder: Path of the folder.
+        trust_plugins: Whether the plug-ins in it may run. They are programs. Those that this process has already loaded
+            run in any case.
 
     Raises:
-        UserError: If it is no model folder, is damaged, a newer version has written it, or it has plug-ins that are
-            not trusted.
+        UserError: It is not a model folder, is damaged, was written by a newer version, or has plug-ins that are not
+            trusted.
     """
     if not (folder / ABOUT).is_file():
         raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
@@ -191,7 +191,7 @@ def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:
 
 
 def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
-    """Save the tokenizer that cuts texts, and the sizes of the encoder, if they come from a checkpoint."""
+    """Save the tokenizer of texts and the configuration of the encoder, if they come from a checkpoint."""
     model, text = experiment.model, experiment.corpus.text
     cuts = text.checkpoint if isinstance(text, Pieces) else None
     sizes = model.checkpoint if isinstance(model, TransformerClassifier) else None
@@ -202,7 +202,7 @@ def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
 
 
 def _relocated(part: Any, folder: str) -> Any:
-    """An experiment's content that finds its checkpoints in the model's folder."""
+    """Replace the paths of checkpoints in an experiment's content by the model's folder."""
     if isinstance(part, dict):
         return {
             key: folder if key in ("checkpoint", "source") and isinstance(value, str) else _relocated(value, folder)

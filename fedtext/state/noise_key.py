@@ -1,18 +1,18 @@
-"""Keys of the random draws that hide something: noise of the uplink and of the server, and randomised response.
+"""Keys of random draws that protect data: noise of the uplink and of the server, and randomised response.
 
-Two runs that share a draw can be subtracted from each other, and what the draw hid is left. So these draws do not come
-from the seed alone, as all others do (``fedtext.seeding``). ``privacy.noise`` chooses between two keys:
+If two runs shared a draw, the difference of their outputs would reveal what the draw protects. Therefore these draws
+are not derived from the seed alone, as all others are (``fedtext.seeding``). ``privacy.noise`` is one of two keys:
 
 ``reproducible``
-    The key is derived from the seed and from everything that a round's updates depend on. The same experiment on the
-    same texts draws the same noise again, and no two different ones share a draw. Whoever knows the experiment can
-    draw the noise too: this is a simulation. Devices are not part of the key, nor are processors: what the same
-    experiment gives on two of them differs by rounding alone.
+    The key is derived from the seed and from everything on which the updates of a round depend. The same experiment on
+    the same texts draws the same noise again, and different experiments share no draws. Anyone who knows the experiment
+    can draw the noise too: this is a simulation. Devices and processors are not part of the key: they change the
+    results by rounding only.
 ``secret``
-    The key is derived from that and from 32 bytes of the operating system, which are kept in the folder of the run's
-    state, readable by its owner alone. Draws come from ChaCha20, and the choice of a Poisson sample and clients' own
-    initial vectors are among them. A run that is resumed, or repeats a round, ends with the same bits; another run of
-    the same experiment has another key, and so has another experiment in the same folder.
+    The key is derived from the same parts and from 32 bytes of the operating system, which are stored in the folder of
+    the run's state, readable by its owner alone. Draws come from ChaCha20; they include Poisson samples and clients'
+    own initial vectors. A run that is resumed, or repeats a round, gives the same bits; another run of the same
+    experiment, and another experiment in the same folder, have other keys.
 """
 
 import hashlib
@@ -36,16 +36,21 @@ INSTALL = "privacy.noise: secret draws from ChaCha20, and randomgen is not insta
 
 @dataclass(frozen=True)
 class NoiseKey:
-    """What all draws of one run are derived from that hide something. Each purpose, round and client has its own."""
+    """The key of one run, from which its protective draws are derived. They differ by purpose, round and client.
+
+    Attributes:
+        material: The bytes of the key.
+        secret: Whether it is secret.
+    """
 
     material: bytes = field(repr=False)
     secret: bool = False
 
     def generator(self, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-        """A fresh generator for one purpose of one client in one round.
+        """Return a new generator for one purpose of one client in one round.
 
         Raises:
-            UserError: If the key is secret and the library with ChaCha20 is not installed.
+            UserError: The key is secret, and the library with ChaCha20 is not installed.
         """
         size = 32 if self.secret else 16
         name = f"{purpose}/{round_}/{client}".encode()
@@ -59,24 +64,24 @@ class NoiseKey:
         return np.random.Generator(ChaCha(key=key, rounds=20))
 
     def paired(self, seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-        """A generator for what hides something only if no one knows it: who is in a Poisson sample, a client's own
-        initial vectors. Without a secret key it is the seed's, so that experiments of one seed differ in nothing that
-        was not changed."""
+        """Return a generator for draws that protect data only if they are unknown: Poisson samples and clients' own
+        initial vectors. Without a secret key it is derived from the seed, so that experiments with the same seed have
+        the same samples and vectors."""
         return self.generator(purpose, round_, client) if self.secret else generator(seed, purpose, round_, client)
 
 
 def noise_key(experiment: Experiment, content: str, clients: int, folder: Path | None = None) -> NoiseKey:
-    """The key of a run.
+    """Make the key of a run.
 
     Args:
-        experiment: The experiment; its ``privacy.noise`` chooses the kind of key.
-        content: Digest of the corpus as the clients hold it.
+        experiment: The experiment; its ``privacy.noise`` is the kind of key.
+        content: Digest of the corpus (``Corpus.content``).
         clients: Number of participants.
-        folder: Folder of the run's state. A secret key is read from it, or written to it before the first draw.
+        folder: Folder of the run's state. A secret key is loaded from it, or written to it before the first draw.
             None: a secret key ends with this process.
 
     Raises:
-        UserError: If the folder has checkpoints of rounds whose secret key is missing or damaged, or cannot be written.
+        UserError: The folder has checkpoints whose secret key is missing or damaged, or the key cannot be written.
     """
     if experiment.privacy.noise == "reproducible":
         return NoiseKey(bytes.fromhex(released(experiment, content, clients)))
@@ -88,7 +93,7 @@ def noise_key(experiment: Experiment, content: str, clients: int, folder: Path |
 
 
 def _entropy(folder: Path) -> bytes:
-    """The random bytes of the run whose state lies in ``folder``; drawn and written if it has not begun."""
+    """Return the random bytes of the run in ``folder``. They are drawn and written if it has not begun."""
     if (folder / FILE).exists():
         return _read(folder / FILE)
     if any(folder.glob("round-*")):
@@ -116,7 +121,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, material: bytes) -> None:
-    """Durable before it is used, and never readable by others, not even for a moment."""
+    """Write the random bytes durably before they are used, in a file that others can never read."""
     draft = file.with_name(f".{file.name}-{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The receiving half of the wire: what a client's payload says, wherever it is added up."""
+"""Decoding of payloads, on the server or wherever updates are added up."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,23 @@ from fedtext.wire import encoding
 
 
 class Decoder:
-    """Decodes payloads of the shared tensors in ``layout`` and undoes the uplink's mechanisms."""
+    """Decodes payloads, and reverses the uplink's mechanisms.
+
+    Args:
+        experiment: The experiment.
+        layout: The shared tensors, tables with all rows.
+
+    Attributes:
+        sent: The layout of an update, with the tensors that the method sends beside it.
+        extras: Shapes of these tensors.
+    """
 
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self.experiment, self.layout = experiment, layout
         self.sent, self.extras = layouts.sent(experiment.method, layout), layouts.extras(experiment.method, layout)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
-        """The tensors that arrive in this round."""
+        """Return the shapes of the tensors of a payload in this round."""
         shared_in = self.experiment.method.shared_in
         shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)} | self.extras
         for mechanism in self.experiment.uplink:
@@ -26,7 +35,17 @@ class Decoder:
         return shapes
 
     def update(self, payload: NDArray[np.uint8], client: int, flat: NDArray[np.float32], round_: int) -> Update:
-        """Decode the payload of a client that received ``flat`` in this round, and undo the uplink's mechanisms."""
+        """Decode a payload, and reverse the uplink's mechanisms.
+
+        Args:
+            payload: The bytes.
+            client: The client's id.
+            flat: The shared parameters that the client received.
+            round_: Number of the round.
+
+        Raises:
+            ValueError: It is not a payload of the tensors that are expected.
+        """
         uplink = self.experiment.uplink
         update = encoding.decode(payload, client, self.shapes(round_), bits=bool(uplink) and uplink[-1].bits)
         if not uplink:

@@ -1,6 +1,7 @@
-"""Payload <-> bytes. Only this crosses from a client to the server; every byte count in a report is measured here.
+"""The encoding of payloads. A client sends nothing else to the server, and all byte counts in reports are measured
+here.
 
-The encoding is safetensors: named tensors behind a JSON header, no code, no pickle. Bits travel eight to a byte.
+The format is safetensors: named tensors after a JSON header, no code, no pickle. Eight bits are packed into a byte.
 """
 
 import json
@@ -19,25 +20,34 @@ _SAMPLES, _ROWS = "#samples", "#rows"
 
 
 def encode(update: Update) -> bytes:
-    """A client's payload: its named tensors, its sample count, and the table rows it holds unless it holds all."""
+    """Encode an update: its named tensors, its sample count, and the rows of the table unless it has all rows."""
     tensors: Mapping[str, NDArray] = update.tensors
     content: dict[str, NDArray] = {
         name: np.packbits(t) if t.dtype == np.bool_ else np.asarray(t, order="C") for name, t in tensors.items()
     }
     content[_SAMPLES] = np.array([update.samples], np.int64)
     if update.rows is not None:
-        content[_ROWS] = np.asarray(update.rows, order="C")  # safetensors writes memory as it lies
+        content[_ROWS] = np.asarray(update.rows, order="C")  # safetensors ignores strides
     return save(content)
 
 
 def decode(
     data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
 ) -> Update:
-    """The update in ``data``, checked against the tensors the server expects, and in their order: float32, or bool if
-    ``bits``. The shape of the table is that of all its rows.
+    """Decode an update, and check it against the tensors that the server expects.
 
-    Raises ValueError if it is not a payload of these tensors: truncated, renamed, of another shape or type, with
-    elements that are not finite, or with rows that are not distinct rows of the table.
+    Args:
+        data: The payload.
+        client: The client's id.
+        shapes: Expected shapes by name; that of the table with all rows.
+        bits: Whether tensors are bits (bool) instead of float32.
+
+    Returns:
+        The update, with its tensors in the order of ``shapes``.
+
+    Raises:
+        ValueError: It is not a payload of these tensors: it is truncated, has other names, shapes or types, elements
+            that are not finite, or rows that are not distinct rows of the table.
     """
     try:
         content = load(bytes(data))
@@ -74,9 +84,9 @@ def _check_rows(rows: NDArray, vocabulary: int) -> None:
 
 
 def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Bytes that float32 tensors of these shapes take when encoded, without encoding them: what a server sends down.
+    """Compute the size in bytes of encoded float32 tensors of these shapes, without encoding them.
 
-    Equal to ``len(save(tensors))``; nothing to send takes nothing.
+    It equals ``len(save(tensors))``, but is 0 without tensors.
     """
     if not shapes:
         return 0

@@ -1,4 +1,4 @@
-"""The sending half of the wire: what leaves a client. Its counterpart is decoder.py."""
+"""Encoding of updates on a client. Its counterpart is decoder.py."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,15 +18,21 @@ from fedtext.wire import encoding
 
 
 class Uplink:
-    """Encodes what clients changed of the shared tensors in ``layout``, after the uplink's mechanisms, which draw from
-    the run's ``noise`` key. Rows of the table that are ``withheld`` are not sent, or as unchanged where all rows are.
+    """Applies the uplink's mechanisms to updates, and encodes them.
+
+    Args:
+        experiment: The experiment.
+        layout: The shared tensors, tables with all rows.
+        noise: The run's key, from which mechanisms draw.
+        withheld: Rows of the table that are not sent; if all rows are, they are sent as unchanged. None: there are
+            none.
     """
 
     def __init__(
         self, experiment: Experiment, layout: Layout, noise: NoiseKey, withheld: NDArray[np.int64] | None = None
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
-        self.extras = layouts.extras(experiment.method, layout)  # shapes of what a method sends beside updates
+        self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 
@@ -42,16 +48,16 @@ class Uplink:
 
         Args:
             flat: The shared parameters that the client received.
-            parameters: What it has now, on the CPU, with the table in its own rows.
+            parameters: Its parameters now, on the CPU, with the table in its own rows.
             round_: The round, counted from 1.
             data: The client.
-            extras: What its method sends beside the update, by ``group/name``, tables in the client's own rows.
+            extras: Tensors that its method sends beside the update, by ``group/name``, tables in the client's own rows.
 
         Returns:
             The payload, empty if nothing is shared, and the mechanisms' metrics of this update.
 
         Raises:
-            ValueError: If what the mechanisms leave is not finite. That the parameters are is known.
+            ValueError: The output of the mechanisms is not finite. The parameters have been checked before.
         """
         if not self.layout.shapes:
             return np.zeros(0, np.uint8), {}
@@ -73,7 +79,7 @@ class Uplink:
         return np.frombuffer(encoding.encode(update), np.uint8), said
 
     def _held(self, data: ClientData) -> Any:
-        """Which of a client's rows of the table may be sent."""
+        """Return which of a client's rows of the table may be sent."""
         if self.withheld is None:
             return slice(0, data.train_rows)
         return np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
@@ -81,7 +87,7 @@ class Uplink:
     def _delta(
         self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, held: Any, rows: NDArray
     ) -> tuple[Tensors, Tensors]:
-        """Return a client's changes of the tensors that are shared in a round, and these as it received them."""
+        """Return the changes of the tensors that are shared in a round, and their received values."""
         sent_now = self.experiment.method.shared_in
         received: Tensors = {n: tensor for n, tensor in self.layout.views(flat).items() if sent_now(n, round_)}
         delta: Tensors = {}
@@ -100,12 +106,12 @@ class Uplink:
     def _add_extras(
         self, extras: Mapping[str, NDArray[np.float32]], delta: Tensors, received: Tensors, data: ClientData
     ) -> None:
-        """Add the extras of a method to an update. In ``received`` they are zeros: the server sends none."""
+        """Add the extras of a method to an update. Their received values are zeros: the server does not send them."""
         if set(extras) != set(self.extras):
             raise ValueError(f"its method sends {sorted(extras)} beside its update, not {sorted(self.extras)}")
         for name, values in extras.items():
             delta[name] = values
-            if name.rpartition("/")[2] == TABLE:  # all rows of it travel
+            if name.rpartition("/")[2] == TABLE:  # all of its rows are sent
                 delta[name] = np.zeros(self.extras[name], np.float32)
                 delta[name][data.rows_R] = values
             received[name] = np.zeros_like(delta[name])

@@ -103,7 +103,7 @@ def test_three_classes_have_none() -> None:
     corpus = tiny.corpus()
     three = Corpus(**{**corpus.__dict__, "classes": 3})
     assert not any(nonempty(name.startswith("AUC") for name in run(three, model={"hidden": 3})[-1].metrics))
-    with pytest.raises(UserError, match=r"tune\.metric: AUC is of 2 classes, and the corpus has 3"):
+    with pytest.raises(UserError, match=r"tune\.metric: AUC needs 2 classes, and the corpus has 3"):
         check_classes("tune.metric", "AUC", three)
     check_classes("tune.metric", "AUC", corpus)
     check_classes("tune.metric", "Ag", three)

@@ -263,10 +263,10 @@ def test_texts_are_read_with_and_without_words(latest: Path) -> None:
 
 def test_other_numbers_and_other_models_are_refused(latest: Path) -> None:
     corpus = encoded(made(VECTORS), latest)
-    with pytest.raises(UserError, match="model bigru reads words, and corpus ml-latest-small has numbers"):
+    with pytest.raises(UserError, match="model bigru uses words alone, and corpus ml-latest-small has features"):
         participants(tiny.experiment(), corpus)
     valued = tiny.corpus()
     for client in valued.clients:
         object.__setattr__(client.train, "values_T", np.full(len(client.train.tokens_T), 0.5, np.float32))
-    with pytest.raises(UserError, match="model vectors reads words, and corpus tiny has numbers"):
+    with pytest.raises(UserError, match="model vectors uses words alone, and corpus tiny has features"):
         participants(tiny.experiment(model=VECTORS), valued)

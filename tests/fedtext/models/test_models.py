@@ -216,7 +216,7 @@ def test_numbers_that_come_with_tokens_are_for_bags_and_logistic_regression() ->
     for client in corpus.clients:
         for split in (client.train, client.test):
             object.__setattr__(split, "values_T", np.full(len(split.tokens_T), 0.5, np.float32))
-    with pytest.raises(UserError, match="model bigru reads words, and corpus tiny has numbers"):
+    with pytest.raises(UserError, match="model bigru uses words alone, and corpus tiny has features"):
         participants(tiny.experiment(), corpus)
     halves, ones = (tiny.Finished("fedavg", each, model="logistic") for each in (corpus, tiny.corpus()))
     assert not np.array_equal(halves.flat, ones.flat)
