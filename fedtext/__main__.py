@@ -1,7 +1,7 @@
 """``python -m fedtext FILE``: one run in this process, with the library alone: no Ray, no MLflow.
 
-For a machine that has neither; prints a line a round and, with --out, keeps records, state and the model in a folder,
-from which the same command continues. ``python -m fedtext predict MODEL TEXT ...`` asks a model that a run has left.
+It prints a line for each round and, with --out, keeps records, state and the model in a folder, from which the same
+command continues. ``python -m fedtext predict MODEL TEXT ...`` predicts with the model of a run.
 """
 
 import argparse
@@ -19,6 +19,11 @@ from fedtext.records import RoundRecord
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Returns:
+        The exit status: 2 after a problem with the request, 1 if training failed.
+    """
     words = list(sys.argv[1:] if words is None else words)
     try:
         return _predict(words[1:]) if words[:1] == ["predict"] else _run(words)
@@ -36,7 +41,7 @@ def _run(words: Sequence[str]) -> int:
     parser = Parser(prog="python -m fedtext", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("experiment", nargs="?", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where corpora lie (else $FEDTEXT_DATA)")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
     parser.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")
     add_plugin(parser)
@@ -47,9 +52,9 @@ def _run(words: Sequence[str]) -> int:
         print(keys.about(arguments.keys))
         return 0
     if arguments.experiment is None:
-        parser.error("which experiment? name a file, demo.yaml for example; --keys lists what it can hold")
+        parser.error("which experiment? name a file, demo.yaml for example; --keys lists its keys")
     experiment = load(arguments.experiment, *arguments.overrides, plugins=arguments.plugin)
-    logger = logging.getLogger("fedtext.api.run")  # says which engine trains, before the first round
+    logger = logging.getLogger("fedtext.api.run")  # logs the engine before the first round
     logger.setLevel(logging.INFO)
     logger.addHandler(printed := _Printed())
 
@@ -65,7 +70,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 class _Printed(logging.Handler):
-    """Print messages. Unlike ``logging.StreamHandler`` it raises what goes wrong, such as a disk that is full."""
+    """Print messages. Unlike ``logging.StreamHandler`` it raises exceptions, as if the disk is full."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(record.getMessage(), flush=True)
@@ -73,13 +78,13 @@ class _Printed(logging.Handler):
 
 def _predict(words: Sequence[str]) -> int:
     parser = Parser(
-        prog="python -m fedtext predict", description="Classify texts, or continue them, with a trained model."
+        prog="python -m fedtext predict", description="Classify texts, or predict next words, with a trained model."
     )
     parser.add_argument("model", type=Path, help="a model folder, such as runs/NAME/TRIAL/model, or OUT/model")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts; none: the lines of standard input")
-    parser.add_argument("--client", metavar="NAME", help="the client whose own model is asked")
+    parser.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     parser.add_argument(
-        "--trust-plugins", action="store_true", help="run the plug-ins that are kept with the model; read them before"
+        "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"
     )
     arguments = parser.parse_args(words)
     model = Model.load(arguments.model, arguments.trust_plugins)

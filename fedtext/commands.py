@@ -1,4 +1,4 @@
-"""What the commands have in common, and ``fedtext``, which runs them from any folder."""
+"""Common options of the commands, and the command ``fedtext``, which runs them from any folder."""
 
 import argparse
 import runpy
@@ -12,21 +12,21 @@ NAMES = ("sweep", "run", "reproduce", "corpora")
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that refuses what it does not know with one sentence, without the usage in front of it."""
+    """An ArgumentParser whose errors are one sentence, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; {self.prog} --help shows what can be given\n")
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
-    """Add ``--keys [NAME]``, which asks what can be configured (fedtext/config/keys.py). Without NAME it is ""."""
+    """Add ``--keys [NAME]``, which describes keys (fedtext/config/keys.py). Without NAME it is ""."""
     parser.add_argument(
         "--keys",
         nargs="?",
         const="",
         metavar="NAME",
-        help="list every key of an experiment with its default; or say what NAME is (a key, method, mechanism, model, "
-        "corpus, audit, or metrics), with its keys and alternatives; and leave",
+        help="list every key of an experiment with its default; or describe NAME (a key, method, mechanism, model, "
+        "corpus, audit, or metrics), with its keys and alternatives; then exit",
     )
 
 
@@ -43,14 +43,14 @@ def add_plugin(parser: argparse.ArgumentParser) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which Python finds in the repository alone.
+    """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which works only in the repository.
 
     Returns:
         The exit status.
     """
     parser = Parser(prog="fedtext", description="The commands of fedtext, from any folder.")
-    parser.add_argument("command", choices=NAMES, help="COMMAND --help shows what it takes")
-    parser.add_argument("words", nargs=argparse.REMAINDER, help="what python -m platform.COMMAND takes")
+    parser.add_argument("command", choices=NAMES, help="COMMAND --help shows its arguments")
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="arguments of python -m platform.COMMAND")
     arguments = parser.parse_args(words)
     if not (ROOT / "platform" / f"{arguments.command}.py").is_file():
         parser.exit(
@@ -59,8 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
             "or train without Ray by python -m fedtext FILE\n",
         )
     sys.path.insert(0, str(ROOT))
-    sys.modules.pop("platform", None)  # the standard library's, which has no commands
-    # Ray's workers look for modules where the script of this process lies.
+    sys.modules.pop("platform", None)  # the module of the standard library, which has no commands
+    # Ray's workers search for modules in the folder of this process's script.
     sys.argv = [str(ROOT / "fedtext"), *arguments.words]
     try:
         runpy.run_module(f"platform.{arguments.command}", run_name="__main__")

@@ -1,4 +1,4 @@
-"""The base of everything a person can write in an experiment file, and helpers for ``{name: {options}}`` entries."""
+"""The base class of all sections of an experiment file, and helpers for ``{name: {options}}`` entries."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, get_args
@@ -9,7 +9,7 @@ from pydantic_core import core_schema
 
 
 class Strict(BaseModel):
-    """Immutable, and a key that is not known is an error: what is configured takes effect or is refused."""
+    """Base of all sections of an experiment: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -36,8 +36,13 @@ def _untagged(value: Any) -> Any:
 
 
 def choice(*classes: Any, default: str | None = None, tagged: bool = False) -> Any:
-    """A field that holds one of ``classes``, chosen by ``name``; the name alone stands for its defaults. A mapping
-    without a name means ``default``, if there is one; with ``tagged`` it is ``{name: {options}}``."""
+    """Make the type of a field whose value is one of ``classes``, chosen by ``name``. A name alone means its defaults.
+
+    Args:
+        classes: The classes.
+        default: Name that is assumed for a mapping without a name.
+        tagged: Whether ``{name: {options}}`` is accepted too.
+    """
 
     def named(value: Any) -> Any:
         value = _tagged(value) if tagged else _named(value)
@@ -49,7 +54,7 @@ def choice(*classes: Any, default: str | None = None, tagged: bool = False) -> A
 
 
 def entry(*classes: Any) -> Any:
-    """Like ``choice``, written as ``{name: {options}}``: the form of list entries such as ``uplink``."""
+    """Make the type of a field like ``choice``, but written as ``{name: {options}}``, such as entries of ``uplink``."""
     return Annotated[
         Annotated[union_of(classes), Field(discriminator="name")],
         BeforeValidator(_tagged),
@@ -58,6 +63,7 @@ def entry(*classes: Any) -> Any:
 
 
 def union_of(classes: tuple[Any, ...]) -> Any:
+    """Return the union type of classes."""
     union: Any = classes[0]
     for other in classes[1:]:
         union = union | other
@@ -65,14 +71,14 @@ def union_of(classes: tuple[Any, ...]) -> Any:
 
 
 class Extensible:
-    """Annotate a field whose classes are looked up whenever its model is rebuilt, so that those of plug-ins can join.
+    """Annotation of a field whose classes are looked up whenever its model is rebuilt, so that plug-ins can add some.
 
-    A value is dumped as what it is, also where its class is no longer among them.
+    A value is dumped by its own class, even if that is no longer among them.
 
     >>> MethodField = Annotated[Method, Extensible(lambda: choice(*METHODS.values()))]
 
     Args:
-        type_of: Returns the type of the field, as ``choice`` or ``entry`` make it.
+        type_of: Returns the type of the field, made by ``choice`` or ``entry``.
     """
 
     def __init__(self, type_of: Callable[[], Any]) -> None:
@@ -84,7 +90,7 @@ class Extensible:
 
 
 def classes_of(field: FieldInfo) -> list[type[BaseModel]]:
-    """The classes of which a field may hold one, or a list; each once, in their order."""
+    """Return the classes of a field's possible values, or of the entries of its list; each once, in their order."""
 
     def among(parts: Iterable[Any]) -> list[type[BaseModel]]:
         extensible = [part.type_of() for part in parts if isinstance(part, Extensible)]
@@ -99,5 +105,5 @@ def classes_of(field: FieldInfo) -> list[type[BaseModel]]:
 
 
 def names_of(cls: type[BaseModel]) -> tuple[str, ...]:
-    """The names by which a class is chosen; none if it is not chosen by name."""
+    """Return the names by which a class is chosen; empty if it is not chosen by name."""
     return get_args(cls.model_fields["name"].annotation) if "name" in cls.model_fields else ()

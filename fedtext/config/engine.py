@@ -1,4 +1,4 @@
-"""The engine and the size of stacks that an experiment comes down to, why, and what cannot be used."""
+"""The engine and the size of stacks of an experiment, and checks that they can be used."""
 
 import os
 from importlib.util import find_spec
@@ -10,14 +10,14 @@ from fedtext.errors import UserError
 from fedtext.models.recurrent import Recurrent
 from fedtext.models.transformer import TransformerClassifier
 
-WIDEST = 8  # beyond it a stack outgrows the caches: see docs/performance.md
-NARROW = 128  # hidden units up to which one client's products are too small to fill a core
+WIDEST = 8  # larger stacks do not fit in the caches: see docs/performance.md
+NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
 AMPERE = (8, 0)  # the first GPUs with TF32
-ACTORS = 16  # blocks that are left, so that as many actors find work
+ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
 def engine_reason(experiment: Experiment) -> str:
-    """The engine that trains the clients, and why."""
+    """Return a sentence about the engine that trains the clients, with the reason."""
     if not isinstance(experiment.model, Recurrent):
         return f"engine reference: model {experiment.model.name} has no recurrent layers"
     if experiment.training.engine != "auto":
@@ -26,15 +26,22 @@ def engine_reason(experiment: Experiment) -> str:
 
 
 def check_engine(experiment: Experiment, gpu: bool) -> None:
-    """Raises UserError if the experiment's engine, or TF32, cannot be had where this process trains, on its GPU or on
-    its CPU."""
+    """Check that the experiment's engine, and TF32, can be used by this process.
+
+    Args:
+        experiment: The experiment.
+        gpu: Whether clients are trained on a GPU.
+
+    Raises:
+        UserError: They cannot be used.
+    """
     if experiment.training.tf32 and not gpu:
         raise UserError(
             "training.tf32 is about a GPU's products, but clients would be trained on the CPU; give them shares of a "
             "GPU (resources.gpus_per_actor, or --device cuda), or leave it out"
         )
     if experiment.training.tf32 and torch.cuda.is_available() and torch.cuda.get_device_capability() < AMPERE:
-        raise UserError(f"training.tf32: {torch.cuda.get_device_name()} multiplies without it: leave it out")
+        raise UserError(f"training.tf32: {torch.cuda.get_device_name()} does not support it: leave it out")
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":
@@ -47,15 +54,15 @@ def check_engine(experiment: Experiment, gpu: bool) -> None:
 
 
 def trainees(experiment: Experiment, clients: int) -> int:
-    """How many of these clients train in a round, on average where they are a Poisson sample."""
+    """Return how many of these clients train in a round; for a Poisson sample on average."""
     return 1 if experiment.method.pooled else max(1, round(clients * experiment.participation.fraction))
 
 
 def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
-    """(clients per stack, a sentence that says why).
+    """Return the number of clients in a stack, and a sentence with the reason.
 
-    Stacks are blocks of consecutive client ids, wherever they are hosted. The choice looks at the experiment only and
-    never at the cluster: the last bits of a result depend on who is stacked with whom.
+    Stacks are blocks of consecutive client ids, wherever these are hosted. The size depends on the experiment only and
+    never on the cluster, since the last bits of results depend on which clients are stacked together.
     """
     asked, model = experiment.training.stack, experiment.model
     if asked != "auto":

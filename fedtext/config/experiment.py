@@ -1,4 +1,4 @@
-"""An experiment: settings that go together, and the plug-ins that define parts of them."""
+"""An experiment: compatible settings, and the plug-ins that define parts of them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from fedtext.config.settings import Settings
 
 
 class Experiment(Settings):
-    """One experiment file. With a ``space`` it can be swept; without, it is one run."""
+    """The content of an experiment file. With a ``space`` it can be swept; without one it is a single run."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Experiment":
@@ -26,11 +26,11 @@ class Experiment(Settings):
         """The plug-ins that it lists, and those of installed packages that define a part of it."""
         parts = (self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation)
         used = (plugins.defining(type(part)) for part in parts)
-        found = {plugin.module: plugin for plugin in used if plugin}  # a text can have been loaded by another name
+        found = {plugin.module: plugin for plugin in used if plugin}  # a file can have been loaded by another name
         return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle brings the plug-ins, which are loaded before anything that needs them."""
+        """Pickle the plug-ins too. They are loaded before the parts that need them."""
         return _unpickled, (type(self), self.all_plugins), self.__getstate__()
 
 
@@ -41,10 +41,10 @@ def _unpickled(cls: type[Experiment], needed: Iterable[Plugin]) -> Experiment:
 
 
 def use(chosen: Iterable[Plugin]) -> None:
-    """Let experiments that are made from here on have the parts of these plug-ins, and of installed ones.
+    """Make the parts of these plug-ins, and of installed ones, available to experiments.
 
     Raises:
-        UserError: If a plug-in cannot be loaded, or a name is taken.
+        UserError: A plug-in cannot be loaded, or a name is already in use.
     """
     if plugins.activate(chosen):
         for changed in (Server, Settings, Experiment):

@@ -1,4 +1,4 @@
-"""From an experiment file and ``key=value`` words to an Experiment, with errors a person can act on."""
+"""Loading of experiment files and ``key=value`` words, with messages that say what to do."""
 
 import copy
 import difflib
@@ -26,7 +26,7 @@ def find(name: str | Path) -> Path:
     """Return the experiment file ``name``: as a path, else in ``tune_spaces/``.
 
     Raises:
-        UserError: There is none; the message lists those that there are.
+        UserError: There is none. The message lists the existing files.
     """
     for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
         if path.is_file():
@@ -55,7 +55,7 @@ def load(
         The file's content with all changes and its plug-ins, and the experiment it describes.
 
     Raises:
-        UserError: One sentence for each problem.
+        UserError: The message has one sentence for each problem.
     """
     path = find(name)
     pairs = dict(parse_override(word) for word in overrides) | dict(changes or {})
@@ -64,22 +64,22 @@ def load(
 
 
 def content_of(experiment: Mapping[str, Any] | Experiment) -> Content:
-    """Return an experiment as a file would have it: all keys of an ``Experiment``, or a copy of what is given."""
+    """Return the content of an experiment file: all keys of an ``Experiment``, or a copy of a mapping."""
     if isinstance(experiment, Experiment):
         return experiment.model_dump(mode="json") | {"plugins": list(experiment.plugins)}
     return dict(experiment)
 
 
 def with_plugins(content: Content, folder: Path | None = None, more: Iterable[str | Path] = ()) -> Content:
-    """Return ``content`` with its plug-ins found, their text with them.
+    """Return ``content`` with its plug-ins replaced by ``Plugin`` objects, which have their source.
 
     Args:
-        content: What an experiment file holds.
-        folder: Where paths in it begin; else in the working folder.
-        more: Further plug-ins; paths begin in the working folder.
+        content: The content of an experiment file.
+        folder: The folder to which paths in it are relative; None: the working folder.
+        more: Further plug-ins, with paths relative to the working folder.
 
     Raises:
-        UserError: If one is not there.
+        UserError: A plug-in does not exist.
     """
     listed = content.get("plugins") or []
     if not isinstance(listed, list):
@@ -89,10 +89,10 @@ def with_plugins(content: Content, folder: Path | None = None, more: Iterable[st
 
 
 def use_plugins(experiment: str | Path | None, more: Iterable[str | Path]) -> None:
-    """Load the plug-ins of an experiment file, if there is one, and ``more`` of them, so that ``--keys`` knows them.
+    """Load the plug-ins of an experiment file, if there is one, and others, so that ``--keys`` shows their parts.
 
     Raises:
-        UserError: If one cannot be loaded.
+        UserError: A plug-in cannot be loaded.
     """
     path = None if experiment is None else find(experiment)
     content = with_plugins(read(path), path.parent, more) if path else with_plugins({}, None, more)
@@ -100,13 +100,13 @@ def use_plugins(experiment: str | Path | None, more: Iterable[str | Path]) -> No
 
 
 def plugins_of(content: Content) -> list[plugins.Plugin]:
-    """Return the plug-ins of a content in which they have been found."""
+    """Return the plug-ins of a content that ``with_plugins`` returned."""
     listed = content.get("plugins")
     return listed if isinstance(listed, list) else []  # the schema refuses all else
 
 
 def keep_plugins(experiment: Experiment, folder: Path) -> None:
-    """Write the files of an experiment's plug-ins to where ``resolved`` names them, below ``folder``."""
+    """Write the files of an experiment's plug-ins below ``folder``, by the names that ``resolved`` gives them."""
     for plugin in experiment.plugins:
         if plugin.source is not None:
             file = folder / plugin.kept
@@ -117,7 +117,7 @@ def keep_plugins(experiment: Experiment, folder: Path) -> None:
 
 
 def read(path: Path) -> Content:
-    """The mapping in a YAML file. Raises UserError with the line where it is not one."""
+    """Read a mapping from a YAML file. Raises UserError, naming the line, if it is not one."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -129,12 +129,12 @@ def read(path: Path) -> Content:
     except YAMLTextError as error:
         raise UserError(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path}: an experiment file holds keys and values, such as `name: my-experiment`")
+        raise UserError(f"{path}: an experiment file has keys and values, such as `name: my-experiment`")
     return content
 
 
 def parse_override(word: str) -> tuple[str, Any]:
-    """``training.rounds=3`` -> ("training.rounds", 3); the value is parsed as YAML."""
+    """Parse ``training.rounds=3`` into ("training.rounds", 3). The value is YAML. Raises UserError otherwise."""
     key, equals, value = word.partition("=")
     if not equals or not key:
         raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
@@ -145,8 +145,14 @@ def parse_override(word: str) -> tuple[str, Any]:
 
 
 def override(content: Content, changes: Mapping[str, Any]) -> Content:
-    """A copy of ``content`` with dotted keys set. A word where a mapping belongs (``method: kteps``) becomes one, and
-    list entries are addressed by number (``uplink.0.gaussian.sigma``)."""
+    """Return a copy of ``content`` with dotted keys set.
+
+    A name in place of a mapping (``method: kteps``) becomes a mapping. Entries of lists have numbers
+    (``uplink.0.gaussian.sigma``).
+
+    Raises:
+        UserError: A key cannot be set.
+    """
     result = copy.deepcopy(content)
     for dotted, value in changes.items():
         *parents, last = dotted.split(".")
@@ -164,13 +170,13 @@ def override(content: Content, changes: Mapping[str, Any]) -> Content:
             node = child
         if isinstance(node, list):
             _entry(node, last, dotted)
-        _put(node, last, copy.deepcopy(value))  # a later key may change what lies in it
+        _put(node, last, copy.deepcopy(value))  # a later key may change it
     return result
 
 
 def _entry(node: list[Any], key: str, where: str) -> Any:
     if not key.isdecimal() or int(key) >= len(node):
-        raise UserError(f"{where} is not there: that list has entries 0 to {len(node) - 1}")
+        raise UserError(f"{where} does not exist: that list has entries 0 to {len(node) - 1}")
     return node[int(key)]
 
 
@@ -184,13 +190,13 @@ def validate(
     """Return the experiment in ``content``.
 
     Args:
-        content: what the file holds, after overrides.
-        source: the name of the file in messages.
-        path: the file whose lines messages cite.
-        overridden: the dotted keys that the command line has set; messages about them cite the command line.
+        content: The content of the file, after overrides.
+        source: The name of the file in messages.
+        path: The file whose lines messages cite.
+        overridden: Dotted keys that the command line has set; messages about them cite the command line.
 
     Raises:
-        UserError: one sentence for each problem, naming the key, where it was given, and the nearest valid key.
+        UserError: The message has one sentence for each problem, with the key, its place, and the nearest valid key.
     """
     content = with_plugins(content)
     use(plugins_of(content))
@@ -201,7 +207,7 @@ def validate(
     places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
     words = {tuple(key.split(".")) for key in overridden}
     sentences: dict[tuple[str, ...], str] = {}
-    for problem in problems:  # one for each place: a value that fits none of several types is one problem
+    for problem in problems:  # one for each key: a value that fits none of several types is one problem
         keys = _user_path(problem["loc"], content)
         sentences.setdefault(keys, f"{_where(keys, problem['msg'], source, places, words)}: {_sentence(problem, keys)}")
     raise UserError("\n".join(sentences.values()))
@@ -235,17 +241,17 @@ def _sentence(problem: Any, keys: tuple[str, ...]) -> str:
     if kind == "union_tag_not_found":
         return f"{key} needs a name"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{key} holds keys and values, and here it is {problem['input']!r}"
+        return f"{key} must have keys and values, but here it is {problem['input']!r}"
     if kind in ("list_type", "tuple_type"):
-        return f"{key} holds a list, as [a, b], and here it is {problem['input']!r}"
+        return f"{key} must be a list, as [a, b], but here it is {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if kind == "literal_error" or kind.endswith(("_parsing", "_type")):
-        message = f"{message.partition(', unable')[0]}, and here it is {problem['input']!r}"
+        message = f"{message.partition(', unable')[0]}, but here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
 
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
-    """The location as the person wrote it: without the names pydantic adds for the chosen class of a union."""
+    """Return the location of a key in the file: without the names that pydantic adds for the class of a union."""
     path, node, steps = [], content, list(loc)
     for step, place in enumerate(steps, 1):
         if isinstance(node, dict) and place not in node and node.get("name") == place:
@@ -263,7 +269,7 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
 
 
 def _valid_keys(loc: Iterable[Any]) -> list[str]:
-    """The keys that may stand at a location of the schema."""
+    """Return the valid keys at a location of the schema."""
     classes: list[Any] = [Experiment]
     for place in loc:
         found: list[Any] = []
@@ -277,14 +283,14 @@ def _valid_keys(loc: Iterable[Any]) -> list[str]:
 
 
 def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
-    """Return the end of a sentence about a key that is not there: where else a key of this name is, or the nearest."""
+    """Return the end of a message about an unknown key: other sections with a key of this name, or the nearest key."""
     if len(keys) == 1 and (elsewhere := [path for path in _paths() if path.endswith(f".{keys[0]}")]):
         return f"; did you mean {' or '.join(elsewhere)}?"
     return _nearest(keys[-1], _valid_keys(loc[:-1]))
 
 
 def _paths() -> list[str]:
-    """The dotted keys of an experiment, but for those within lists."""
+    """Return the dotted keys of an experiment, without those in lists."""
     found: dict[str, None] = {}
 
     def walk(cls: Any, prefix: str) -> None:
@@ -304,6 +310,8 @@ def _nearest(word: str, valid: list[str]) -> str:
 
 
 def resolved(experiment: Experiment) -> str:
-    """The experiment with every default filled in, as YAML that reads back to the same experiment where its plug-ins
-    are kept beside it."""
+    """Return the experiment with all defaults as YAML.
+
+    Loading it gives the same experiment, if ``keep_plugins`` has written its plug-ins to the same folder.
+    """
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

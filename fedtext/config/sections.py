@@ -1,4 +1,4 @@
-"""The sections of an experiment that belong to no part of it: who takes part, when, where, and what is kept."""
+"""The sections of an experiment besides its parts: participation, server, evaluation, resources and others."""
 
 import math
 from typing import Literal
@@ -13,39 +13,42 @@ from fedtext.schema import Strict
 
 
 class Participation(Strict):
-    """Who takes part in a round."""
+    """The clients of a round."""
 
-    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled each round")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled in each round")
     sampling: Literal["fixed", "poisson"] = Field(
         "fixed",
-        description="fixed: a fixed number of clients each round; poisson: each client by itself with this chance",
+        description="fixed: the same number of clients in each round; poisson: each client independently with "
+        "probability fraction",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="chance that a sampled client is not available")
-    on_client_error: Literal["fail", "skip"] = Field("fail", description="a NaN loss or an exception in a client")
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client is not available")
+    on_client_error: Literal["fail", "skip"] = Field(
+        "fail", description="after a NaN loss or an exception in a client, fail the run or skip the client"
+    )
 
 
 class Server(Strict):
     """How the server combines the clients' updates."""
 
-    aggregation: AggregationField = Field(MethodsOwn(), description="what the server makes of the clients' updates")
+    aggregation: AggregationField = Field(MethodsOwn(), description="how the clients' updates are combined")
     weights: Literal["samples", "uniform"] = Field(
         "samples",
-        description="n_k / sum n_j of the participants, or equal; of aggregations that are a mean, and of "
-        "geometric_median",
+        description="weights of clients; samples: n_k / sum n_j of the participants; uniform: equal; for aggregations "
+        "that are a mean, and geometric_median",
     )
     absent_rows: Literal["unchanged", "holders_only"] = Field(
         "unchanged",
-        description="of aggregations that are a mean: a row a client does not hold counts as an unchanged row, or not "
-        "at all",
+        description="embedding rows that a client does not have; unchanged: they count as unchanged; holders_only: a "
+        "row is averaged over the clients that have it; for aggregations that are a mean",
     )
     optimizer: ServerOptimizerField = Field(
-        ServerSGD(), description="what the server makes of the aggregated update, taken for a gradient"
+        ServerSGD(), description="the server's optimizer, for which the aggregated update is a negative gradient"
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
 
 
 class Privacy(Strict):
-    """Where the random draws come from that hide something (fedtext/state/noise_key.py)."""
+    """The key of random draws that protect data (fedtext/state/noise_key.py)."""
 
     noise: Literal["reproducible", "secret"] = Field(
         "reproducible",
@@ -55,35 +58,44 @@ class Privacy(Strict):
 
 
 class Wire(Strict):
-    """Which embedding rows travel: those of the client's own vocabulary (which reveals it), or all."""
+    """What clients and server send each other."""
 
-    rows: Literal["auto", "own", "all"] = Field("auto", description="auto: all where noise is added, else own")
+    rows: Literal["auto", "own", "all"] = Field(
+        "auto",
+        description="embedding rows that are sent; own: those of the client's own words, which discloses them; auto: "
+        "all if noise is added, else own",
+    )
 
 
 class Variation(Strict):
-    """Another way of fine-tuning: what is left out is as in the first one."""
+    """Another way of fine-tuning. A key that is left out has the value of ``evaluation.personalize``."""
 
-    lr_multiplier: float | None = Field(None, gt=0, description="in the place of that of evaluation.personalize")
-    inference: Literal["both", "shared", "private"] | None = Field(None, description="likewise")
+    lr_multiplier: float | None = Field(None, gt=0, description="replaces evaluation.personalize.lr_multiplier")
+    inference: Literal["both", "shared", "private"] | None = Field(
+        None, description="replaces evaluation.personalize.inference"
+    )
 
 
 class Personalize(Strict):
     """How each client's model is personalised, and Ap measured (KTEPS paper, equation 16).
 
-    Ap (KTEPS paper, equation 16): after the last aggregation each client fine-tunes a copy of its model for Z =
-    ``steps`` steps and evaluates it after every z = ``every`` of them. Ap is the mean of these n_Z = steps / every
-    accuracies; the accuracy before the first step is not among them."""
+    After the last aggregation each client fine-tunes a copy of its model for Z = ``steps`` steps, and evaluates it
+    after every z = ``every`` steps. Ap is the mean of these n_Z = steps / every accuracies, without the accuracy before
+    the first step.
+    """
 
-    steps: int = Field(25, ge=1, description="Z of equation 16: steps of fine-tuning in all, a multiple of every")
+    steps: int = Field(25, ge=1, description="Z of equation 16: number of steps of fine-tuning, a multiple of every")
     every: int = Field(
         1, ge=1, description="z of equation 16: steps between two evaluations; Ap is the mean of n_Z = steps / every"
     )
-    lr_multiplier: float = Field(0.01, gt=0, description="the paper's mu: times training.optimizer.lr")
+    lr_multiplier: float = Field(
+        0.01, gt=0, description="the paper's mu: learning rate, as a multiple of training.optimizer.lr"
+    )
     inference: Literal["both", "shared", "private"] = Field(
-        "both", description="of a method with two branches: which of them predict, both averaged or one alone"
+        "both", description="branches that predict, in methods with two: the mean of both, or one alone"
     )
     also: tuple[Variation, ...] = Field(
-        (), description="other evaluations from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
+        (), description="further evaluations from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
     )
 
     def variants(self) -> dict[str, "Personalize"]:
@@ -101,26 +113,29 @@ class Personalize(Strict):
 class Union(Strict):
     """The test texts of all clients, or some of them, drawn from the seed."""
 
-    texts: PositiveInt | Literal["all"] = Field("all", description="how many of the clients' test texts")
+    texts: PositiveInt | Literal["all"] = Field(
+        "all", description="number of test texts, drawn from those of all clients"
+    )
 
 
 class Evaluation(Strict):
-    """When accuracy, or a language model's perplexity, is evaluated, and of which model."""
+    """When and how models are evaluated."""
 
     every: int = Field(1, ge=1, description="rounds between two evaluations of Ag; the last round is always evaluated")
     personalize: Personalize | None = Field(Personalize(), description="how Ap is measured; null: not at all")
     union: Union | None = Field(
         None,
-        description="after the last round: Local, of each client's own model on its own test texts, and Global, of the "
-        "same on those of all clients, with Local_p10 and Global_geometric",
+        description="evaluate each client's own model after the last round: Local on its own test texts, and Global on "
+        "those of all clients, with Local_p10 and Global_geometric",
     )
     select: Literal["last"] | Validated = Field(
         "last",
-        description="whose model counts in the end: the last round's, or that of the round with the best value of "
-        "this; test texts are then evaluated once, by that model, and the last row's metrics are all its own",
+        description="the final model: that of the last round, or of the round with the best value of this metric; test "
+        "texts are then evaluated once, with that model, and all metrics of the last record are its own",
     )
     thresholds: dict[Validated, tuple[float, ...]] = Field(
-        default_factory=dict, description="values whose first rounds are told: rounds_to_..., bytes_to_..."
+        default_factory=dict,
+        description="values of metrics; the first round that reaches one is reported: rounds_to_..., bytes_to_...",
     )
 
     @model_validator(mode="after")
@@ -135,57 +150,65 @@ class Resources(Strict):
     """A trial's share of the cluster. The result does not depend on it."""
 
     clients_per_actor: PositiveInt | Literal["auto"] = Field(
-        "auto", description="how many actors there are: clients / this many. Who is where goes by the load"
+        "auto",
+        description="clients of an actor on average, which gives the number of actors; clients move with the load",
     )
     cpus_per_actor: float = Field(1.0, ge=0, description="logical CPUs that an actor reserves")
     gpus_per_actor: float | Literal["auto"] = Field(
-        "auto", description="1/n or whole; auto: a share for each client, or stack of clients"
+        "auto", description="GPUs that an actor reserves, 1/n or integer; auto: a share for each client or stack"
     )
-    round_timeout_s: float = Field(3600.0, gt=0, description="a round that takes longer fails with a message")
-    max_restarts: int = Field(3, ge=0, description="times a trial is restored after a process of it died")
+    round_timeout_s: float = Field(3600.0, gt=0, description="seconds after which a round fails with a message")
+    max_restarts: int = Field(
+        3, ge=0, description="number of times a trial is restored after one of its processes died"
+    )
 
 
 class Checkpoint(Strict):
-    """State is written at round boundaries, server and clients of one round together."""
+    """When the state of server and clients is written."""
 
     every: int = Field(1, ge=1, description="rounds between two checkpoints; the last round is always saved")
 
 
 class Save(Strict):
-    """Which part of its model a run keeps, in a folder that ``fedtext.Model.load`` loads."""
+    """The parts of its model that a run saves, in a folder that ``fedtext.Model.load`` loads."""
 
     model: Literal["shared", "clients", "none"] = Field(
         "shared",
-        description="shared: the shared parameters and the vocabulary; clients: also what each client keeps to itself, "
-        "which no guarantee covers; none: no folder",
+        description="shared: the shared parameters and the vocabulary; clients: also the private parameters of each "
+        "client, which no guarantee covers; none: no folder",
     )
 
 
 class Tracking(Strict):
-    """Where MLflow is. Null: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder."""
+    """The MLflow store of runs."""
 
-    uri: str | None = Field(None, description="MLflow's address; null: see above")
-    experiment: str | None = Field(None, description="null: the experiment's name")
+    uri: str | None = Field(
+        None,
+        description="MLflow's address; null: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder",
+    )
+    experiment: str | None = Field(None, description="name of the MLflow experiment; null: the experiment's name")
     model: bool = Field(
         True,
-        description="whether the model folder of a finished run is kept among its artifacts too; with save.model: "
-        "clients it never is",
+        description="whether the model folder of a finished run is also stored as an artifact; never with save.model: "
+        "clients",
     )
 
 
 class Tune(Strict):
     """How the space is searched."""
 
-    metric: Sorting = Field("Ap_val", description="what trials are sorted by")
+    metric: Sorting = Field("Ap_val", description="metric by which trials are sorted")
     mode: Literal["auto", "max", "min"] = Field(
-        "auto", description="auto: the smallest loss or perplexity, the largest accuracy"
+        "auto", description="whether larger or smaller values are better; auto: smaller losses and perplexities"
     )
     samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
     scheduler: Literal["none", "asha"] = Field(
         "none", description="asha: stop the worse trials early (asynchronous successive halving)"
     )
-    grace_rounds: int = Field(1, ge=1, description="asha: rounds before a trial may be stopped")
-    concurrent: PositiveInt | Literal["auto"] = Field("auto", description="trials at a time; auto: as many as fit")
+    grace_rounds: int = Field(1, ge=1, description="rounds before asha may stop a trial")
+    concurrent: PositiveInt | Literal["auto"] = Field(
+        "auto", description="number of trials at the same time; auto: as many as fit"
+    )
 
     @property
     def direction(self) -> Literal["max", "min"]:

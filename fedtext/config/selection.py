@@ -1,8 +1,8 @@
-"""The metrics by which rounds and trials can be chosen."""
+"""The metrics by which rounds and trials can be selected."""
 
 from typing import Literal, TypeAlias
 
-Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]  # what a round can be chosen by
+Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]  # metrics that can select a round
 Sorting: TypeAlias = Literal[
     "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val",
     "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "loss",
@@ -10,5 +10,5 @@ Sorting: TypeAlias = Literal[
 
 
 def threshold(metric: str, value: float) -> str:
-    """Its name, after ``rounds_to_`` or ``bytes_to_``. Not 1e+06, which MLflow does not take."""
+    """Return the name of a threshold, after ``rounds_to_`` or ``bytes_to_``. MLflow does not accept 1e+06 in it."""
     return f"{metric}_{value:.12f}".rstrip("0").rstrip(".")

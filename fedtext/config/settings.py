@@ -1,7 +1,7 @@
-"""Every key of an experiment, and what follows from several of them.
+"""The keys of an experiment, and properties that depend on several of them.
 
-Corpora, models, methods, mechanisms and audits bring their own keys, in the folders of these names. Every key is used
-somewhere, and an unknown one is refused.
+Corpora, models, methods, mechanisms and audits have keys of their own, in the folders of these names. Unknown keys are
+refused.
 """
 
 from typing import Any, Literal
@@ -30,17 +30,21 @@ from fedtext.training.config import Training
 
 
 class Settings(Strict):
-    """The keys of an experiment, each valid by itself. An ``Experiment`` is one whose keys go together."""
+    """The keys of an experiment, each valid by itself. An ``Experiment`` is one whose keys are also compatible."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="of the experiment, in MLflow and in runs/")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the experiment, in MLflow and in runs/"
+    )
     plugins: tuple[PluginField, ...] = Field(
         (), description="files and installed modules with parts of your own, which the other keys can name"
     )
-    seed: int = Field(0, description="of every random draw")
+    seed: int = Field(0, description="seed of all random draws")
     corpus: CorpusField = Field(description="where the texts come from, and how they are split into clients")
     model: ModelField = Field(RecurrentClassifier(), description="the network that is trained")
     method: MethodField = Field(description="how clients and server train it together")
-    uplink: tuple[MechanismField, ...] = Field((), description="what is done to an update before it is sent, in order")
+    uplink: tuple[MechanismField, ...] = Field(
+        (), description="mechanisms that are applied to an update before it is sent, in order"
+    )
     wire: Wire = Wire()
     privacy: Privacy = Privacy()
     training: Training = Training()
@@ -54,7 +58,7 @@ class Settings(Strict):
     tracking: Tracking = Tracking()
     storage: str = Field("runs", description="folder for the state of runs")
     seeds: int = Field(1, ge=1, description="of a sweep: number of repetitions of every case, with seed, seed + 1, ...")
-    baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run beside its cases")
+    baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run in addition")
     space: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="of a sweep: keys and their values, {method.lambda1: {grid: [0, 0.1]}}; also choice, uniform, "
@@ -64,26 +68,25 @@ class Settings(Strict):
 
     @property
     def engine(self) -> Literal["reference", "cells", "triton"]:
-        """The engine that ``training.engine`` comes down to. Without recurrent layers there is nothing for ``cells`` to
-        compute."""
+        """The engine that ``training.engine`` selects; always ``reference`` without recurrent layers."""
         if not isinstance(self.model, Recurrent):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine
 
     @property
     def aggregation(self) -> Aggregation:
-        """The aggregation that ``server.aggregation`` comes down to."""
+        """The aggregation that ``server.aggregation`` selects."""
         asked = self.server.aggregation
         return self.method.aggregation if isinstance(asked, MethodsOwn) else asked
 
     @property
     def language(self) -> bool:
-        """Whether next words are predicted, and no classes of texts."""
+        """Whether the model predicts next words instead of classes."""
         return self.model.language
 
     @property
     def reads_table(self) -> bool:
-        """Whether losses read the embedding beyond the rows of a batch's words."""
+        """Whether losses use rows of the embedding other than those of the batch's words."""
         return self.method.reads_table or self.language
 
     @property
@@ -93,7 +96,7 @@ class Settings(Strict):
 
     @property
     def own_vocabularies(self) -> bool:
-        """Whether each client has a vocabulary of its own, which no one else knows."""
+        """Whether each client has a vocabulary of its own, which only it knows."""
         asked = self.corpus.own_vocabularies
         if asked != "auto":
             return asked
@@ -105,7 +108,7 @@ class Settings(Strict):
 
     @property
     def own_rows(self) -> bool:
-        """Whether only the embedding rows of a client's own vocabulary travel."""
+        """Whether only the embedding rows of a client's own words are sent."""
         if self.wire.rows == "auto":
             return (
                 not self.language

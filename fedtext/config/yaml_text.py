@@ -1,4 +1,4 @@
-"""YAML as people write it: parsing that refuses a key given twice, and the line of every key."""
+"""YAML files written by users: parsing that refuses duplicate keys, and the line of every key."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import yaml
 
 
 class YAMLTextError(ValueError):
-    """The text cannot be read as YAML. ``line`` counts from 1; None where it is not known."""
+    """A text is not valid YAML. ``line`` counts from 1; it is None if it is not known."""
 
     def __init__(self, problem: str, line: int | None) -> None:
         super().__init__(problem)
@@ -14,7 +14,7 @@ class YAMLTextError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader, which would take the last one of two equal keys."""
+    """SafeLoader that refuses duplicate keys instead of using the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         first: dict[tuple[str, str], int] = {}
@@ -29,10 +29,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str) -> Any:
-    """Return what a YAML text holds.
+    """Parse a YAML text.
 
     Raises:
-        YAMLTextError: the text is not YAML, gives a key twice, or holds a value that does not exist, such as a date.
+        YAMLTextError: The text is not YAML, has a duplicate key, or an invalid value, such as an impossible date.
     """
     try:
         return yaml.load(text, _Loader)  # a SafeLoader

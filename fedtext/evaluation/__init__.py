@@ -16,8 +16,12 @@ SPLITS = ("test", "validation")  # of evaluations
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """One client's evaluation: its metrics by name, and by the name of the evaluation what the server pools over
-    clients."""
+    """One client's evaluation.
+
+    Attributes:
+        metrics: Metrics by name.
+        pooled: Scores that the server pools over clients, by the name of the evaluation.
+    """
 
     metrics: dict[str, float] = field(default_factory=dict)
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
@@ -44,9 +48,9 @@ def read(
         model: The network with the parameters to evaluate.
         texts: The texts.
         assembler: Makes batches of them.
-        inference: Which of several branches predict.
-        name: The name of the accuracy: ``Ag``, ``Ag_val``, ``Ap``, ... Language models have other metrics in its place.
-        scored: Whether the texts' scores are wanted too, for the area under the ROC curve of two classes.
+        inference: The branches that predict.
+        name: Name of the accuracy: ``Ag``, ``Ag_val``, ``Ap``, ... Language models have other metrics instead.
+        scored: Whether to return the texts' scores too, for the area under the ROC curve of two classes.
     """
     model.network.eval()
     if isinstance(model.network, LanguageModel):
@@ -56,8 +60,10 @@ def read(
 
 
 def averaged(evaluations: Sequence[Evaluated]) -> Evaluated:
-    """Average a client's evaluations while its model is fine-tuned: the mean of accuracies; of next words the metrics
-    over the tokens of all evaluations, as those of a single evaluation are over all clients'."""
+    """Average a client's evaluations while its model is fine-tuned.
+
+    Accuracies are averaged; metrics of next words are computed over the tokens of all evaluations.
+    """
     parts = [_predicted(evaluated) for evaluated in evaluations]
     told = _told({name: added([part[name] for part in parts]) for name in parts[0]})
     shares = {
@@ -69,14 +75,14 @@ def averaged(evaluations: Sequence[Evaluated]) -> Evaluated:
 
 
 def unchanged(evaluated: Evaluated) -> Evaluated:
-    """``Ap`` of a model that is not fine-tuned: its ``Ag``."""
+    """Return ``Ap`` of a model that is not fine-tuned, which is its ``Ag``."""
     shares = {"Ap" + name[2:]: value for name, value in evaluated.metrics.items() if name.startswith("Ag")}
     told = _told({"Ap" + name[2:]: part for name, part in _predicted(evaluated).items() if name.startswith("Ag")})
     return Evaluated(shares | told.metrics, told.pooled)
 
 
 def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
-    """The metrics of all clients' texts together: areas under the ROC curve (``AUC`` for ``Ag``), perplexities."""
+    """Compute metrics over all texts of clients: areas under the ROC curve (``AUC`` for ``Ag``), perplexities."""
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.pooled):
         parts = [evaluated.pooled[name] for evaluated in evaluations if name in evaluated.pooled]
@@ -89,8 +95,11 @@ def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
 
 
 def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:
-    """How unequal clients are: ``Local_p10``, which nine in ten reach at least (the nearest rank), and
-    ``Global_geometric``, the geometric mean (FedeVocab paper, section 4.3), zero if anybody has zero."""
+    """Compute metrics of the spread over clients (FedeVocab paper, section 4.3).
+
+    ``Local_p10`` is the value that 90 % of the clients reach (the nearest rank), and ``Global_geometric`` the geometric
+    mean, which is 0 if a client has 0.
+    """
     found = {}
     if local := sorted(evaluated.metrics["Local"] for evaluated in evaluations if "Local" in evaluated.metrics):
         found["Local_p10"] = local[len(local) + -9 * len(local) // 10]
@@ -100,7 +109,7 @@ def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:
 
 
 def _told(predicted: Mapping[str, Predicted]) -> Evaluated:
-    """Of next words, by the name of the evaluation."""
+    """Return the metrics of next words, by the name of the evaluation."""
     figures: dict[str, float] = {}
     for name, part in predicted.items():
         figures |= _named(part.metrics(), name)
@@ -112,6 +121,6 @@ def _predicted(evaluated: Evaluated) -> dict[str, Predicted]:
 
 
 def _named(figures: dict[str, float], name: str) -> dict[str, float]:
-    """``Ag``: perplexity; ``Ag_val``: perplexity_val; ``Ap``: perplexity_Ap."""
+    """Name metrics of next words: perplexity (``Ag``), perplexity_val (``Ag_val``), perplexity_Ap (``Ap``)."""
     suffix = name[2:] if name.startswith("Ag") else f"_{name}"
     return {figure + suffix: value for figure, value in figures.items()}

@@ -1,4 +1,4 @@
-"""Of classes: the share of texts that are told right, and what the area under the ROC curve is made of.
+"""Metrics of classification: accuracy, and the area under the ROC curve.
 
 Legend: N texts, B batch, C classes.
 """
@@ -18,7 +18,7 @@ BATCH = 256
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Of two classes: how much each text looks like class 1, and whether it is."""
+    """Scores of texts for class 1 of two, and whether it is their class."""
 
     scores_N: NDArray[np.float32]
     labels_N: NDArray[np.bool_]
@@ -28,8 +28,21 @@ class Scored:
 def accuracy(
     method: Method, model: Model, texts: Texts, assembler: Assembler, inference: Inference, scored: bool
 ) -> tuple[float, Scored | None]:
-    """Share of texts whose most probable class is theirs (KTEPS paper, equation 14); and if they are to be ``scored``,
-    of two classes each text's score: log p_1 - log p_0, which tells texts apart where p_1 has long come to be 1."""
+    """Compute the accuracy (KTEPS paper, equation 14), and the scores of texts.
+
+    Args:
+        method: The method.
+        model: The network with the parameters to evaluate.
+        texts: The texts.
+        assembler: Makes batches of them.
+        inference: The branches that predict.
+        scored: Whether to return scores.
+
+    Returns:
+        The share of texts whose most probable class is theirs; and with two classes the score log p_1 - log p_0 of each
+        text, which distinguishes texts even if p_1 is rounded to 1. None with other numbers of classes, or if not
+        ``scored``.
+    """
     right, scores = [], []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
@@ -47,9 +60,14 @@ def accuracy(
 
 
 def area(parts: Sequence[Scored]) -> float | None:
-    """The area under the ROC curve over all texts of ``parts``: how often a text of class 1 scores higher than one of
-    class 0, ties counting half (Mann-Whitney). Counted in whole numbers, so that the parts' order is of no importance.
-    None if a class has no text, or a score is no number."""
+    """Compute the area under the ROC curve over all texts of ``parts``.
+
+    It is the probability that a text of class 1 has a higher score than one of class 0, ties counting half
+    (Mann-Whitney). Counts are integers, so the order of the parts does not matter.
+
+    Returns:
+        The area; None if a class has no text, or a score is NaN.
+    """
     scores_N = np.concatenate([part.scores_N for part in parts])
     labels_N = np.concatenate([part.labels_N for part in parts])
     if labels_N.all() or not labels_N.any() or np.isnan(scores_N).any():

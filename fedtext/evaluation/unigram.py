@@ -1,8 +1,8 @@
-"""The unigram row of a language model's table: perplexity from word frequencies alone, without context.
+"""The unigram baseline of language models: perplexity from word frequencies alone, without context.
 
 A word's probability is (n_w + alpha) / (N + alpha K), with n_w its count among the N tokens to predict in the train
-splits of all clients, and K the number of words that can follow: the vocabulary without <pad> and the start token. The
-tokens that are predicted are those a model is evaluated on: all but a sentence's first, the end token too.
+splits of all clients, and K the number of words that can follow: the vocabulary without <pad> and <s>. The predicted
+tokens are those on which a model is evaluated: all but the first of a sentence, including </s>.
 
 Legend: S predicted tokens, V vocabulary.
 """
@@ -53,7 +53,7 @@ def _targets(tokens: TokenSet) -> NDArray[np.int32]:
 
 
 def _nats(counts_V: NDArray[np.int64], alpha: float) -> NDArray[np.float64]:
-    """-log p of each word; infinite for the two that never follow."""
+    """Compute -log p of each word; infinite for <pad> and <s>."""
     weights_V = counts_V + alpha
     weights_V[[PAD_ID, BOS_ID]] = 0.0
     with np.errstate(divide="ignore"):
@@ -65,7 +65,7 @@ def _perplexity(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[Toke
 
 
 def _evaluate(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[TokenSet]) -> dict[str, float]:
-    """The metrics over all splits; as of a model, a word counts as ranked below those alone that are likelier."""
+    """Compute the metrics over all splits. The rank of a word is the number of more probable words, without ties."""
     nats_V = _nats(counts_V, alpha)
     order_V = np.sort(nats_V)
     ranks_V = np.searchsorted(order_V, nats_V)

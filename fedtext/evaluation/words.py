@@ -1,6 +1,8 @@
-"""Of next words: perplexity, and how often the right one is among the likeliest.
+"""Metrics of language models: perplexity, and accuracies of the most probable next words.
 
-Every token but a sentence's first is predicted, the end sign too; padding is not. Legend: S predicted tokens.
+Every token but a sentence's first is predicted, including </s>; padding is not.
+
+Legend: S predicted tokens.
 """
 
 from collections.abc import Sequence
@@ -13,19 +15,25 @@ from fedtext.methods.base import Model
 from fedtext.training.batches import Assembler, Texts
 
 BATCH = 64
-LIKELIEST = (1, 3)  # a keyboard offers three words
+LIKELIEST = (1, 3)  # numbers of words; keyboards propose three
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Sums over the tokens of some sentences that a model has predicted."""
+    """Sums over the predicted tokens of some sentences.
+
+    Attributes:
+        tokens: Number of tokens.
+        nats: Sum of -log p(token).
+        right: Number of tokens among the k most probable words, for each k of ``LIKELIEST``.
+    """
 
     tokens: int
-    nats: float  # of -log p(token)
-    right: tuple[int, ...]  # tokens among the LIKELIEST so many
+    nats: float
+    right: tuple[int, ...]
 
     def metrics(self) -> dict[str, float]:
-        """``perplexity``: exp(mean nats of a token), infinite beyond what a float holds; ``top1``, ``top3``: shares."""
+        """Compute ``perplexity``, exp(mean nats of a token) or infinity, and the shares ``top1`` and ``top3``."""
         with np.errstate(over="ignore"):
             perplexity = float(np.exp(np.float64(self.nats / self.tokens)))
         shares = {f"top{k}": right / self.tokens for k, right in zip(LIKELIEST, self.right, strict=True)}
@@ -34,6 +42,7 @@ class Predicted:
 
 @torch.no_grad()
 def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
+    """Predict the tokens of texts with a language model."""
     tokens, nats, sums = 0, 0.0, []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
@@ -41,19 +50,22 @@ def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
         tokens += len(score.nats_S)
         sums.append([score.nats_S.double().sum(), *((score.ranks_S < k).sum() for k in LIKELIEST)])
     nats_N, *right = (torch.stack(found).cpu() for found in zip(*sums, strict=True))  # waits for the last batch only
-    for each in nats_N.tolist():  # in this order, in every Python
+    for each in nats_N.tolist():  # a fixed order; sum() adds otherwise in newer versions of Python
         nats += each
     return Predicted(tokens, nats, tuple(int(found.sum()) for found in right))
 
 
 def added(parts: Sequence[Predicted]) -> Predicted:
-    """All of their tokens as one text."""
+    """Add up sums over different sentences."""
     rights = zip(*[part.right for part in parts], strict=True)
     return Predicted(sum(part.tokens for part in parts), sum(part.nats for part in parts), tuple(map(sum, rights)))
 
 
 def together(parts: Sequence[Predicted]) -> dict[str, float]:
-    """The metrics of all clients' tokens as one text, and ``perplexity_p90``: what nine clients in ten do not exceed
-    (the nearest rank; one that is no number is above all), for the worst-off do not show in the whole."""
+    """Compute the metrics over all clients' tokens, and ``perplexity_p90``.
+
+    This is the perplexity that 90 % of the clients do not exceed (the nearest rank; NaN is greater than all), since the
+    metrics over all tokens do not show the worst clients.
+    """
     each = np.sort([part.metrics()["perplexity"] for part in parts])
     return added(parts).metrics() | {"perplexity_p90": float(each[-(-9 * len(each) // 10) - 1])}

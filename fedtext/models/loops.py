@@ -1,6 +1,6 @@
 """The loops over time in torch: every step is one batched product over all lanes, on one contiguous block of memory.
 
-models/kernels.py has the same functions for a GPU. Legend as in models/steps.py.
+models/kernels.py has the same functions for GPUs. Legend as in models/steps.py.
 """
 
 import torch
@@ -10,8 +10,15 @@ from fedtext.models.packing import Packing
 
 
 def gru_forward(gates_PG: Tensor, new_PH: Tensor, hidden_PH: Tensor, weight_LGH: Tensor, packing: Packing) -> None:
-    """From r's and z's inputs and n's recurrent bias in ``gates_PG`` and n's input in ``new_PH``: in their places r, z,
-    the recurrent part of n, and n; and the states in ``hidden_PH``."""
+    """Compute the states of a GRU layer.
+
+    Args:
+        gates_PG: Inputs of r and z, and the recurrent bias of n. Overwritten by r, z and the recurrent part of n.
+        new_PH: Input of n. Overwritten by n.
+        hidden_PH: Output, the states.
+        weight_LGH: Recurrent weights.
+        packing: The packing.
+    """
     width = hidden_PH.shape[1]
     weight_LHG = weight_LGH.transpose(1, 2).contiguous()
     before = hidden_PH.new_zeros(packing.lanes, packing.sizes_T[0], width)
@@ -36,8 +43,18 @@ def gru_forward(gates_PG: Tensor, new_PH: Tensor, hidden_PH: Tensor, weight_LGH:
 
 
 def gru_backward(grad_PH: Tensor, factor_P3H: Tensor, z_PH: Tensor, weight_LGH: Tensor, packing: Packing) -> Tensor:
-    """The gates' gradients, P x 3 x H: those of the states times ``factor_P3H``. In ``grad_PH`` the states' gradients,
-    as they come from the layer's output, become whole."""
+    """Compute the gradients of a GRU layer's gates.
+
+    Args:
+        grad_PH: Gradients of the states from the layer's output. Overwritten by the complete gradients of the states.
+        factor_P3H: Factors of the gates' gradients.
+        z_PH: The update gate z.
+        weight_LGH: Recurrent weights.
+        packing: The packing.
+
+    Returns:
+        Gradients of shape (P, 3, H): the complete gradients of the states times the factors.
+    """
     grad_P3H = torch.empty_like(factor_P3H)
     later: tuple[Tensor, Tensor, Tensor] | None = None
     last = packing.sizes_T[-1]
@@ -62,7 +79,14 @@ def gru_backward(grad_PH: Tensor, factor_P3H: Tensor, z_PH: Tensor, weight_LGH: 
 def lstm_forward(
     gates_PG: Tensor, cell_PH: Tensor, squashed_PH: Tensor, hidden_PH: Tensor, weight_LGH: Tensor, packing: Packing
 ) -> None:
-    """From the gates' inputs in ``gates_PG``: in their places i, f, o, g; and the cells, their tanh and the states."""
+    """Compute the states of an LSTM layer.
+
+    Args:
+        gates_PG: Inputs of the gates. Overwritten by i, f, o and g.
+        cell_PH, squashed_PH, hidden_PH: Outputs, the cells, their tanh, and the states.
+        weight_LGH: Recurrent weights.
+        packing: The packing.
+    """
     width = hidden_PH.shape[1]
     weight_LHG = weight_LGH.transpose(1, 2).contiguous()
     before = cell = hidden_PH.new_zeros(packing.lanes, packing.sizes_T[0], width)
@@ -89,8 +113,19 @@ def lstm_forward(
 def lstm_backward(
     grad_PH: Tensor, factor_P4H: Tensor, slope_PH: Tensor, f_PH: Tensor, weight_LGH: Tensor, packing: Packing
 ) -> Tensor:
-    """The gates' gradients, P x 4 x H: ``factor_P4H`` times those of the cells, and for o of the states. ``slope_PH``
-    leads from a state to its cell. ``grad_PH`` is void afterwards."""
+    """Compute the gradients of an LSTM layer's gates.
+
+    Args:
+        grad_PH: Gradients of the states from the layer's output. Overwritten.
+        factor_P4H: Factors of the gates' gradients.
+        slope_PH: Derivative of a state with respect to its cell.
+        f_PH: The forget gate f.
+        weight_LGH: Recurrent weights.
+        packing: The packing.
+
+    Returns:
+        Gradients of shape (P, 4, H): the factors times the gradients of the cells, or of the states for o.
+    """
     grad_cell_PH, grad_P4H = torch.zeros_like(grad_PH), torch.empty_like(factor_P4H)
     later: tuple[Tensor, Tensor, Tensor] | None = None
     last = packing.sizes_T[-1]

@@ -26,19 +26,33 @@ BLOCK = 16  # texts of one program of a kernel: the smallest size of Triton's pr
 
 @dataclass(frozen=True)
 class Packing:
-    """The packing of C batches. Every index is into the rows of all clients together."""
+    """The packing of C batches. Row indices are into the rows of all clients together.
+
+    Attributes:
+        directions: K.
+        texts: B.
+        sizes_T: Number of texts in each step, for every lane.
+        rows_LS: Row of each lane's token places.
+        before_LS: Row one step earlier, for all places after the first step.
+        place_LS: Token place, in the order of the text, that a lane processes there.
+        step_S: Step of each token place.
+        text_CS: Text of each token place; B for padding.
+        last_CB: Token place of each text's last token.
+        device: Device of the index tensors.
+        kernels: Whether the steps are computed by Triton (models/kernels.py) or torch (models/loops.py).
+    """
 
     directions: int
     texts: int
-    sizes_T: list[int]  # texts in each step, for every lane
-    rows_LS: Ints  # the row of each lane's token places
-    before_LS: Ints  # the row one step earlier, for all places after the first step
-    place_LS: Ints  # the token place, in the text's own order, that each lane reads there
+    sizes_T: list[int]
+    rows_LS: Ints
+    before_LS: Ints
+    place_LS: Ints
     step_S: Ints
-    text_CS: Ints  # the text of each token place; B where there is padding
-    last_CB: Ints  # the token place of each text's last token
+    text_CS: Ints
+    last_CB: Ints
     device: torch.device
-    kernels: bool  # whether the steps are Triton's (models/kernels.py) or torch's (models/loops.py)
+    kernels: bool
 
     @staticmethod
     def of(lengths_CB: Ints, directions: int, device: torch.device, kernels: bool = False) -> "Packing":
@@ -89,10 +103,12 @@ class Packing:
 
     @property
     def clients(self) -> int:
+        """C."""
         return len(self.text_CS)
 
     @property
     def lanes(self) -> int:
+        """L."""
         return len(self.rows_LS)
 
     @cached_property

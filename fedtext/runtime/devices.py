@@ -1,4 +1,4 @@
-"""How numbers come from the CPU to where clients are computed."""
+"""Torch devices, and copies from the CPU to them."""
 
 import torch
 from numpy.typing import NDArray
@@ -6,19 +6,19 @@ from torch import Tensor
 
 from fedtext.errors import UserError
 
-LOCKED = 4_000_000  # bytes: page-locked memory is kept once it has been taken, and tables are too large for that
+LOCKED = 4_000_000  # bytes: larger arrays do not use page-locked memory, which is never released
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this name. Raises UserError where there is none."""
+    """Return the device of this name. Raises UserError if there is none."""
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device: {name} is not there ({str(error).splitlines()[0]})") from error
+        raise UserError(f"--device: {name} is not available ({str(error).splitlines()[0]})") from error
 
 
 def no_cuda() -> str:
-    """Why this process cannot compute on a GPU, as a clause; empty if it can."""
+    """Return why this process cannot use a GPU, as a clause; empty if it can."""
     if torch.cuda.is_available():
         return ""
     built = torch.version.cuda or torch.version.hip
@@ -26,9 +26,11 @@ def no_cuda() -> str:
 
 
 def to_device(values: NDArray, device: torch.device) -> Tensor:
-    """A tensor of ``values``: on the CPU the same memory, elsewhere a copy, which no one waits for unless it is large.
-    (From ordinary memory it would first wait until the GPU has done all that it was asked for: a dozen times a
-    batch.)"""
+    """Return an array as a tensor on a device: on the CPU the same memory, on a GPU a copy.
+
+    The copy is asynchronous unless the array is large. From memory that is not page-locked, it would first wait for all
+    work of the GPU, about twelve times in a batch.
+    """
     if device.type == "cpu":
         return torch.from_numpy(values)
     tensor = torch.from_numpy(values) if values.flags.writeable else torch.tensor(values)

@@ -1,16 +1,16 @@
-"""Where files are looked for, and where what was computed once is kept."""
+"""The folders of data files and of the cache."""
 
 import os
 from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """$FEDTEXT_CACHE, else the user's cache folder: what was made here once and need not be made again."""
+    """Return the folder of downloaded and computed files: $FEDTEXT_CACHE, else the user's cache folder."""
     return Path(os.environ.get("FEDTEXT_CACHE") or Path.home() / ".cache" / "fedtext").expanduser()
 
 
 def folders(data: Path | None) -> list[Path]:
-    """Where a corpus's files are looked for: in the folder given with --data, else in $FEDTEXT_DATA and the cache."""
+    """Return the folders of data files: the one given with --data, else $FEDTEXT_DATA and the cache."""
     if data is not None:
         return [data]
     named = os.environ.get("FEDTEXT_DATA")

@@ -1,8 +1,8 @@
-"""How exactly a GPU multiplies float32 numbers. On a CPU nothing here changes anything.
+"""The precision of float32 products on a GPU. It has no effect on a CPU.
 
-TF32 reads the first 10 bits of each number's mantissa and adds up in float32; GPUs since Ampere have it. torch leaves
-that to the process, and lets cuDNN's recurrent layers have it unless told otherwise, so that the engine ``reference``
-would be less exact on a GPU than ``cells``.
+TF32 uses the first 10 bits of each mantissa and adds in float32; GPUs since Ampere support it. In torch it is a setting
+of the process, and by default on in cuDNN's recurrent layers, so that the engine ``reference`` would be less exact on a
+GPU than ``cells``.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import torch
 
 @contextmanager
 def products(tf32: bool) -> Iterator[None]:
-    """Within the block cuBLAS and cuDNN multiply float32 numbers as TF32, or else as they are."""
+    """Set whether cuBLAS and cuDNN use TF32 within the block."""
     backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     before = [backend.allow_tf32 for backend in backends]
     try:

@@ -1,7 +1,7 @@
-"""Linear algebra by one thread.
+"""Linear algebra in one thread.
 
-With several its sums are ordered otherwise, and the last bits of a product with them: results would depend on how many
-cores a process happens to have. And two busy workers do not fight for cores.
+With several threads sums have another order, so that the last bits of results would depend on the number of cores of a
+process. It also avoids that several workers compete for cores.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,20 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through all loaded libraries, so once
+    return ThreadpoolController()  # it searches all loaded libraries, so it is made once
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Within the block products and decompositions of numpy run in one thread."""
+    """Limit products and decompositions of numpy to one thread within the block."""
     return _controller().limit(limits=1, user_api="blas")
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """The same for torch; and numbers too small to be written in full (below 1e-38 in float32) count as zero. Gradients
-    that fade over hundreds of steps come down to such, and a core takes many times as long over each."""
+    """Limit torch to one thread within the block, and flush denormal numbers (below 1e-38 in float32) to zero.
+
+    Gradients that vanish over hundreds of steps become denormal, and operations on such numbers are many times slower.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

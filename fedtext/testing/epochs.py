@@ -1,4 +1,4 @@
-"""A local epoch of a few clients by any engine, outside of a run: what engines are compared by."""
+"""A local epoch of a few clients by any engine, outside of a run, to compare engines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ LONGEST, CPU = 200, torch.device("cpu")
 
 @dataclass(frozen=True)
 class Client:
-    """Texts in the client's own row numbers, 1 to ``rows`` - 1."""
+    """A client's texts, in its own rows 1 to ``rows`` - 1."""
 
     tokens: TokenSet
     rows: int
@@ -32,7 +32,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Trained:
-    """A client before and after: the mean of each loss term, and its parameters."""
+    """A client's parameters before and after training, and the mean of each loss term."""
 
     terms: dict[str, float]
     before: dict[str, Tensor]
@@ -50,10 +50,18 @@ def epoch(
     scales: Sequence[float] = (),
     longest: int = LONGEST,
 ) -> list[Trained]:
-    """One local epoch of these clients side by side, in batches of 8, from tables of their own (all times ``scales``).
+    """Train clients side by side for one local epoch, in batches of 8.
 
-    The batches' order and the parameters of a client depend on its own texts only, not on who is beside it. Where the
-    method tells tasks apart, every other text is of the second of two.
+    The order of batches and the initial parameters of a client depend on its own texts only, not on the other clients.
+    If the method has tasks (``Method.separates``), every other text belongs to the second of two.
+
+    Args:
+        engine: The engine.
+        method, config, optimizer: Method, model and optimizer.
+        clients: The clients.
+        dtype: Type of the parameters.
+        scales: Factor of each client's initial parameters; empty: 1.
+        longest: Length of padded texts, if the model pads.
     """
     torch.manual_seed(3)
     classes = 2 if config.output == "sigmoid" else 3
@@ -91,16 +99,17 @@ def epoch(
 
 
 def stackable(method: Method | type[Method]) -> bool:
-    """Whether several clients may train side by side by it."""
+    """Whether several clients can be trained side by side with a method."""
     return not method.reads_table and not method.pooled
 
 
 def copies(stack: Stack, place: int) -> dict[str, Tensor]:
+    """Copy the parameters of a client in a stack."""
     return {name: tensor.clone() for name, tensor in stack.tensors(place).items()}
 
 
 def difference(got: Trained, expected: Trained) -> float:
-    """The largest difference of any parameter, in units of the largest change of its tensor."""
+    """Compute the largest difference of a coordinate, in units of the largest change of its tensor."""
     found = 0.0
     for name, after in expected.after.items():
         change = float((after - expected.before[name]).abs().max())

@@ -16,7 +16,7 @@ from fedtext.models.recurrent import RecurrentClassifier
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
-    """``texts`` random texts of tokens low..high-1; the label is whether the first token is even."""
+    """Draw random texts of tokens low..high-1; the label is whether the first token is even."""
     lengths = rng.integers(1, longest + 1, texts)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     tokens = rng.integers(low, high, offsets[-1]).astype(np.int32)
@@ -24,8 +24,11 @@ def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest
 
 
 def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 0) -> Corpus:
-    """Clients of different sizes whose vocabularies overlap in part; every client also has test-only rows. Every third
-    word counts as one with a digit in it."""
+    """Make a corpus of random texts.
+
+    Clients have different sizes and partly overlapping vocabularies, and rows that occur in test only. Every third word
+    counts as a word with a digit.
+    """
     rng = np.random.default_rng(seed)
     made = []
     for number in range(clients):
@@ -60,8 +63,11 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
 
 
 def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed: int = 0) -> Corpus:
-    """Framed sentences in which a word is often followed by the next one; entries <pad>, <unk>, <s>, </s>, then words.
-    Every client holds all rows, and has 4 validation and 5 test sentences."""
+    """Make a corpus of random sentences for language models, in which a word is often followed by the next one.
+
+    The vocabulary is <pad>, <unk>, <s>, </s>, and then words. Every client has all rows, 4 validation and 5 test
+    sentences.
+    """
     rng = np.random.default_rng(seed)
     rows_R = np.arange(4 + words, dtype=np.int32)
 
@@ -83,7 +89,8 @@ def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed
 
 
 def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:
-    """In float64: a network of its own numbers, its tables with 11 rows, and up to five texts of three classes."""
+    """Make a network with random parameters in float64, tables of 11 rows, and a batch of up to five texts of three
+    classes."""
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
     torch.manual_seed(1)
     network = method.network(Parts(config, 3, clients)).double()
@@ -99,8 +106,12 @@ TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr":
 
 
 def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
-    """A two-round experiment on a model of a few hundred parameters; ``changes`` replace whole sections. Of fedsgd it
-    is one epoch of all clients, since it takes nothing else."""
+    """Make an experiment of two rounds with a model of a few hundred parameters.
+
+    Args:
+        method: The method. With fedsgd it has one local epoch and all clients in each round.
+        changes: Sections to replace.
+    """
     base: dict[str, Any] = {
         "name": "tiny",
         "corpus": {"name": "demo", "max_length": 9},
@@ -117,8 +128,8 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
 
 
 def language_model(method: Any = "fedavg", tied: bool = True, **changes: Any) -> Experiment:
-    """The same for a language model on ``language_corpus``."""
-    embedding = {"dim": 6 if tied else 5, "init": {"random": {"std": 1.0}}}  # as far apart as few units need
+    """Make such an experiment for a language model on ``language_corpus``."""
+    embedding = {"dim": 6 if tied else 5, "init": {"random": {"std": 1.0}}}  # with few units rows must differ more
     model = {"name": "gru_lm", "embedding": embedding, "hidden": 6, "tied": tied}
     base = {"corpus": {"name": "ptb"}, "model": model, "evaluation": {"personalize": None}}
     return experiment(method, **(base | changes))

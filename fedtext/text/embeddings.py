@@ -1,6 +1,6 @@
-"""Word vectors from files, and the embedding table that starts from them.
+"""Word vectors from files, and the initial embedding table made from them.
 
-Legend: W words that have a vector, V vocabulary, D embedding.
+Legend: W words with a vector, V vocabulary, D embedding.
 """
 
 import gzip
@@ -22,13 +22,14 @@ _KEY = "model.embedding.init.file.path"
 
 @dataclass(frozen=True)
 class WordVectors:
-    """``vectors_WD[i]`` belongs to ``words[i]``; where a word stands twice, its first vector counts."""
+    """Words and their vectors: ``vectors_WD[i]`` is that of ``words[i]``. If a word occurs twice, the first counts."""
 
     words: list[str]
     vectors_WD: NDArray[np.float32]
 
     @cached_property
     def row(self) -> dict[str, int]:
+        """The row of each word in ``vectors_WD``."""
         rows: dict[str, int] = {}
         for i, word in enumerate(self.words):
             rows.setdefault(word, i)
@@ -36,10 +37,20 @@ class WordVectors:
 
 
 def table(vocabulary: list[str], vectors: WordVectors, seed: int, zero: bool = False) -> NDArray[np.float32]:
-    """The initial embedding table (V x D).
+    """Make the initial embedding table. The row of <pad> is 0.
 
-    A word without a vector is drawn from N(0, s^2), s being the standard deviation of the numbers found, so that it is
-    of their size, or is ``zero``. <pad> is zero. Raises UserError when no word at all has a vector.
+    Args:
+        vocabulary: V words.
+        vectors: The word vectors.
+        seed: Seed of the draws.
+        zero: Whether rows of words without a vector are 0. Otherwise they are drawn from N(0, s^2), where s is the
+            standard deviation of the vectors' coordinates.
+
+    Returns:
+        The table, shape (V, D).
+
+    Raises:
+        UserError: No word has a vector.
     """
     found = [(i, vectors.row[word]) for i, word in enumerate(vocabulary) if word in vectors.row and word != PAD]
     if not found:
@@ -60,8 +71,11 @@ def table(vocabulary: list[str], vectors: WordVectors, seed: int, zero: bool = F
 
 
 def find_file(path: str, folders: Iterable[Path]) -> Path:
-    """The file as given (from the working folder), else in the first of the folders that has it. Raises UserError if it
-    is nowhere."""
+    """Find a file of word vectors, in the working folder or else in the first of ``folders`` that has it.
+
+    Raises:
+        UserError: It is in none of them.
+    """
     given = Path(path).expanduser()
     candidates = list(dict.fromkeys([given, *(folder / given for folder in folders)]))
     for candidate in candidates:
@@ -74,9 +88,17 @@ def find_file(path: str, folders: Iterable[Path]) -> Path:
 
 
 def read_vectors(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
-    """The vectors of the ``wanted`` words in a GloVe, word2vec or fastText (.vec) text file (also .gz), in an .npz with
-    ``words`` and ``vectors``, or in a .parquet file with columns ``word`` and ``vector``. Raises UserError, naming file
-    and line, when the file is malformed or not ``dim`` wide."""
+    """Read word vectors from a file.
+
+    Args:
+        path: A GloVe, word2vec or fastText (.vec) text file (also .gz), an .npz with ``words`` and ``vectors``, or a
+            .parquet file with columns ``word`` and ``vector``.
+        dim: Expected dimension.
+        wanted: Words whose vectors are returned.
+
+    Raises:
+        UserError: The file is malformed or has another dimension. The message names file and line.
+    """
     readers = {".npz": _read_npz, ".parquet": _read_parquet}
     try:
         return readers.get(path.suffix, _read_text)(path, dim, wanted)
@@ -90,7 +112,7 @@ def _read_npz(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
             words, vectors_WD = arrays["words"].tolist(), arrays["vectors"]
     except (KeyError, ValueError) as error:
         raise UserError(
-            f"{path} holds no plain arrays 'words' (strings) and 'vectors' (words x dim) ({error}): save it with "
+            f"{path} must have arrays 'words' (strings) and 'vectors' (words x dim) ({error}): save it with "
             "numpy.savez(path, words=..., vectors=...)"
         ) from error
     return _checked(path, dim, words, vectors_WD, wanted)
@@ -106,13 +128,13 @@ def _read_parquet(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
     except (pyarrow.ArrowException, KeyError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{path} holds no columns 'word' (strings) and 'vector' (lists of {dim} numbers) ({reason}): write it anew"
+            f"{path} must have columns 'word' (strings) and 'vector' (lists of {dim} numbers) ({reason}): repair it"
         ) from error
     return _checked(path, dim, words, vectors_WD, wanted)
 
 
 def _checked(path: Path, dim: int, words: list[str], vectors_WD: NDArray, wanted: Container[str]) -> WordVectors:
-    """The ``wanted`` ones. Raises UserError unless each word has ``dim`` finite numbers."""
+    """Select the ``wanted`` words. Raises UserError unless each word has ``dim`` finite numbers."""
     if vectors_WD.ndim != 2 or len(words) != len(vectors_WD) or vectors_WD.dtype.kind not in "fiu":
         raise UserError(
             f"{path} has {len(words)} words but 'vectors' of shape {vectors_WD.shape} and type {vectors_WD.dtype}: "
@@ -124,7 +146,7 @@ def _checked(path: Path, dim: int, words: list[str], vectors_WD: NDArray, wanted
             f"{vectors_WD.shape[1]} or use another file"
         )
     if not np.isfinite(vectors_WD).all():
-        raise UserError(f"{path} holds numbers that are not finite: repair it")
+        raise UserError(f"{path} has numbers that are not finite: repair it")
     keep = [i for i, word in enumerate(words) if word in wanted]
     return WordVectors([words[i] for i in keep], vectors_WD[keep].astype(np.float32))
 
@@ -135,7 +157,7 @@ def _read_text(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
     for number, line in _lines(path):
         if number == 1 and _is_header(line, path, dim):
             continue
-        # A word may hold blanks itself (GloVe 840B has ". . ."), so the numbers are counted from the end.
+        # A word may contain blanks (GloVe 840B has ". . ."), so the numbers are counted from the end.
         word, *numbers = line.rstrip().rsplit(" ", dim)
         if len(numbers) != dim or _is_number(word.rpartition(" ")[2], word):
             raise _wrong_width(f"{path}, line {number},", len(line.split()) - 1, dim)
@@ -146,7 +168,7 @@ def _read_text(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered non-empty lines. Bytes that are not UTF-8 can only be in words, which then match none."""
+    """Return numbered non-empty lines. Bytes that are not UTF-8 can only be in words, which then match none."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
         for number, line in enumerate(file, start=1):
@@ -155,8 +177,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_header(line: str, path: Path, dim: int) -> bool:
-    """word2vec's and fastText's first line: how many words, how many numbers each. Raises UserError when those are not
-    ``dim``."""
+    """Whether a line is the header of word2vec and fastText: number of words, and dimension. Raises UserError if the
+    dimension is not ``dim``."""
     parts = line.split()
     if len(parts) != 2 or dim == 1 or not all(part.isdigit() for part in parts):
         return False
@@ -166,7 +188,7 @@ def _is_header(line: str, path: Path, dim: int) -> bool:
 
 
 def _is_number(last: str, word: str) -> bool:
-    """Whether a word of several parts ends in a number: then the line has more numbers than were asked for."""
+    """Whether a word of several parts ends in a number: then the line has more than ``dim`` numbers."""
     try:
         return last != word and np.isfinite(float(last))
     except ValueError:

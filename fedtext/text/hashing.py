@@ -1,10 +1,11 @@
-"""Words as numbers without a vocabulary: the polynomial rolling hash of the RR-LDP paper (section 3.2).
+"""The polynomial rolling hash of the RR-LDP paper (section 3.2), which encodes words without a vocabulary.
 
-H(s) = sum_i s_i P^(i-1) mod M with a = 1, ..., z = 26 and P = 31. Equation 6 prints P^i; its examples ("dog" is 2196,
-"cats and dogs" 283, 4279, 3225) have P^0 for the first letter, and so has this.
+H(s) = sum_i s_i P^(i-1) mod M with a = 1, ..., z = 26 and P = 31. Equation 6 has P^i, but in its examples ("dog" is
+2196, "cats and dogs" 283, 4279, 3225) the factor of the first letter is P^0, as it is here.
 
-The map is public and unsalted: anyone who sees a bucket can look up the words that fall into it. It protects nothing by
-itself; what it saves is the exchange of a vocabulary.
+The map is public and unsalted: anyone who sees a bucket can look up its words. It protects nothing by itself; it avoids
+the exchange of a vocabulary.
+
 Legend: N texts, T words of all texts laid end to end, and of a piece of them: W words, L characters.
 """
 
@@ -14,18 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 _P = 31
-_BLANKS = b"\t\n\v\f\r\x1c\x1d\x1e\x1f "  # where str.split parts ASCII
+_BLANKS = b"\t\n\v\f\r\x1c\x1d\x1e\x1f "  # the ASCII characters at which str.split splits
 _TO_BLANK = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _PIECE = 1 << 16  # characters
 _DROPPED = bytes(set(range(256)) - set(range(ord("a"), ord("z") + 1)) - set(_BLANKS))
 
 
 def letters(text: str) -> str:
-    """The words that are hashed, a blank between them: lower case, only a to z, all else removed inside a word, and
-    words dropped that have nothing left: ``"Don't" 10/10`` is ``dont``."""
+    """Clean a text for the hash: ``"Don't" 10/10`` becomes ``dont``.
+
+    Words are in lower case and separated by single blanks. All characters but a to z are removed, and so are words that
+    are empty then.
+    """
     text = text.lower()
     if not text.isascii():
-        text = " ".join(text.split())  # blanks that are not ASCII part words too
+        text = " ".join(text.split())  # blanks that are not ASCII separate words too
     text = text.encode("ascii", "ignore").translate(_TO_BLANK, _DROPPED).decode("ascii").strip()
     while "  " in text:
         text = text.replace("  ", " ")
@@ -33,8 +37,11 @@ def letters(text: str) -> str:
 
 
 def hash_texts(texts: Iterable[str], buckets: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The bucket, 0 to M - 1, of each word of each text, laid end to end, and offsets of N + 1. Texts must be as
-    ``letters`` leaves them."""
+    """Hash the words of texts that ``letters`` has cleaned.
+
+    Returns:
+        The bucket of each word, 0 to M - 1, shape (T,), and the offsets of texts, shape (N + 1,).
+    """
     found, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
     for lines in _pieces(texts):
         parts, ends = _hash_lines(lines, buckets)
@@ -44,7 +51,7 @@ def hash_texts(texts: Iterable[str], buckets: int) -> tuple[NDArray[np.int32], N
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, a line each, some at a time: what is computed of them stays in the processor's cache."""
+    """Join texts to pieces with a text in each line, small enough for the processor's cache."""
     lines: list[str] = []
     size = 0
     for text in texts:
@@ -58,7 +65,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _hash_lines(lines: str, buckets: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The bucket of each word, and how many words have been by the end of each line."""
+    """Return the bucket of each word, and the number of words up to the end of each line."""
     codes_L = np.frombuffer(f"{lines}\n".encode("ascii"), np.uint8)
     is_letter_L = codes_L >= ord("a")
     starts_W = np.flatnonzero(is_letter_L & ~np.concatenate([[False], is_letter_L[:-1]]))
@@ -67,9 +74,9 @@ def _hash_lines(lines: str, buckets: int) -> tuple[NDArray[np.int32], NDArray[np
         return np.zeros(0, np.int32), ends
     values_L = (codes_L[starts_W[0] :].astype(np.int64) - (ord("a") - 1)) * is_letter_L[starts_W[0] :]
     assert values_L.max() <= 26, "only a to z"
-    lengths_W = np.diff(starts_W, append=len(codes_L))  # with the blanks behind a word, which add nothing
+    lengths_W = np.diff(starts_W, append=len(codes_L))  # with the blanks after a word, which add 0
     place_L = np.arange(len(values_L)) - np.repeat(starts_W - starts_W[0], lengths_W)
-    # Each term is below 26 M: a word would need more than 10^8 letters for its sum to leave 64 bits.
+    # Each term is below 26 M: the sum would exceed 64 bits only for a word of more than 10^8 letters.
     terms_L = values_L * _powers(int(lengths_W.max()), buckets)[place_L]
     return (np.add.reduceat(terms_L, starts_W - starts_W[0]) % buckets).astype(np.int32), ends
 
@@ -83,12 +90,12 @@ def _powers(count: int, buckets: int) -> NDArray[np.int64]:
 
 
 def rolling_hash(word: str, buckets: int) -> int:
-    """The bucket of one word of a to z."""
+    """Return the bucket of one word of a to z."""
     ids, _ = hash_texts([word], buckets)
     (bucket,) = ids.tolist()
     return bucket
 
 
 def buckets(text: str, count: int) -> list[int]:
-    """A text as the set of its words' buckets, ascending: the places of the ones in the paper's binary vector."""
+    """Return the distinct buckets of a text, ascending: the indices of the ones in the paper's binary vector."""
     return np.unique(hash_texts([letters(text)], count)[0]).tolist()

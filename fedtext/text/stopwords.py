@@ -22,10 +22,11 @@ STOPWORDS = frozenset(
 
 
 def without_stopwords(text: str) -> str:
-    """The other words, a blank between them; a word is looked up by its letters: ``The`` and ``isn't,`` go too."""
+    """Remove stopwords from a text. Words are compared by their letters: ``The`` and ``isn't,`` are removed too."""
     return " ".join(word for word in text.split() if not is_stopword(word))
 
 
-@lru_cache(1 << 20)  # texts have few words, many times
+@lru_cache(1 << 20)  # texts repeat few words many times
 def is_stopword(word: str) -> bool:
+    """Whether the letters of a word are a stopword."""
     return letters(word) in STOPWORDS

@@ -1,4 +1,4 @@
-"""Texts, words and numbers.
+"""Special tokens, tokenization and encoding of texts.
 
 Legend: N texts, T tokens of all texts laid end to end, R rows of a client's own table.
 """
@@ -12,25 +12,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAD, UNK = "<pad>", "<unk>"
-BOS, EOS = "<s>", "</s>"  # of a sentence, for language models alone
+BOS, EOS = "<s>", "</s>"  # begin and end of a sentence, only for language models
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
 
 def split_words(text: str, limit: int | None = None) -> list[str]:
-    """The words of a text, or its first ``limit``. Corpora bring their own word segmentation (KTEPS paper, section
-    5.1: "only split via space")."""
+    """Split a text at blanks, as in the KTEPS paper, section 5.1 ("only split via space").
+
+    Args:
+        text: The text, whose words the corpus has separated by blanks.
+        limit: Largest number of words, from the beginning; None: all.
+    """
     return text.split() if limit is None else text.split(None, limit)[:limit]
 
 
 def encode(
     texts: Iterable[str], index: Mapping[str, int], max_length: int | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Global rows of the first ``max_length`` words of each text (None: of all), laid end to end.
+    """Encode texts as rows of the global vocabulary.
 
-    ``index[word]`` must answer for every word (see WordIndex). A text without a word becomes one <unk>, so that every
-    text has a length of at least 1. Returns (tokens_T, offsets of N + 1).
+    A text without a word becomes one <unk>, so that every text has a length of at least 1.
+
+    Args:
+        texts: N texts.
+        index: The row of every word, also of unknown ones (see ``WordIndex``).
+        max_length: Number of words that are kept of each text; None: all.
+
+    Returns:
+        tokens_T, the rows of all texts, and the offsets of texts, shape (N + 1,).
     """
-    rows = [np.zeros(0, np.int32)]  # text by text: the words of a whole split, as strings, would fill the memory
+    rows = [np.zeros(0, np.int32)]  # text by text: the strings of a whole split would take too much memory
     for text in texts:
         words = split_words(text, max_length) or [UNK]
         rows.append(np.fromiter(map(index.__getitem__, words), np.int32, len(words)))
@@ -40,12 +51,18 @@ def encode(
 def decode(
     tokens_T: NDArray[np.int32], offsets: NDArray[np.int64], rows_R: NDArray[np.int32], vocabulary: list[str]
 ) -> list[list[str]]:
-    """The words of each text again: local row -> global row -> word. Clipped and unknown words stay lost."""
+    """Decode each text into words, without those that were clipped; unknown words are <unk>.
+
+    Args:
+        tokens_T, offsets: The texts, in local rows.
+        rows_R: The global row of each local row.
+        vocabulary: The words of global rows.
+    """
     words = [vocabulary[row] for row in rows_R[tokens_T]]
     return [words[start:stop] for start, stop in pairwise(offsets)]
 
 
-# Treebank segmentation, as in FDU's labelled Amazon reviews. Each rule makes blanks around what stands alone there.
+# Treebank tokenization, as in FDU's labelled Amazon reviews. Each rule inserts blanks around separate tokens.
 _ABBREVIATION = r"(?:mr|mrs|ms|dr|jr|sr|st|vs|prof|inc|ft|(?:[a-z]\.)+[a-z])"
 _RULES: list[tuple[re.Pattern[str], str]] = [
     (re.compile(pattern), replacement)
@@ -69,8 +86,10 @@ _RULES: list[tuple[re.Pattern[str], str]] = [
 
 
 def penn_tokens(text: str) -> str:
-    """Raw English text as lower-case Treebank words with one blank between them: ``It's "OK", isn't it?`` becomes
-    ``it 's `` ok '' , is n't it ?``."""
+    """Tokenize raw English into lower-case Treebank words, separated by single blanks.
+
+    ``It's "OK", isn't it?`` becomes ``it 's `` ok '' , is n't it ?``.
+    """
     text = text.lower().replace("\0", " ")
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
@@ -81,11 +100,11 @@ SEGMENTATION = repr([(rule.pattern, replacement) for rule, replacement in _RULES
 
 
 class Unlabeled(NamedTuple):
-    """A text without a label, as it was found; a ``raw`` one's words do not stand apart yet."""
+    """A text without a label; ``raw`` is whether it still has to be tokenized."""
 
     text: str
     raw: bool = False
 
     def words(self) -> list[str]:
-        """Its words, segmented and lower-cased like those of labelled texts."""
+        """Return its words, tokenized and lower-cased like those of labelled texts."""
         return split_words(penn_tokens(self.text) if self.raw else self.text)

@@ -1,11 +1,12 @@
-"""Vocabularies: the words that are most frequent over all clients, or in one client's own texts.
+"""Vocabularies: the most frequent words of all clients, or of one client's own texts.
 
-Each client counts the words of its own train texts; the server adds the counts up and keeps the most frequent. Words of
-validation and test texts are never counted. Texts are counted whole, so ``max_length`` does not change the vocabulary.
+Each client counts the words of its own train texts; the server adds up the counts and keeps the most frequent words.
+Words of validation and test texts are never counted. Texts are counted completely, so ``max_length`` does not change
+the vocabulary.
 
-The counts of a shared one are an unprotected release: the server sees every word of every client with its frequency,
-and anyone who holds the vocabulary learns that each word in it occurs in some client's train texts. No mechanism or
-ledger covers this step.
+The counts for a shared vocabulary are an unprotected release: the server sees every word of every client with its
+frequency, and anyone with the vocabulary learns that each of its words occurs in some client's train texts. No
+mechanism and no guarantee of the ledger covers this step.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ SPECIAL = (PAD, UNK)
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """One client's count of each word in its texts."""
+    """Count the words of texts."""
     counts: Counter[str] = Counter()
     for text, times in Counter(texts).items():
         if times == 1:
@@ -30,11 +31,19 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 def build_vocabulary(
     client_counts: Iterable[Counter[str]], size: int, min_count: int = 1, signs: tuple[str, ...] = ()
 ) -> list[str]:
-    """The ``size`` most frequent words by summed counts, none rarer than ``min_count``, after <pad> (0), <unk> (1) and
-    the ``signs`` of a language corpus, which every sentence has and no one needs to count.
+    """Build a vocabulary of the most frequent words, by summed counts.
 
-    Equally frequent words are taken in alphabetical order, so the result depends on the counts alone. Words of a text
-    that look like <pad> or <unk> are not counted.
+    Equally frequent words are in alphabetical order, so the result depends on the counts alone. Words of a text that
+    look like <pad> or <unk> are not counted.
+
+    Args:
+        client_counts: Word counts of each client.
+        size: Number of words.
+        min_count: Least count of a word.
+        signs: Special tokens of a language corpus, which occur in every sentence and so are not counted.
+
+    Returns:
+        <pad>, <unk>, ``signs``, and then the words, the most frequent first.
     """
     total: Counter[str] = Counter()
     for counts in client_counts:
@@ -47,13 +56,15 @@ def build_vocabulary(
 
 
 def bears_digit(word: str) -> bool:
-    """Whether there is a digit in a word: dates, numbers, telephones, the sensitive tokens of the FedeVocab paper. A
-    checkpoint's [unused7] is no word."""
+    """Whether a word contains a digit: dates, numbers, telephones, the sensitive tokens of the FedeVocab paper.
+
+    Entries of a checkpoint such as [unused7] are not words.
+    """
     return any(map(str.isdigit, word)) and not word.startswith("[unused")
 
 
 class WordIndex(dict[str, int]):
-    """Word to global row; every other word, and a text's own "<pad>", is <unk>."""
+    """The global row of each word. Every other word, and the word "<pad>" of a text, has the row of <unk>."""
 
     def __init__(self, vocabulary: list[str]) -> None:
         super().__init__({word: row for row, word in enumerate(vocabulary) if word != PAD})

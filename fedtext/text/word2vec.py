@@ -1,7 +1,7 @@
-"""Word vectors trained here: skip-gram or CBOW (Mikolov et al. 2013) by gensim, on texts that lie in one place.
+"""Training of word vectors: skip-gram or CBOW (Mikolov et al. 2013) with gensim, on texts in one place.
 
-A corpus's unlabeled texts count as public: they are pooled, and what is learned from them costs no privacy. Its train
-or test texts are none of that: vectors made from them are a baseline for comparison, and private in no sense.
+A corpus's unlabeled texts count as public: they are pooled, and training on them costs no privacy. Its train and test
+texts are not public: vectors trained on them are a baseline for comparison, without any privacy.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from fedtext.text.tokens import SEGMENTATION, Unlabeled
 
 _log = logging.getLogger(__name__)
 
-# Fixed, and not the experiment's seed: like a downloaded file, the vectors are the same for all seeds of a comparison.
+# Not the experiment's seed: like a downloaded file, the vectors are the same for all seeds of a comparison.
 _SEED = 1
-_WORDS = 1  # to be raised when a text's words come out otherwise than before and SEGMENTATION does not show it
-_WORDS_PER_SECOND = 150_000  # rough, on one core at 200 dimensions; only for the message
+_WORDS = 1  # to be increased if tokenization changes without a change of SEGMENTATION
+_WORDS_PER_SECOND = 150_000  # estimate for one core and 200 dimensions, only for the message
 
 
 def train_vectors(
@@ -36,8 +36,22 @@ def train_vectors(
     min_count: int = 2,
     skip_gram: bool = True,
 ) -> WordVectors:
-    """Vectors (W x dim) of all words that occur at least ``min_count`` times in ``texts``, from the ``cache`` folder
-    where they were trained before. One thread, so the numbers are reproducible. Raises UserError without gensim."""
+    """Train word vectors, or load them from the cache if they have been trained before.
+
+    Training uses one thread, so that it is reproducible.
+
+    Args:
+        texts: The texts.
+        dim: Dimension of the vectors.
+        epochs: Passes over the texts.
+        window: Number of context words on each side of a word.
+        cache: Folder in which vectors are stored.
+        min_count: Least count of a word with a vector.
+        skip_gram: Whether to use skip-gram; False: CBOW.
+
+    Raises:
+        UserError: gensim is not installed, or the texts have too few words.
+    """
     key = _key(texts, dim, epochs, window, min_count, skip_gram)
     cached = cache / f"word2vec-{key}.npz"
     if cached.is_file():
@@ -63,7 +77,7 @@ def train_vectors(
             workers=1,
             seed=_SEED,
         )
-    except RuntimeError as error:  # gensim: nothing left to train on
+    except RuntimeError as error:  # gensim: no words to train on
         raise UserError(
             f"word vectors cannot be trained on {total} words ({error}): use model.embedding.init=random"
         ) from error
@@ -85,7 +99,7 @@ def _gensim() -> type:
 
 
 def _version() -> str:
-    """Of gensim, read without loading it, which takes a second."""
+    """Return gensim's version without importing it, which takes a second."""
     try:
         return version("gensim")
     except PackageNotFoundError:
@@ -93,7 +107,7 @@ def _version() -> str:
 
 
 def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, min_count: int, skip_gram: bool) -> str:
-    """Of everything the vectors depend on; raw texts are not segmented for it, which takes longer than all else."""
+    """Compute a digest of everything on which the vectors depend. Raw texts are not tokenized for it, which is slow."""
     hasher = hashlib.sha256(
         f"{dim}/{epochs}/{window}/{_SEED}/{min_count}/{_version()}/{_WORDS}/{SEGMENTATION}".encode()
     )
@@ -105,7 +119,7 @@ def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, min_cou
 
 
 def _save(path: Path, vectors: WordVectors) -> None:
-    """Written beside and renamed, so that a run that is killed, or runs at the same time, leaves no half file."""
+    """Write to a temporary file and rename it, so that no process finds an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:

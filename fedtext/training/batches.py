@@ -1,4 +1,4 @@
-"""Encoded texts as batches: padded once, drawn by (seed, round, client, epoch), assembled for the engine.
+"""Batches of encoded texts: padded once, drawn by (seed, round, client, epoch), assembled for the engine.
 
 Legend: N texts, B batch, C clients of a stack, T time (the longest text of the batch), S token places, U words.
 """
@@ -21,11 +21,15 @@ from fedtext.training.token_sets import Counting, sets
 
 
 class Texts:
-    """One split of one client, kept as a single padded matrix: a batch is one gather.
+    """One split of one client's texts as a padded matrix, from which a batch is gathered.
 
-    With ``pad_to`` all texts are that long, and their padding counts as words. With ``as_sets`` a text is the set of
-    its words: each once, ascending, with what it counts for. ``task`` is the client whose texts they are, where the
-    tokens do not say.
+    Args:
+        tokens: The texts.
+        rows: Number of rows of the client's table.
+        pad_to: Length of all texts, whose padding then counts as words; None: each has its own length.
+        as_sets: Whether a text is the set of its distinct tokens, ascending.
+        task: The client whose texts they are, unless ``tokens`` has tasks.
+        counting: The values of tokens in a set (``ModelConfig.counting``).
     """
 
     def __init__(
@@ -57,7 +61,8 @@ class Texts:
         return len(self.labels_N)
 
     def distinct(self, tokens_S: Ints) -> tuple[Ints, Ints]:
-        """(words_U, ascending; for each token the number of its word). Unlike np.unique it need not sort."""
+        """Return the distinct tokens words_U, ascending, and the index of each token in it. Unlike np.unique, it does
+        not sort."""
         self._number_R[tokens_S] = 1
         words_U = np.flatnonzero(self._number_R)
         self._number_R[words_U] = np.arange(len(words_U))
@@ -66,7 +71,7 @@ class Texts:
         return words_U, numbers_S
 
     def by_length(self, size: int) -> Iterator[Ints]:
-        """Numbers of the texts, every text once, in batches of similar length, for evaluation."""
+        """Yield the indices of all texts in batches of similar length, for evaluation."""
         order = np.argsort(self.lengths_N, kind="stable")
         for start in range(0, len(order), size):
             yield order[start : start + size]
@@ -74,9 +79,16 @@ class Texts:
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes batches. ``directions`` of the recurrent layers for the engine ``cells``, with ``kernels`` for ``triton``;
-    None for ``reference``. ``cut``: the loss is given the rows of the batch's words in the table's place, and tokens
-    number these. ``ahead``: for language models, which predict what follows and so never read a text's last token."""
+    """Makes batches for an engine.
+
+    Attributes:
+        directions: Directions of the recurrent layers, for engines ``cells`` and ``triton``; None for ``reference``.
+        cut: Whether the loss receives only the rows of the batch's words instead of the table. Tokens are then indices
+            of these rows.
+        device: The torch device.
+        kernels: Whether the engine is ``triton``.
+        ahead: Whether it is for language models, whose inputs do not include a text's last token.
+    """
 
     directions: int | None
     cut: bool
@@ -85,7 +97,15 @@ class Assembler:
     ahead: bool = False
 
     def single(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
-        """One client's batch, and its words' rows in the client's table."""
+        """Make a batch of one client's texts.
+
+        Args:
+            texts: The texts.
+            chosen_B: Indices of the texts in the batch.
+
+        Returns:
+            The batch, and the rows of its words in the client's table; an empty list for engine ``reference``.
+        """
         if self.directions is None:
             return self._plain(texts, chosen_B), []
         stacked, words = self.packed([(texts, chosen_B)])
@@ -113,11 +133,18 @@ class Assembler:
         )
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:
-        """One batch of each of C clients, of B texts each: tensors with a leading axis C whose tokens number the words
-        of their client's batch, and these words' rows in each client's table."""
+        """Make a batch of each of C clients, all of the same size.
+
+        Args:
+            picks: Texts of each client, and the indices of those in the batch.
+
+        Returns:
+            A batch of tensors with a leading axis C, whose tokens are indices of the distinct words of each client's
+            batch; and the rows of these words in each client's table.
+        """
         assert self.directions is not None
         lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks]) - int(self.ahead)
-        assert lengths_CB.min() > 0, "a framed sentence has at least two tokens: its start sign and its end sign"
+        assert lengths_CB.min() > 0, "a sentence has at least two tokens, <s> and </s>"
         packing = Packing.of(lengths_CB, self.directions, self.device, self.kernels)
         word_CS = np.zeros(packing.text_CS.shape, np.int64)
         numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)
@@ -147,7 +174,7 @@ class Assembler:
 def shuffled(
     texts: int, size: int, epochs: int, seed: int, round_: int, client: int, purpose: str = "batches"
 ) -> Iterator[Ints]:
-    """Text numbers of each batch of each epoch; the last batch of an epoch may be smaller."""
+    """Yield the indices of the texts in each batch of each epoch. The last batch of an epoch may be smaller."""
     rng = generator(seed, purpose, round_, client)
     for _ in range(epochs):
         order = rng.permutation(texts)
@@ -156,7 +183,7 @@ def shuffled(
 
 
 def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[Ints]:
-    """The same where a batch is of one task: each task's texts are shuffled and cut, then all batches are shuffled."""
+    """Yield the same for batches of one task: each task's texts are shuffled and split, then batches are shuffled."""
     rng = generator(seed, "batches", round_, client)
     for _ in range(epochs):
         batches = []
@@ -167,7 +194,7 @@ def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, clien
 
 
 def part(texts: int, which: Literal["all", "support", "query"], seed: int, client: int) -> Ints:
-    """The numbers of a phase's texts (Phase.texts). A client with a single text has it in both halves."""
+    """Return the indices of a phase's texts (``Phase.texts``). A client with a single text has it in both halves."""
     if which == "all" or texts == 1:
         return np.arange(texts)
     drawn = generator(seed, "support and query", client=client).permutation(texts)

@@ -1,4 +1,4 @@
-"""The one local-training loop: for one client, or for a stack of clients side by side."""
+"""The loop of local training, for one client or for a stack of clients side by side."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,14 @@ from fedtext.training.optimizer import LocalOptimizer
 
 @dataclass
 class Outcome:
-    """Mean of every loss term, without its weight, over the samples seen, and the number of samples and steps."""
+    """The result of a client's training.
+
+    Attributes:
+        method: The method.
+        samples: Number of samples over all steps.
+        steps: Number of steps.
+        terms: Mean of every loss term over the samples, without its weight.
+    """
 
     method: Method
     samples: int = 0
@@ -31,7 +38,7 @@ class Outcome:
         return sum(weights.get(name, 1.0) * value for name, value in self.terms.items())
 
     def problem(self, *parameters: Tensor) -> str:
-        """Return what is wrong with a training that led to these parameters; empty if nothing is."""
+        """Return what is wrong with a training with these final parameters; empty if nothing is."""
         if not math.isfinite(self.loss):
             return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"
         if not all(bool(torch.isfinite(part.sum())) for part in parameters):
@@ -41,9 +48,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem that each client optimises: the method's loss of ``network``.
+    """The optimization problem of each client.
 
-    ``received`` is what the server sent. ``local`` is for the method's hooks, where they take part in the steps.
+    Attributes:
+        method: The method.
+        network: The network.
+        received: The shared parameters that the server sent.
+        local: The argument of the method's hooks, if they change the steps.
     """
 
     method: Method
@@ -52,18 +63,18 @@ class Problem:
     local: Local | None = None
 
     def correction(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensors], Tensors] | None:
-        """The method's change of the gradient at these parameters; None if it leaves it as it is."""
+        """Return the method's change of the gradient at these parameters; None if it does not change it."""
         if self.local is None or not self.method.changes_gradients():
             return None
         now = replace(self.local, parameters=Tensors({name: p.detach() for name, p in parameters.items()}))
         return lambda gradients: self.method.gradient(gradients, now)
 
     def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The loss terms of one client's batch, without their weights."""
+        """Compute the loss terms of one client's batch, without their weights."""
         return self.method.loss(Model(self.network, parameters), self.received, batch)
 
     def stacked_terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """The terms of each of several clients, of tensors with a leading axis."""
+        """Compute the terms of several clients, from tensors with a leading axis of clients."""
         assert batch.words is not None
 
         def one(parameters: dict, tokens_BT: Tensor, lengths_B: Tensor, labels_B: Tensor, word_S: Tensor) -> dict:
@@ -76,21 +87,27 @@ class Problem:
 
 @dataclass(frozen=True)
 class Work:
-    """The training data of a client: its texts, and the numbers of those in each batch."""
+    """The training data of a client: its texts, and the indices of those in each batch."""
 
     texts: Texts
     batches: Sequence[Ints]
 
 
 def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, work: Sequence[Work]) -> list[Outcome]:
-    """Each client's steps, one after the other; the parameters that ``optimizer`` holds are changed in place.
+    """Train clients. The parameters of the optimizer are changed in place.
 
-    Clients go side by side wherever their next batches are equally large. The last batch of an epoch is often smaller:
-    such a step a client makes by itself, and then goes on with the others.
+    Clients make their steps together as long as their batches have the same size. The last batch of an epoch is often
+    smaller: a client makes this step alone.
+
+    Args:
+        problem: The optimization problem.
+        assembler: Makes batches.
+        optimizer: The optimizer, with the parameters of the clients.
+        work: The batches of each client, in the order of the optimizer's stack.
     """
     problem.network.train()
     outcomes = [Outcome(problem.method) for _ in work]
-    seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end: no step waits for a number
+    seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end, so that no step waits for the device
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words, batch.task)
         terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
@@ -114,7 +131,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
 
 
 def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, Batch, list[Ints]]]:
-    """Which clients step together, on which batch, and the words' rows in each client's table."""
+    """Yield the clients of a step, their batch, and the rows of its words in each client's table."""
     full = max(len(batch) for each in work for batch in each.batches)
     queues = [iter(each.batches) for each in work]
     while True:
@@ -134,7 +151,7 @@ def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, 
 
 
 def _neighbours(clients: list[int]) -> Iterator[range]:
-    """Ascending numbers as stretches without a gap."""
+    """Split ascending ids into ranges without gaps."""
     start = clients[0]
     for client, following in zip(clients, [*clients[1:], None], strict=True):
         if following != client + 1:

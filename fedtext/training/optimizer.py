@@ -33,12 +33,20 @@ def advance(
     memory: Mapping[str, list[Tensor]],
     steps: list[Tensor],
 ) -> None:
-    """One step of each of these tensors, in place."""
+    """Make a step of the optimizer, in place.
+
+    Args:
+        config: The optimizer.
+        lr: The learning rate.
+        parameters, grads: The parameters and their gradients.
+        memory: The optimizer's state of each parameter, by kind.
+        steps: Number of steps of each parameter (Adam).
+    """
     if isinstance(config, Adam):
         torch._foreach_add_(steps, 1)
         decay = config.weight_decay if isinstance(config, AdamW) else 0.0
         fused = torch._fused_adamw_ if isinstance(config, AdamW) else torch._fused_adam_
-        fused(  # what torch.optim.Adam(fused=True) comes down to, past its checks
+        fused(  # the implementation of torch.optim.Adam(fused=True), without its checks
             parameters,
             grads,
             memory["exp_avg"],
@@ -69,13 +77,19 @@ def advance(
 
 
 class LocalOptimizer:
-    """Steps some clients of ``stack``, each as if it were alone. ``cut``: the loss sees the table through the batch's
-    words only, so that only these rows are given to it. ``moving`` names the parameters that are trained, others are
-    given to the loss as they are; None: all. ``only``: which of the tables' rows move, as N x 1 ones and zeros.
-    ``task_of`` names the task of a parameter that only batches of this task train (Method.task_of): a step on a batch
-    of another task changes neither the parameter nor its state, and does not count as a step of Adam's.
+    """Makes the steps of the clients of a stack, each as if it were alone.
 
-    ``lr`` stands in for the configured rate (personalisation scales it, the embedding's own rate with it).
+    Args:
+        config: The optimizer.
+        stack: The clients' parameters.
+        lr: The learning rate. It replaces that of ``config``, whose rate of the embedding is scaled accordingly.
+        cut: Whether the loss uses only the rows of the batch's words, and receives only these.
+        moving: Names of the parameters that are trained; None: all.
+        task_of: The task whose batches alone train a parameter (``Method.task_of``). A step on a batch of another task
+            changes neither the parameter nor its state, and does not count as a step of Adam.
+
+    Attributes:
+        only: Which rows of the tables move, as 0 or 1 of shape (N, 1); None: all.
     """
 
     only: Tensor | None = None
@@ -107,29 +121,33 @@ class LocalOptimizer:
             chosen = CutTables if cut else WholeTable
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
         self._views: dict[tuple[range, int | None], tuple[dict[str, Tensor], list[str], list[Tensor]]] = {}
-        self._flat: dict[tuple[range, int | None], tuple[Any, ...]] = {}  # what `advance` is given
-        self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter, where not all of them move in every step
+        self._flat: dict[tuple[range, int | None], tuple[Any, ...]] = {}  # arguments of `advance`
+        self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter, if not all of them move in every step
         if self.apart or len(self.tasks) < len(stack.layout.shapes):
             self._steps = [{name: torch.zeros_like(step) for name in self.tasks} for step in self.steps]
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything, for clients that have just taken their seats."""
+        """Reset all state, for new clients in the stack."""
         apart = (step for steps in self._steps for step in steps.values())
         for tensor in (self.grad_CP, *self.memory.values(), *self.steps, *apart):
             tensor.zero_()
         self.tables.reset()
-        self.ahead: list[int] = []  # a client's steps in all, where a schedule goes by them
+        self.ahead: list[int] = []  # a client's total number of steps, if the schedule depends on it
         self.made = [0] * self.stack.clients
 
     def plan(self, steps: Sequence[int]) -> None:
-        """Tells of each client how many steps it is going to make, which its schedule goes by. Without a plan the rate
-        is constant."""
+        """Set each client's total number of steps, for its schedule. Without it the rate is constant."""
         self.ahead = list(steps) if self.config.schedule == "linear" else []
 
     def begin(self, clients: range, words: Sequence[Ints], task: int = 0) -> dict[str, Tensor]:
-        """The parameters to take the gradient at. Of one client: its own tensors; of several: each with a leading axis.
-        The table's rows are those of ``words`` if it is cut. ``task`` is the batches'."""
+        """Return the parameters for a step, at which the gradient is taken.
+
+        Args:
+            clients: The clients of the step. With several, tensors have a leading axis of clients.
+            words: Rows of the batch's words in each client's table; the table has only these rows if it is cut.
+            task: The task of the batch.
+        """
         self._key = key = clients, task if self.apart else None
         if key not in self._views:
             chosen = slice(clients.start, clients.stop) if len(clients) > 1 else clients.start
@@ -145,7 +163,7 @@ class LocalOptimizer:
         return leaves | self.stack.columns(table)
 
     def _advanced(self, clients: range, moving: Sequence[str]) -> tuple[Any, ...]:
-        """The arguments of ``advance``: all parameters that move, in one piece where that is all there is."""
+        """Return the arguments of ``advance``: all parameters that move, as one tensor if all of them do."""
         flats = {"": self.stack.flat_CP, "gradient": self.grad_CP, **self.memory}
         if not self._steps:
             pieces = {kind: [flat[c] for c in clients] for kind, flat in flats.items()}
@@ -157,7 +175,7 @@ class LocalOptimizer:
         return pieces.pop(""), pieces.pop("gradient"), pieces, steps
 
     def step(self, clients: range, loss: Tensor, correction: Callable[[Tensors], Tensors] | None = None) -> None:
-        """One step along the gradient of ``loss`` at the parameters that ``begin`` gave, after its ``correction``."""
+        """Make a step along the gradient of ``loss`` at the parameters of ``begin``, changed by ``correction``."""
         grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
         table_grad = None if self.frozen else grads.pop()
         if correction:
@@ -171,7 +189,7 @@ class LocalOptimizer:
             table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
         if grads:
             self._advance(self.lr, clients, *self._flat[self._key])
-            if self.apart and self.config.clip_norm is not None:  # the next batch's norm is of its own gradient
+            if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient
                 torch._foreach_zero_(held)
         if table_grad is not None:
             self.tables.step(clients, table_grad)
@@ -191,8 +209,10 @@ class LocalOptimizer:
         return [changed[name] for name in moving], tables
 
     def lr_sums(self, parameters: Iterable[str], steps: int) -> dict[str, float]:
-        """Return how far a gradient of one in each of ``steps`` steps moves each of these parameters, from rest; empty
-        for optimizers whose steps are not linear in gradients."""
+        """Return how far a gradient of 1 in each of ``steps`` steps moves each parameter, without initial momentum.
+
+        Empty for optimizers whose steps are not linear in gradients.
+        """
         if not isinstance(self.config, SGD):
             return {}
         velocity = share = 0.0  # of the rate, over all steps
@@ -210,7 +230,7 @@ class LocalOptimizer:
         memory: Mapping[str, list[Tensor]],
         steps: list[Tensor],
     ) -> None:
-        """One step of each of these clients, each at the rate that its schedule has come to."""
+        """Make a step of these clients, each with the current rate of its schedule."""
         if not self.ahead:
             return advance(self.config, lr, parameters, grads, memory, steps)
         pieces = len(parameters) // len(clients)
@@ -221,8 +241,8 @@ class LocalOptimizer:
             advance(self.config, lr * left, parameters[own], grads[own], remembered, steps[own])
 
     def _clipped(self, norm: float, clients: range, table_grad: Tensor | None) -> Tensor | None:
-        """Scales each client's gradient down to this norm, as torch.nn.utils.clip_grad_norm_ does; its table's, which
-        is not scaled in place, is returned."""
+        """Clip each client's gradient as torch.nn.utils.clip_grad_norm_ does, and return the table's, which is not
+        clipped in place."""
         grad_CP = self.grad_CP[clients.start : clients.stop]
         squares_C = grad_CP.square().sum(1)
         if table_grad is not None:
@@ -234,12 +254,15 @@ class LocalOptimizer:
         return (table_grad.reshape(len(clients), -1) * scale_C[:, None]).view(table_grad.shape)
 
     def finish(self) -> None:
-        """Makes every row what it should be by now; to be called before anyone reads the tables."""
+        """Bring all rows up to date. Call it before the tables are used."""
         self.tables.finish()
 
     def state(self, client: int) -> dict[str, Tensor]:
-        """Return the optimizer's state of a client, as named tensors: ``<parameter>/<kind>``, and Adam's ``step``, or
-        ``<parameter>/step`` where parameters do not all move in every step."""
+        """Return the optimizer's state of a client, as named tensors.
+
+        Their names are ``<parameter>/<kind>``, and for Adam ``step``, or ``<parameter>/step`` if not all parameters
+        move in every step.
+        """
         kept = {
             f"{name}/{kind}": tensor[client]
             for kind, memory in self.memory.items()
@@ -253,9 +276,9 @@ class LocalOptimizer:
         return kept | {"step": self.steps[client]}
 
     def recall(self, client: int, state: Mapping[str, Tensor]) -> None:
-        """Puts a client's state back."""
+        """Restore a client's state that ``state`` returned. Raises ValueError if it has other tensors."""
         expected = self.state(client) if state else {}
         if state.keys() != expected.keys():
-            raise ValueError("its optimizer's state was kept by another version of this code")
+            raise ValueError("the saved state of its optimizer is from another version of this code")
         for name, tensor in expected.items():
             tensor.copy_(state[name])

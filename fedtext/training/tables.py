@@ -1,9 +1,9 @@
-"""Embedding tables in training. A batch touches a few hundred rows of a table of thousands.
+"""Embedding tables in training. A batch uses a few hundred rows of a table of thousands.
 
-With SGD the others have no gradient, yet momentum keeps moving them. Their steps need not be made one by one: after k
-steps without a gradient the velocity is m^k v, and the row has moved by -lr (m + m^2 + ... + m^k) v. A row is brought
-up to date when a batch touches it, and all rows at the end. Adam has no such closed form (its epsilon stands in the
-way): its tables are stepped whole.
+With SGD the other rows have no gradient, but momentum keeps moving them. These steps need not be made one by one: after
+k steps without a gradient the velocity is m^k v, and the row has moved by -lr (m + m^2 + ... + m^k) v. A row is brought
+up to date when a batch uses it, and all rows at the end. Adam has no such closed form, because of its epsilon: its
+steps are made for whole tables.
 
 Legend: C clients of a stack, N rows of all clients' tables, R rows of one, U words of a batch, D embedding.
 """
@@ -22,22 +22,28 @@ from fedtext.training.stack import Stack
 
 
 class Tables(Protocol):
-    """The embedding tables of a stack's clients while they are trained. ``rows`` are those that ``begin`` gave."""
+    """The embedding tables of a stack's clients during training.
+
+    Attributes:
+        rows: The rows that ``begin`` returned last.
+    """
 
     rows: Any
 
     def reset(self) -> None:
-        """Starts anew with the clients that the stack now seats."""
+        """Reset all state, for new clients in the stack."""
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
-        """Return the loss's argument in the table's place, a leaf unless it is frozen: the whole table, or the rows of
-        ``words`` of each client, with a leading axis if there are several."""
+        """Return the table for the loss, a leaf tensor unless it is frozen.
+
+        It has all rows, or those of ``words`` of each client, with a leading axis if there are several clients.
+        """
 
     def step(self, clients: range, grad: Tensor) -> None:
-        """One step along the gradient with respect to what ``begin`` gave."""
+        """Make a step along the gradient with respect to the tensor that ``begin`` returned."""
 
     def finish(self) -> None:
-        """Makes every row what it should be by now."""
+        """Bring all rows up to date."""
 
     def state(self, client: int) -> dict[str, Tensor]:
         """Return the optimizer's state of a client's table, by kind."""
@@ -47,7 +53,7 @@ Advance = Callable[[range, list[Tensor], list[Tensor], dict[str, list[Tensor]], 
 
 
 class FrozenTable:
-    """Nothing moves, and no gradient is asked for. With ``cut`` the loss is given the batch's rows."""
+    """Tables that are not trained. With ``cut`` the loss receives the batch's rows only."""
 
     def __init__(self, stack: Stack, cut: bool) -> None:
         self.stack, self.cut, self.rows = stack, cut, None
@@ -71,7 +77,7 @@ class FrozenTable:
 
 
 class WholeTable:
-    """The loss is given all rows."""
+    """Tables of which the loss receives all rows."""
 
     def __init__(self, stack: Stack, kinds: Sequence[str], advance: Advance) -> None:
         self.stack, self.kinds, self.advance = stack, kinds, advance
@@ -107,7 +113,7 @@ class WholeTable:
 
 
 class CutTables(WholeTable):
-    """The loss is given the batch's rows; all rows are stepped."""
+    """Tables of which the loss receives the batch's rows; a step is made for all rows."""
 
     def reset(self) -> None:
         super().reset()
@@ -124,12 +130,12 @@ class CutTables(WholeTable):
 
 
 class TouchedRows:
-    """SGD: the loss is given the batch's rows, and each row's steps are made when it is next looked at."""
+    """Tables trained with SGD, of which the loss receives the batch's rows. Steps of a row are made at its next use."""
 
     def __init__(self, stack: Stack, lr: float, momentum: float) -> None:
         self.stack, self.lr, self.momentum = stack, lr, momentum
         tiny = math.log(torch.finfo(stack.table_ND.dtype).smallest_normal)
-        self.dead = 1 + (int(tiny / math.log(momentum)) if momentum else 0)  # m^k is no number any more from here on
+        self.dead = 1 + (int(tiny / math.log(momentum)) if momentum else 0)  # from here on m^k is 0
         self._look_ahead(0)
 
     def _look_ahead(self, steps: int) -> None:
@@ -157,8 +163,8 @@ class TouchedRows:
         return _leaf(self.fetched, clients)
 
     def _fetch(self, rows: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a copy of these rows after ``steps`` steps, their velocities as they last were, and how many steps ago
-        that was."""
+        """Return a copy of these rows after ``steps`` steps, their velocities when last updated, and the number of
+        steps since then."""
         missed = (steps - self.made_N.index_select(0, rows)).clamp_(0, len(self.decay_K1) - 2)
         velocity = self.velocity_ND.index_select(0, rows)
         fetched = self.stack.table_ND.index_select(0, rows)
@@ -191,7 +197,7 @@ class TouchedRows:
 
 
 def _rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
-    """The words' rows in ``stack.table_ND``, client by client, each padded to as many as the longest has."""
+    """Return the rows of words in ``stack.table_ND``, client by client, padded to equal numbers."""
     rows_CU = np.empty((len(words), max(map(len, words))), np.int64)
     for rows_U, client, words_U in zip(rows_CU, clients, words, strict=True):
         rows_U[: len(words_U)] = stack.starts[client] + words_U

@@ -1,4 +1,4 @@
-"""Token sets: which of a text's tokens a model is given, and the weight of each.
+"""Token sets: the tokens of a text that a model uses, and their values.
 
 Legend: N texts, T tokens of all texts laid end to end.
 """
@@ -14,9 +14,15 @@ Counting = Literal["binary", "counts", "shares"]
 
 
 def sets(tokens: TokenSet, rows: int, counting: Counting = "binary") -> TokenSet:
-    """Each text's distinct tokens, ascending. ``counts``: with the sum of a token's values, or where there are none the
-    number of times it occurs; ``shares``: these divided by their sum, as a mean takes them; ``binary``: with the value
-    of its first occurrence, if there are values."""
+    """Return each text's distinct tokens, ascending, with their values.
+
+    Args:
+        tokens: The texts.
+        rows: Number of rows of the client's table.
+        counting: The value of a token. ``counts``: the sum of its values, or its number of occurrences if there are no
+            values; ``shares``: this divided by the sum over the text; ``binary``: the value of its first occurrence, if
+            there are values.
+    """
     text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
     pairs_T, values_T = text_T * rows + tokens.tokens_T, tokens.values_T
     if counting == "binary":
@@ -37,8 +43,8 @@ def sets(tokens: TokenSet, rows: int, counting: Counting = "binary") -> TokenSet
 
 
 def common(tokens: TokenSet, rows: int, most: int) -> TokenSet:
-    """Each text's ``most`` most frequent tokens, each once, the most frequent first, and of equally frequent ones what
-    comes first in the text."""
+    """Return each text's ``most`` most frequent distinct tokens, the most frequent first. Equally frequent tokens are
+    in the order of the text."""
     text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
     pairs_U, first_U, times_U = np.unique(text_T * rows + tokens.tokens_T, return_index=True, return_counts=True)
     text_U, tokens_U = np.divmod(pairs_U, rows)
@@ -50,7 +56,7 @@ def common(tokens: TokenSet, rows: int, most: int) -> TokenSet:
 
 
 def first(tokens: TokenSet, most: int) -> TokenSet:
-    """Each text's first ``most`` tokens."""
+    """Return each text's first ``most`` tokens."""
     lengths_N = np.diff(tokens.offsets)
     place_T = np.arange(len(tokens.tokens_T)) - np.repeat(tokens.offsets[:-1], lengths_N)
     kept_N = np.minimum(lengths_N, most)

@@ -1,4 +1,4 @@
-"""Where a worker's clients are trained, kept from round to round: for each width a stack, and its optimizers."""
+"""The stacks and optimizers of a worker, kept from round to round."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,8 +11,16 @@ from fedtext.training.stack import Stack, Workspace
 
 
 class WorkspacePool:
-    """Places clients whose parameters ``layout`` names, and trains them by ``config``. All use one memory in turn:
-    the clients placed next overwrite those before. ``task_of`` is the method's."""
+    """Provides stacks, one for each number of clients, and their optimizers. All of them share one memory: the clients
+    placed next overwrite those before.
+
+    Args:
+        layout: The parameters of a client.
+        config: The optimizer.
+        cut: Whether losses use only the rows of a batch's words.
+        device: The torch device.
+        task_of: As in ``Method``.
+    """
 
     def __init__(
         self,
@@ -24,11 +32,11 @@ class WorkspacePool:
     ) -> None:
         self.layout, self.config, self.cut, self.task_of = layout, config, cut, task_of
         self.workspace = Workspace(device)
-        self.stacks: dict[int, Stack] = {}  # by the number of clients they seat
+        self.stacks: dict[int, Stack] = {}  # by the number of clients
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
 
     def stack(self, rows: Sequence[int]) -> Stack:
-        """Return the places of clients with tables of these numbers of rows."""
+        """Return a stack for clients whose tables have the given numbers of rows."""
         if len(rows) in self.stacks:
             self.stacks[len(rows)].seat(rows)
             return self.stacks[len(rows)]
@@ -38,7 +46,7 @@ class WorkspacePool:
         return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace))
 
     def optimizer(self, stack: Stack, lr: float, moving: frozenset[str]) -> LocalOptimizer:
-        """The optimizer of those who are seated in ``stack``, with nothing remembered. It moves these parameters."""
+        """Return an optimizer of the parameters ``moving`` of a stack, without state."""
         key = stack.clients, lr, moving
         if key in self.optimizers:
             self.optimizers[key].reset()

@@ -432,8 +432,8 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "training/optimizer",
-        "if self.apart and self.config.clip_norm is not None:  # the next batch's norm is of its own gradient",
-        "if (self.apart or self.config.clip_norm is not None):  # the next batch's norm is of its own gradient",
+        "if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient",
+        "if (self.apart or self.config.clip_norm is not None):  # the norm is that of the batch's own gradient",
         "in all other cases the next step writes every gradient that it reads",
     ),
     (

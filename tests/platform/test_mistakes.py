@@ -25,7 +25,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no file": (["run"], "name an experiment file, such as demo.yaml"),
     "wrong file name": (["run", "demoo.yaml"], "there is no experiment file demoo.yaml"),
     "a folder for a file": (["run", HOME], "there is no experiment file HOME"),
-    "not YAML": (["run", "HOME/text.yaml"], "HOME/text.yaml: an experiment file holds keys and values"),
+    "not YAML": (["run", "HOME/text.yaml"], "HOME/text.yaml: an experiment file has keys and values"),
     "missing key": (["run", "HOME/missing.yaml"], "missing.yaml: the key corpus is missing"),
     "typo of a key": (["run", "HOME/key.yaml"], "there is no key training.round; did you mean rounds?"),
     "typo of a value": (["run", "HOME/value.yaml"], "value.yaml, line 3: corpus cannot be 'dmo'; did you mean demo?"),
@@ -34,7 +34,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "override without =": (["run", FILE, "training.rounds"], "'training.rounds' is not key=value"),
     "space around =": (["run", FILE, "training.rounds", "=", "3"], "'training.rounds' is not key=value"),
     "short key": (["run", FILE, "rounds=3"], "command line: there is no key rounds; did you mean training.rounds?"),
-    "wrong type": (["run", FILE, "training.rounds=ten"], "should be a valid integer, and here it is 'ten'"),
+    "wrong type": (["run", FILE, "training.rounds=ten"], "should be a valid integer, but here it is 'ten'"),
     "unknown method": (
         ["run", FILE, "method=fedavgg"],
         "command line: method cannot be 'fedavgg'; did you mean fedavg?",

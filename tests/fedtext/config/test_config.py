@@ -79,8 +79,8 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
         ("evaluation: {personalize: {steps: 12, every: 5}}", "is no multiple of every"),
         ("server: {absent_rows: holders_only}", "needs wire.rows: own"),
         ("training: {optimizer: {name: adam, momentum: 0.5}}", "there is no key training.optimizer.momentum"),
-        ("training:", "training holds keys and values, and here it is None"),
-        ("audits: label_leakage", "audits holds a list, as [a, b], and here it is 'label_leakage'"),
+        ("training:", "training must have keys and values, but here it is None"),
+        ("audits: label_leakage", "audits must be a list, as [a, b], but here it is 'label_leakage'"),
         ("tune: {concurrent: 0}", "tune.concurrent"),
         ("evaluation: {personalize: {lr_multiplier: .inf}}", "should be a finite number"),
         ("training: {optimizer: {lr: -1}}", "training.optimizer.lr: should be greater than 0"),
@@ -93,7 +93,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, added: str, words: 
 def test_files_that_are_not_experiments(tmp_path: Path) -> None:
     for content, words in (
         ("a: [1", "line 1: this is not YAML"),
-        ("- 1", "holds keys and values"),
+        ("- 1", "has keys and values"),
         ("a: b: c", "not YAML"),
     ):
         file = tmp_path / "bad.yaml"
@@ -140,12 +140,12 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
     [
         (["rounds=3"], "command line: there is no key rounds; did you mean training.rounds?"),
         (["lr=3"], "there is no key lr; did you mean training.optimizer.lr or server.optimizer.lr?"),
-        (["training.rounds=many"], "line: training.rounds: should be a valid integer, and here it is 'many'"),
-        (["training.rounds="], "command line: training.rounds: should be a valid integer, and here it is None"),
-        (["training.optimizer={lr: x}"], "command line: training.optimizer.lr: should be a valid number, and here"),
+        (["training.rounds=many"], "line: training.rounds: should be a valid integer, but here it is 'many'"),
+        (["training.rounds="], "command line: training.rounds: should be a valid integer, but here it is None"),
+        (["training.optimizer={lr: x}"], "command line: training.optimizer.lr: should be a valid number, but here"),
         (
             ["participation.sampling=poison"],
-            "command line: participation.sampling: should be 'fixed' or 'poisson', and",
+            "command line: participation.sampling: should be 'fixed' or 'poisson', but",
         ),
         (["method=ktps"], "command line: method cannot be 'ktps'; did you mean kteps?"),
         (
@@ -168,7 +168,7 @@ def test_an_error_in_the_file_is_not_blamed_on_the_command_line(tmp_path: Path) 
     file = tmp_path / "e.yaml"
     file.write_text(GOOD.replace("0.1", "x"))
     with pytest.raises(
-        UserError, match=r"^e.yaml, line 5: method.lambda1: should be a valid number, and here it is 'x'"
+        UserError, match=r"^e.yaml, line 5: method.lambda1: should be a valid number, but here it is 'x'"
     ):
         load(str(file), ["training.rounds=3"], {"seed": 1})
 
@@ -264,7 +264,7 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
         ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),
         ({"method.lambda1": {"grid": [-1]}}, "greater than or equal to 0"),
-        ({"training": {"grid": [1]}}, "training holds keys and values, and here it is 1"),
+        ({"training": {"grid": [1]}}, "training must have keys and values, but here it is 1"),
         ({"storage": {"grid": ["a", "b"]}}, "only what is computed can be swept"),
         ({"method.lambda1": {"randint": [8, 2]}}, "cannot be drawn from"),
         ({"method.lambda1": {"quniform": [0, 1, 0]}}, "cannot be drawn from"),

@@ -87,7 +87,7 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
     assert len(drawn) > 100
     assert drawn.std() == pytest.approx(theirs.std(), rel=0.3)
     made = tiny.experiment(model={"embedding": {"dim": 9, "init": init}})
-    with pytest.raises(UserError, match=r"has word vectors of 8 numbers but model.embedding.dim is 9: set it to 8"):
+    with pytest.raises(UserError, match=r"has word vectors of dimension 8 but model.embedding.dim is 9: set it to 8"):
         prepare(made.corpus, made.model.embedding, 0, None)
 
 

@@ -112,9 +112,9 @@ def test_parquet_files(tmp_path: Path) -> None:
     vectors = read_vectors(written("v.parquet", word=["a", "b"], vector=halves), 2, {"b"})
     assert vectors.words == ["b"]
     assert vectors.vectors_WD.tolist() == [[3.0, 4.0]]
-    with pytest.raises(UserError, match="no columns 'word'"):
+    with pytest.raises(UserError, match="must have columns 'word'"):
         read_vectors(written("w.parquet", name=["a"]), 2, {"a"})
-    with pytest.raises(UserError, match="no columns 'word'"):
+    with pytest.raises(UserError, match="must have columns 'word'"):
         read_vectors(written("u.parquet", word=["a", "b"], vector=[[1.0], [1.0, 2.0]]), 2, {"a"})
     with pytest.raises(UserError, match="vectors of 2 numbers but"):
         read_vectors(tmp_path / "v.parquet", 3, {"a"})
@@ -141,7 +141,7 @@ def test_malformed_text_files_name_the_line(tmp_path: Path, content: str, compla
     ("arrays", "complaint"),
     [
         ({"words": ["a"], "vectors": [[1.0, 2.0, 3.0]]}, "vectors of 3 numbers but .* is 2: set it to 3"),
-        ({"words": ["a"]}, "no plain arrays"),
+        ({"words": ["a"]}, "must have arrays 'words'"),
         ({"words": ["a", "b"], "vectors": [[1.0, 2.0]]}, r"2 words but 'vectors' of shape \(1, 2\)"),
         ({"words": ["a"], "vectors": [["x", "y"]]}, "type <U1"),
         ({"words": ["a"], "vectors": [[1.0, np.inf]]}, "not finite"),
