@@ -102,22 +102,29 @@ class ClientActor:
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], final: bool, splits: Sequence[str]
     ) -> dict[int, Evaluated]:
+        """Evaluate clients (see ``Worker.evaluate``)."""
         return self.worker.evaluate(flat, round_, members, final, splits)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
+        """Return the files of audits for a client: texts by file name."""
         return self.worker.audits.report(client, flat)
 
     def parts(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, ClientPart]:
+        """Return the private parts of clients' models."""
         return {client: part_of(self.worker, flat, round_, client) for client in members}
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Return the encoded private states of clients."""
         return self.worker.private_states(members)
 
     def restore(self, states: Mapping[int, bytes]) -> None:
+        """Restore private states that ``private_states`` returned."""
         self.worker.restore(states)
 
     def adopt(self, states: Mapping[int, bytes], *clients: ClientData) -> None:
+        """Add clients, with their private states."""
         self.worker.adopt(clients, states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Remove clients, and return their private states."""
         return self.worker.release(members)

@@ -20,7 +20,7 @@ from fedtext.runtime.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 REACH_SECONDS = 10.0
-SHIPPED = ("fedtext", "actors")  # what a worker imports; never platform/, whose name a worker already knows
+SHIPPED = ("fedtext", "actors")  # packages for workers; never platform/, which is also a module of Python's library
 # For a Ray started here, and in the cluster files. Objects without references are freed at once, not once a second: the
 # next parameters reuse memory that is mapped already, which makes a round trip to an actor twice as fast.
 FREEING = {"RAY_free_objects_period_milliseconds": "0"}
@@ -134,5 +134,5 @@ def _lean() -> Iterator[None]:
 
 
 def nodes() -> list[dict[str, float]]:
-    """The resources of every node that is alive."""
+    """Return the resources of every node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]

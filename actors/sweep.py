@@ -71,7 +71,7 @@ class SparingASHA(ASHAScheduler):
         super().on_trial_remove(tune_controller, _by_case(trial.config["case"]))
 
     def remember(self, histories: Mapping[str, Sequence[RoundRecord]]) -> None:
-        """Takes in what trials of an earlier, interrupted sweep reached."""
+        """Add the records of trials of an earlier, interrupted sweep."""
         for case, records in histories.items():
             self.on_trial_add(None, _by_case(case))
             for record in records:
@@ -79,12 +79,18 @@ class SparingASHA(ASHAScheduler):
 
 
 def _by_case(case: str) -> Any:
-    """What the scheduler needs of a trial: an identity, which for us is the case."""
+    """Return a trial for the scheduler, identified by its case."""
     return SimpleNamespace(trial_id=case, config={"case": case})
 
 
 def scheduler(config: Tune, rounds: int, spared: Sequence[str]) -> TrialScheduler:
-    """The scheduler the experiment asks for."""
+    """Return the scheduler of an experiment.
+
+    Args:
+        config: The section ``tune``.
+        rounds: Number of rounds of a trial.
+        spared: Cases that the scheduler must not stop.
+    """
     if config.scheduler == "none":
         return FIFOScheduler()
     return SparingASHA(
@@ -105,15 +111,23 @@ def run(
     max_restarts: int,
     reuse: bool = True,
 ) -> None:
-    """Runs every assignment as one trial; what comes of them reaches the callbacks. Blocks until all have ended. With
-    ``reuse`` a process goes on with the next trial; if it dies between two, Tune gives up the second."""
+    """Run each assignment as a trial, until all have ended. Results are passed to the callbacks.
+
+    Args:
+        assignments: The trials, by case.
+        callbacks: Callbacks of Tune.
+        order: The scheduler.
+        concurrent: Largest number of trials at the same time.
+        max_restarts: Number of times a trial is restarted after its process died.
+        reuse: Whether a process continues with the next trial. If it dies between two trials, Tune gives up the second.
+    """
     server_node = ray.util.get_node_ip_address()
     bundles = {case: assignment.plan.bundles(server_node) for case, assignment in assignments.items()}
     trainable = tune.with_resources(
         tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
-    # Tune's own bookkeeping, which no one reads: a resumed sweep goes by the cases' folders. It is not kept beside
-    # them, since Tune ends everything where it cannot write.
+    # Tune's own records are not used: a sweep is resumed from the cases' folders. They are not written there, since
+    # Tune ends all trials if it cannot write.
     with tempfile.TemporaryDirectory(prefix="fedtext-tune-", ignore_cleanup_errors=True) as scratch:
         tuner = Tuner(
             trainable,

@@ -131,11 +131,11 @@ class LocalCluster:
         del self._holders[index]
 
     def pids(self, index: int) -> list[int]:
-        """The process ids (as this machine counts them) of everything that runs in a node."""
+        """Return the process ids, as seen by this machine, of all processes of a node."""
         return namespaces.processes(self._holder(index).pid)
 
     def ip(self, index: int) -> str:
-        """The address of a node."""
+        """Return the address of a node."""
         return self._running.address(index)
 
     @property

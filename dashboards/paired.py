@@ -112,6 +112,7 @@ def signed(ours: Difference) -> str:
 
 
 def p_value(ours: Difference) -> str:
+    """Format a p-value: ``p = 0.002``."""
     if ours.p is None:
         return "no test"
     return "p < 0.001" if ours.p < 0.001 else f"p = {ours.p:.{3 if ours.p < 0.1 else 2}f}"

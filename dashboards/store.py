@@ -206,7 +206,7 @@ def _scheme(uri: str) -> str:
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """The file of a sqlite address, relative where it is written so; None for any other address."""
+    """Return the file of a sqlite address, relative if the address is; None for any other address."""
     found = re.match(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)", uri)
     return Path(found["path"]) if found else None
 

@@ -112,6 +112,7 @@ def one_line(text: str) -> str:
 
 
 def percent(fraction: float) -> str:
+    """Format a fraction in percent: ``85.3``."""
     return f"{100 * fraction:.1f}"
 
 

@@ -9,6 +9,7 @@ from fedtext.commands import Parser, add_plugin
 
 
 def main(words: Sequence[str] | None) -> int:
+    """Run the command, and return its exit status."""
     parser = Parser(prog="python -m platform.corpora", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")

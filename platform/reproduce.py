@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None) -> int:
+    """Run the command, and return its exit status."""
     made = parser()
     arguments = made.parse_args(words)
     if bool(arguments.tables) == bool(arguments.render):

@@ -14,6 +14,7 @@ EXAMPLE = """\
 
 
 def main(words: Sequence[str] | None) -> int:
+    """Run the command, and return its exit status."""
     return launch(parser("sweep", __doc__, EXAMPLE).parse_intermixed_args(words), "sweep")
 
 

@@ -209,6 +209,7 @@ class RunFolder:
         return with_plugins(self._plan()["content"], self.path)
 
     def case(self, case_id: str) -> Path:
+        """Return the folder of a case."""
         return self.path / case_id
 
     def ended(self) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def recorder(job: Job) -> Recorder:
 
 
 def unrecorded(error: Exception) -> None:
+    """Print that MLflow cannot record the run."""
     print(one_line(f"{error}; nothing that was trained is lost by it"), file=sys.stderr, flush=True)
 
 

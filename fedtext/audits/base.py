@@ -156,7 +156,7 @@ class LocalUpdate:
 
 
 class Observation(ABC):
-    """What an audit keeps of a local update, with the client, until the round is evaluated."""
+    """The data of a local update that an audit keeps, with the client, until the round is evaluated."""
 
     @abstractmethod
     def metrics(self, shared: State) -> dict[str, float]:

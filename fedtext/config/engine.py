@@ -72,11 +72,11 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     if not isinstance(model, Recurrent):
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
-        return 1, "clients one by one: the reference engine knows no stacks"
+        return 1, "clients one by one: the reference engine has no stacks"
     if experiment.language:
         return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
     if experiment.method.reads_table:
-        return 1, f"clients one by one: method {experiment.method.name} reads the whole embedding table"
+        return 1, f"clients one by one: method {experiment.method.name} uses the whole embedding table"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
     cohort = trainees(experiment, clients)

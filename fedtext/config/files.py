@@ -90,10 +90,7 @@ def with_plugins(content: Content, folder: Path | None = None, more: Iterable[st
 
 def use_plugins(experiment: str | Path | None, more: Iterable[str | Path]) -> None:
     """Load the plug-ins of an experiment file, if there is one, and others, so that ``--keys`` shows their parts.
-
-    Raises:
-        UserError: A plug-in cannot be loaded.
-    """
+    Raises UserError if one cannot be loaded."""
     path = None if experiment is None else find(experiment)
     content = with_plugins(read(path), path.parent, more) if path else with_plugins({}, None, more)
     use(plugins_of(content))
@@ -145,14 +142,8 @@ def parse_override(word: str) -> tuple[str, Any]:
 
 
 def override(content: Content, changes: Mapping[str, Any]) -> Content:
-    """Return a copy of ``content`` with dotted keys set.
-
-    A name in place of a mapping (``method: kteps``) becomes a mapping. Entries of lists have numbers
-    (``uplink.0.gaussian.sigma``).
-
-    Raises:
-        UserError: A key cannot be set.
-    """
+    """Return a copy of ``content`` with dotted keys set. A name in place of a mapping (``method: kteps``) becomes one;
+    entries of lists have numbers (``uplink.0.gaussian.sigma``). Raises UserError if a key cannot be set."""
     result = copy.deepcopy(content)
     for dotted, value in changes.items():
         *parents, last = dotted.split(".")
@@ -310,8 +301,5 @@ def _nearest(word: str, valid: list[str]) -> str:
 
 
 def resolved(experiment: Experiment) -> str:
-    """Return the experiment with all defaults as YAML.
-
-    Loading it gives the same experiment, if ``keep_plugins`` has written its plug-ins to the same folder.
-    """
+    """Return the experiment with all defaults as YAML. It loads again if ``keep_plugins`` has written its plug-ins."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

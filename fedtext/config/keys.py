@@ -1,4 +1,4 @@
-"""The keys of an experiment, in words: the text behind ``--keys`` and ``--keys NAME``."""
+"""Descriptions of the keys of an experiment: the output of ``--keys`` and ``--keys NAME``."""
 
 import difflib
 import inspect
@@ -20,7 +20,7 @@ from fedtext.schema import Extensible, classes_of, names_of
 
 Class = type[BaseModel]
 WIDTH = 110  # characters of a line
-OTHERWISE = {  # by what else people may call a key
+OTHERWISE = {  # other names that users may try
     **{"methods": "method", "models": "model", "corpora": "corpus", "corpuses": "corpus", "audit": "audits"},
     **{"mechanism": "uplink", "mechanisms": "uplink", "metric": "metrics"},
     "aggregations": "aggregation",
@@ -38,8 +38,13 @@ SIGNS: list[tuple[type, str, str]] = [
 
 @dataclass(frozen=True)
 class Key:
-    """A key and the place where it stands: ``training.rounds``, ``uplink.clip.norm``, ``method.lambda1``. Of several
-    classes that may stand at one place, ``owner`` is the one that has the key."""
+    """A key of an experiment.
+
+    Attributes:
+        path: Its dotted path: ``training.rounds``, ``uplink.clip.norm``, ``method.lambda1``.
+        field: Its field.
+        owner: The class that has the key, of several that are possible there.
+    """
 
     path: str
     field: FieldInfo
@@ -52,12 +57,12 @@ class Key:
 
     @property
     def is_choice(self) -> bool:
-        """Whether one of several classes stands there, chosen by its name."""
+        """Whether its value is one of several classes, chosen by name."""
         return bool(self.classes) and all(map(names_of, self.classes))
 
     @property
     def is_list(self) -> bool:
-        """Whether a list stands there."""
+        """Whether its value is a list."""
         return typing.get_origin(self.field.annotation) is tuple
 
     def inside(self, cls: Class) -> str:
@@ -66,18 +71,19 @@ class Key:
 
     @property
     def description(self) -> str:
-        """The key's description; of a section without one, its class's."""
+        """The key's description; for a section without one, the summary of its class."""
         if self.field.description:
             return self.field.description
         return summary(self.classes[0]) if len(self.classes) == 1 else ""
 
 
 def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Iterator[Key]:
-    """The keys of a class and of its sections, depth first, but for the ``name`` of a class.
+    """Yield the keys of a class and of its sections, depth first, without the ``name`` of a class.
 
     Args:
-        prefix: what stands before them in their paths.
-        choices: also those of what is chosen by name; a sweep's baselines have those of the methods.
+        cls: The class.
+        prefix: Prefix of their paths.
+        choices: Whether to include the keys of classes that are chosen by name.
     """
     for name, field in cls.model_fields.items():
         if name == "name" and cls is not Experiment:
@@ -91,13 +97,13 @@ def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Ite
 
 
 def about(name: str) -> str:
-    """Describe one thing: a key or section by its path or last word, a class by its name, or ``metrics``.
+    """Describe a key or section by its path or last word, a class by its name, or ``metrics``.
 
     Args:
         name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ...; empty for all keys.
 
     Raises:
-        UserError: nothing has this name.
+        UserError: Nothing has this name.
     """
     if not name:
         return listing()
@@ -119,7 +125,7 @@ def about(name: str) -> str:
 
 
 def listing() -> str:
-    """Every key with its default and its description, and every class that can be chosen with its summary."""
+    """List all keys with their defaults and descriptions, and all classes that can be chosen with their summaries."""
     lines: list[str] = []
 
     def walk(cls: Class, indent: str) -> None:
@@ -139,10 +145,10 @@ def listing() -> str:
 
 
 def metrics() -> str:
-    """Every metric: its name, unit, direction, split, when it is computed, and its description."""
+    """List all metrics: name, unit, direction, split, when it is computed, and description."""
     lines = ["Metrics of rounds and runs. Fractions are shown in percent, and are from 0 to 1 in MLflow and files."]
-    lines.append("Where there are validation texts, those marked with * have a twin <name>_val of these texts.")
-    lines.append("smaller or larger: which is better; of attacks, for the clients.")
+    lines.append("With validation texts, those marked with * are also computed on these, as <name>_val.")
+    lines.append("smaller or larger: the better direction; in attacks, for the clients.")
     kind = ""
     for metric in METRICS:
         if metric.kind != kind:
@@ -157,12 +163,12 @@ def metrics() -> str:
 
 
 def summary(cls: Class) -> str:
-    """The first line of a class's docstring."""
+    """Return the first line of a class's docstring."""
     return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0].replace("``", "`")
 
 
 def _class(cls: Class, key: Key) -> str:
-    """A class that can be chosen by name, its keys, and what can be chosen in its place."""
+    """Describe a class that can be chosen by name, with its keys and its alternatives."""
     called = " | ".join(names_of(cls))
     details = inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip().replace("``", "`")
     lines = [f"{key.path}: {called}", *_wrapped(summary(cls), "  ")]
@@ -176,7 +182,7 @@ def _class(cls: Class, key: Key) -> str:
 
 
 def _key(key: Key) -> str:
-    """A key; a section with all that lies in it."""
+    """Describe a key, or a section with all its keys."""
     first, *lines = _described(key, "")
     owner = f" (of {' | '.join(names_of(key.owner))})" if names_of(key.owner) else ""
     lines = [first.replace(":", f"{owner}:", 1), *lines]
@@ -192,14 +198,14 @@ def _key(key: Key) -> str:
 
 
 def _described(key: Key, indent: str = "  ") -> list[str]:
-    """The key with its type and default, and its description below."""
+    """Describe a key: a line with type and default, and its description below."""
     default = "; required" if key.field.is_required() else f"; default {text}" if (text := _default(key.field)) else ""
     kind = _kind(key.field.annotation, key.field.metadata)
     return [f"{indent}{key.path}: {kind}{default}", *_wrapped(key.description, f"{indent}    ")]
 
 
 def _written(cls: Class, key: Key) -> str:
-    """How the class is asked for, with one of its keys."""
+    """Return an example of how a class is written, with one of its keys."""
     name, options = names_of(cls)[0], [option for option in cls.model_fields if option != "name"]
     if not options:
         return f"{key.path}: [{name}]" if key.is_list else f"{key.path}: {name}"
@@ -221,7 +227,7 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 
 def _default(field: FieldInfo) -> str:
-    """The default as it is written in an experiment; empty where there is none, or where it is a section's keys."""
+    """Return the default as written in an experiment; empty if there is none, or if it is a section."""
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
@@ -235,13 +241,13 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """A type in words, with its range: ``integer >= 1``, ``auto | integer > 0``."""
+    """Return a type in words, with its range: ``integer >= 1``, ``auto | integer > 0``."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if extensible := [data for data in metadata if isinstance(data, Extensible)]:
         return _kind(extensible[0].type_of())
     if origin is typing.Annotated:
         return _kind(inner[0], [*_constraints(inner[1:]), *metadata])
-    if origin in (typing.Union, types.UnionType):  # a range is of what can have one
+    if origin in (typing.Union, types.UnionType):  # only some types can have a range
         return " | ".join(dict.fromkeys(_kind(part, () if part in RANGELESS else metadata) for part in inner))
     elif origin is Literal:
         return " | ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in inner)
@@ -258,7 +264,7 @@ def _kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 
 
 def _constraints(metadata: Sequence[Any]) -> list[Any]:
-    """Those of a nested type, which may be wrapped in a Field of its own."""
+    """Return the constraints of a nested type, which may be wrapped in a Field of its own."""
     return [limit for data in metadata for limit in (data.metadata if isinstance(data, FieldInfo) else [data])]
 
 

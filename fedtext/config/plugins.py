@@ -1,8 +1,8 @@
 """Plug-ins: Python files and installed modules that add parts to experiments.
 
-A part is a method, mechanism, aggregation, corpus, model or audit. A file is known by its text: its classes lie in a
-module that is named after the digest of the text, in every process and on every machine, so that pickles of them can be
-read wherever the text has been loaded.
+A part is a method, mechanism, aggregation, corpus, model or audit. A file is identified by its text: its classes are in
+a module named after the digest of the text, in every process and on every machine, so that pickles of them can be
+loaded wherever the text has been loaded.
 """
 
 import functools
@@ -31,14 +31,14 @@ from fedtext.models import MODELS
 from fedtext.models.base import ModelConfig
 from fedtext.schema import names_of
 
-GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always there
-FOLDER = "plugins"  # where the files are kept, in the folder of a run or of a model
-LISTS: list[list[Any]] = [metrics.METRICS]  # what a plug-in may append to; who is above adds its own
+GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always available
+FOLDER = "plugins"  # subfolder for the files, in the folder of a run or of a model
+LISTS: list[list[Any]] = [metrics.METRICS]  # lists to which a plug-in may append; modules above add their own
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Parts of one kind: what they are called, their base class, and the dict that holds them by name."""
+    """Parts of one kind: their word in messages, their base class, and the dict of their names."""
 
     word: str
     base: type
@@ -62,7 +62,7 @@ class Plugin:
     Attributes:
         name: The file's name, or the name of an installed module.
         digest: SHA-256 of its source; of a package, of all its Python files.
-        source: The file's text; None for a module, which has to be installed wherever it is used.
+        source: The file's text; None for a module, which must be installed wherever it is used.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Plugin:
 
     @property
     def module(self) -> str:
-        """The name of its module."""
+        """Name of its module."""
         return self.name if self.source is None else f"fedtext_plugin_{self.digest[:16]}"
 
     @property
@@ -81,13 +81,13 @@ class Plugin:
 
     @property
     def kept(self) -> str:
-        """How an experiment names it that is kept in the folder of a run or of a model."""
+        """Its name in an experiment that is stored in the folder of a run or of a model."""
         return self.name if self.source is None else f"{FOLDER}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A plug-in with its classes, and with what it appends to each of ``LISTS``."""
+    """A plug-in with its classes, and with the entries that it appends to each of ``LISTS``."""
 
     plugin: Plugin
     parts: list[tuple[Kind, Any]]
@@ -99,19 +99,21 @@ _active: tuple[Plugin, ...] = ()
 
 
 def find(name: Any, folder: Path | None = None) -> Plugin:
-    """Find a plug-in. A file is read, and not run.
+    """Find a plug-in, without running it.
 
     Args:
-        name: The path of a file, with ``.py`` at its end, or the name of an installed module.
-        folder: Where a path begins; else in the working folder.
+        name: The path of a file, ending in ``.py``, or the name of an installed module.
+        folder: The folder to which a path is relative, before the working folder.
 
     Raises:
-        UserError: If there is none, or the file cannot be read.
+        UserError: There is none, or the file cannot be read.
     """
     if isinstance(name, Plugin):
         return name
     if not isinstance(name, str | Path) or not str(name):
-        raise UserError(f"plugins: {name!r} is no plug-in: name a file, such as my_method.py, or an installed module")
+        raise UserError(
+            f"plugins: {name!r} is not a plug-in: name a file, such as my_method.py, or an installed module"
+        )
     if str(name).endswith(".py") or "/" in str(name):
         path = Path(name).expanduser()
         places = [each / path for each in dict.fromkeys((folder or Path.cwd(), Path.cwd()))]
@@ -130,7 +132,7 @@ def _module(name: str) -> Plugin:
     """Find an installed module or package, and read its source."""
     try:
         spec = importlib.util.find_spec(name)
-    except Exception as error:  # the packages around it are imported
+    except Exception as error:  # its parent packages are imported
         raise UserError(f"plugins: module {name} cannot be imported ({type(error).__name__}: {error})") from error
     if spec is None:
         raise UserError(f"plugins: there is no module {name}: install its package, or name a file, such as {name}.py")
@@ -149,14 +151,14 @@ def load(plugin: Plugin) -> Loaded:
     """Run a plug-in's source or import its module, once in a process.
 
     Raises:
-        UserError: If it raises, defines no part, or is another version than the one that is installed here.
+        UserError: It raises an exception, defines no part, or is another version than the one installed here.
     """
     if plugin.module not in _LOADED:
         here = plugin if plugin.source is not None else _module(plugin.name)
         starts = [len(each) for each in LISTS]
         try:
             parts = list(_parts(here, _run(here)))
-        finally:  # what was appended counts only while the plug-in is active
+        finally:  # appended entries are used only while the plug-in is active
             appended = [each[start:] for each, start in zip(LISTS, starts, strict=True)]
             for each, start in zip(LISTS, starts, strict=True):
                 del each[start:]
@@ -171,9 +173,9 @@ def _run(plugin: Plugin) -> ModuleType:
     """Make the plug-in's module.
 
     Raises:
-        UserError: If its code raises, with the line.
+        UserError: Its code raises an exception. The message names the line.
     """
-    name = f"<{plugin.name} {plugin.digest[:8]}>"  # no file: what lies there later may be another text
+    name = f"<{plugin.name} {plugin.digest[:8]}>"  # not a path, since the file may change later
     try:
         if plugin.source is None:
             return importlib.import_module(plugin.name)
@@ -196,7 +198,7 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
     """Yield the classes of a module that an experiment can name, each with its kind.
 
     Raises:
-        UserError: If there are none, or one of them is unfinished.
+        UserError: There are none, or one of them lacks a method.
     """
     none = True
     classes: Iterable[Any] = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
@@ -222,7 +224,7 @@ def installed() -> tuple[Plugin, ...]:
     """Return the plug-ins of installed packages, which every experiment can use.
 
     Raises:
-        UserError: If one cannot be loaded.
+        UserError: One cannot be loaded.
     """
     found = []
     for entry in importlib.metadata.entry_points(group=GROUP):
@@ -240,13 +242,13 @@ def active() -> tuple[Plugin, ...]:
 
 
 def activate(plugins: Iterable[Plugin]) -> bool:
-    """Make the parts of these plug-ins, and of installed ones, and of no others, those that experiments can name.
+    """Make the parts of these plug-ins and of installed ones available to experiments, and those of others unavailable.
 
     Returns:
-        Whether anything has changed, so that ``Experiment`` has to be rebuilt.
+        Whether anything has changed, so that ``Experiment`` must be rebuilt.
 
     Raises:
-        UserError: If a plug-in cannot be loaded, or a name is taken.
+        UserError: A plug-in cannot be loaded, or a name is already in use.
     """
     global _active
     wanted = tuple({plugin.module: plugin for plugin in (*installed(), *plugins)}.values())
@@ -290,5 +292,5 @@ def _check_names(wanted: Iterable[Plugin]) -> None:
 
 
 def defining(cls: type) -> Plugin | None:
-    """Return the plug-in that defines a class; None if it is none's."""
+    """Return the plug-in that defines a class; None if no plug-in does."""
     return next((each.plugin for each in _LOADED.values() if any(cls is part for _, part in each.parts)), None)

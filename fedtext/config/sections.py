@@ -58,7 +58,7 @@ class Privacy(Strict):
 
 
 class Wire(Strict):
-    """What clients and server send each other."""
+    """The messages between clients and server."""
 
     rows: Literal["auto", "own", "all"] = Field(
         "auto",

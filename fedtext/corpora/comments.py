@@ -18,6 +18,8 @@ _LONGEST = 1 << 24  # characters in a field of a .csv
 
 
 class Comment(NamedTuple):
+    """A comment and its author."""
+
     user: str
     text: str
 

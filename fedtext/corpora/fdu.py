@@ -26,6 +26,8 @@ _LABELLED, _UNLABELED = "fdu_mtl.parquet", "fdu_mtl_unlabeled.parquet"
 
 
 class Row(NamedTuple):
+    """A review."""
+
     domain: str
     split: str  # train, test or unlabel(ed)
     label: int

@@ -32,7 +32,9 @@ class IMDBCorpus(LabelledCorpus):
     name: Literal["imdb"] = "imdb"
     labels = 2  # 0 negative, 1 positive
     label_names = ("negative", "positive")
-    clients: int = Field(100, ge=1, description="how many share the reviews (RR-LDP paper: 10, 50, 100, 250)")
+    clients: int = Field(
+        100, ge=1, description="number of clients the reviews are split over (RR-LDP paper: 10, 50, 100, 250)"
+    )
     text: TextField = Field(
         Words(letters=True), description="tokens of a text: its words, or buckets they are hashed to"
     )

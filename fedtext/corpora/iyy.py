@@ -23,6 +23,8 @@ MARK = "<sssss>"  # separates two sentences
 
 
 class Source(NamedTuple):
+    """A source of reviews, which is a client."""
+
     client: str
     files: str  # prefix of the files' names
     ratings: int  # the highest rating; the lowest is 1

@@ -1,4 +1,4 @@
-"""From texts to numbers: hold out, count, encode, once per corpus.
+"""Preparation of a corpus: hold out texts, count words, encode.
 
 Legend: N texts, T tokens of a split laid end to end, R rows of a client's own table, V vocabulary, D embedding.
 """
@@ -30,11 +30,18 @@ from fedtext.text.vocabulary import WordIndex, bears_digit, build_vocabulary, co
 
 
 def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False) -> Corpus:
-    """Reads the corpus and encodes it; the same arguments and files give the same numbers and the same digest.
+    """Read a corpus and encode it. The same arguments and files give the same result and the same digest.
 
-    ``data`` is the folder given with --data, if any. ``own``: each client has a vocabulary of its own, and the corpus's
-    is only the list of all their words, by which the simulation names them. Raises UserError when files are missing or
-    malformed, or when an option would leave a client without texts.
+    Args:
+        config: The corpus.
+        embedding: The embedding, for its initial table.
+        seed: Seed of the draws.
+        data: The folder given with --data, if any.
+        own: Whether each client has a vocabulary of its own. The vocabulary of the corpus is then only a list of all
+            their words, by which the simulation names them.
+
+    Raises:
+        UserError: Files are missing or malformed, or a key would leave a client without texts.
     """
     read = config.read(data, seed)
     leaking = Leaking.of(read, config, data, seed)
@@ -86,7 +93,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
 
 
 def _distinct_words(raw: RawCorpus) -> tuple[int, int]:
-    """How many different words all clients' train texts have, and all their texts."""
+    """Count the distinct words of all clients' train texts, and of all their texts."""
     words = {word for client in raw.clients for text in client.train.texts for word in split_words(text)}
     train = len(words)
     for client in raw.clients:
@@ -103,7 +110,7 @@ def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
 
 
 def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:
-    """The texts as they are to be parted at blanks, each different one made once."""
+    """Clean all texts, so that their words are separated by blanks. Each different text is cleaned once."""
     made: dict[str, str] = {}
 
     def clean(split: Split) -> Split:
@@ -120,8 +127,10 @@ def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:
 
 
 def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
-    """How often each word stands in the client's train texts, without a sentence's signs; where words are hashed, each
-    bucket, and each of a checkpoint's pieces with its signs, which is for the report alone."""
+    """Count the tokens of a client's train texts: words without <s> and </s>, buckets, or word pieces.
+
+    Counts of buckets and word pieces are for the report alone.
+    """
     if isinstance(text, Words):
         counts = count_words(client.train.texts)
         if language:
@@ -136,12 +145,12 @@ def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
 
 
 def _all_of(vocabularies: Iterable[Iterable[str]]) -> list[str]:
-    """All words of these vocabularies, in alphabetical order after <pad> and <unk>."""
+    """Return <pad>, <unk>, and all words of these vocabularies in alphabetical order."""
     return [PAD, UNK, *sorted({word for words in vocabularies for word in words} - {PAD, UNK})]
 
 
 def _others(clients: list[RawClient], counts: list[Counter[str]], embedding: Embedding) -> Iterator[Iterable[str]]:
-    """The words of clients' texts beyond their vocabularies, which the vectors may have that they start from."""
+    """Return the words of all clients' texts, if initial word vectors may have words beyond their vocabularies."""
     if has_vectors(embedding.sources):
         yield from counts
         yield from (count_words(split.texts) for client in clients for split in (client.validation, client.test))
@@ -156,9 +165,11 @@ def _localised(
     own_R: NDArray[np.int32] | None,
     public_V: NDArray[np.bool_] | None,
 ) -> ClientData:
-    """The client's splits in local rows: <pad>, then what occurs in train, then what occurs only elsewhere. Features
-    have the last global rows. Of a language corpus all rows in their order. With a vocabulary of its own, ``own_R``
-    without <pad>, every other word is <unk> that is not among ``public_V``."""
+    """Encode a client's splits in local rows: <pad>, then tokens of train, then tokens of other splits only.
+
+    Features have the last global rows. In a language corpus local rows are the global ones. With a vocabulary of its
+    own, ``own_R`` without <pad>, every word that is neither in it nor in ``public_V`` becomes <unk>.
+    """
     if language:
         return ClientData(number, name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
     place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
@@ -178,8 +189,10 @@ def _localised(
 
 
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
-    """Global rows of a text's words and then of its features, which follow those of ``index``; what stands for a text
-    without words is not needed where there are features."""
+    """Encode texts as global rows of their words, followed by those of their features, which come after ``index``.
+
+    A text without words but with features has no <unk> or <pad>.
+    """
     if isinstance(config.text, Words):
         tokens_T, offsets = encode_words(split.texts, index, config.max_length)
     else:
@@ -201,12 +214,14 @@ def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> Token
 
 
 def _digest(classes: int, vocabulary: list[str], clients: list[ClientData]) -> str:
-    """Identifies the encoded corpus: vocabulary, rows, tokens, labels and splits. The embedding table is not part of
-    it, so that models with different embeddings are seen to have read the same data."""
+    """Compute the digest of an encoded corpus: vocabulary, rows, tokens, labels and splits.
+
+    The embedding table is not part of it, so that runs with different embeddings on the same data have the same digest.
+    """
     hasher = hashlib.sha256()
 
     def add(part: bytes) -> None:
-        hasher.update(len(part).to_bytes(8, "little"))  # parts cannot run into one another
+        hasher.update(len(part).to_bytes(8, "little"))  # separates the parts
         hasher.update(part)
 
     add("\0".join([str(classes), *vocabulary]).encode())

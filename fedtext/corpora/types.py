@@ -1,4 +1,4 @@
-"""Data types of a corpus: as it is read (``RawCorpus``) and after encoding (``Corpus``).
+"""Data types of a corpus, before (``RawCorpus``) and after encoding (``Corpus``).
 
 Legend: N texts, T tokens of a split laid end to end, R rows (vocabulary entries a client holds), V vocabulary,
 D embedding.

@@ -1,4 +1,4 @@
-"""The privacy report: what a run reveals and guarantees, in sentences, printed at its start and kept with it."""
+"""The privacy report: sentences on what a run discloses and guarantees, printed at its start and stored with it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,12 @@ from fedtext.models.language import GRULanguageModel
 
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
-    """Sentences about what the server learns under this experiment, and what its ledger's ``entries`` come to."""
+    """Return sentences on what the server learns in this experiment, and on the guarantees in its ledger.
+
+    Args:
+        experiment: The experiment.
+        entries: The entries of its ledger.
+    """
     if experiment.method.pooled:
         return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
@@ -71,7 +76,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
 
 
 def guarantees(entries: Sequence[Entry]) -> list[str]:
-    """Return a ledger in sentences: one with the epsilons of each mechanism, one for each assumption."""
+    """Return a ledger as sentences: one with the epsilons of each mechanism, and one for each assumption."""
     said = []
     for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
         figures = "; ".join(_figure(entry) for entry in entries if entry.mechanism == mechanism)
@@ -89,8 +94,10 @@ def _figure(entry: Entry) -> str:
 
 
 def _next_words(experiment: Experiment) -> Iterator[str]:
-    """Sentences on what the embedding and the output layer of a language model reveal without noise.
-    The gradient of an output bias is the sum over tokens of p - 1[the token is the word]."""
+    """Yield sentences on what the embedding and the output layer of a language model disclose without noise.
+
+    The gradient of the output bias of a word is the sum over tokens of p - 1[the token is the word].
+    """
     model, private = experiment.model, experiment.method.private
     if not isinstance(model, GRULanguageModel):
         return
@@ -109,7 +116,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
 
 
 def _prepared(experiment: Experiment) -> list[str]:
-    """Sentences on what clients have revealed before the first round; first, where the vocabulary is from."""
+    """Return sentences on what clients disclose before the first round, beginning with the source of the vocabulary."""
     corpus, sources = experiment.corpus, experiment.model.embedding.sources
     said = [f"the vocabulary is public {corpus.text.units}: nothing about a client's words is asked for it"]
     if experiment.own_vocabularies:

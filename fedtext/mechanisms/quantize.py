@@ -43,7 +43,7 @@ class Quantize(Mechanism):
         return {name: tensor * (2 * q) - q for name, tensor in sent.items()}
 
     def rescales(self, left: Tensors | None) -> bool:
-        """Coordinates beyond ``q`` are received as ``q`` in expectation."""
+        """Return True: coordinates beyond ``q`` are decoded as ``q`` in expectation."""
         return True
 
     def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:

@@ -17,6 +17,8 @@ from fedtext.models.parts import Parts
 
 
 class Outputs(NamedTuple):
+    """The outputs of ``Tasks`` for a batch."""
+
     logits_BC: Tensor
     shared_BF: Tensor
     private_BF: Tensor

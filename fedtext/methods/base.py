@@ -31,8 +31,10 @@ _HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = 
 
 
 class Model:
-    """A network bound to one client's parameters; calling it gives the network's outputs. The same as torch's
-    ``functional_call``, which searches the network anew each time."""
+    """A network with one client's parameters. Calling it with a batch returns the network's outputs.
+
+    It does what torch's ``functional_call`` does, without searching the network in each call.
+    """
 
     def __init__(self, network: nn.Module, parameters: Mapping[str, Tensor]) -> None:
         self.network, self.parameters = network, dict(parameters)
@@ -51,7 +53,7 @@ class Model:
 
 
 def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Where a network keeps each of its parameters: a module's dict, and the name in it."""
+    """Return the place of each parameter of a network: a module's dict, and the name in it."""
     if network not in _HOLDERS:
         _HOLDERS[network] = {
             f"{path}.{leaf}" if path else leaf: (module._parameters, leaf)
@@ -110,7 +112,7 @@ class Method(Strict, ABC):
 
     @abstractmethod
     def network(self, parts: Parts) -> nn.Module:
-        """The network, its parameters named so that ``private`` can tell them apart."""
+        """Build the network, from modules of ``parts``. Names of parameters must tell ``private`` which ones are."""
 
     def private(self, parameter: str) -> bool:
         """Whether this parameter stays on the client, between rounds as well."""
@@ -123,7 +125,8 @@ class Method(Strict, ABC):
         return not self.private(parameter)
 
     def mirrors(self, parameter: str) -> str:
-        """The shared parameter as which this private one begins every local update; empty for those that are kept."""
+        """Return the shared parameter whose value a private one has at the beginning of every local update; empty for
+        private parameters that are kept."""
         return ""
 
     def task_of(self, parameter: str) -> int | None:
@@ -229,4 +232,4 @@ class Method(Strict, ABC):
 
     @abstractmethod
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
-        """Class probabilities_BC. ``inference`` chooses between the branches where a method has two."""
+        """Return class probabilities_BC. ``inference`` selects the branches, if a method has two."""

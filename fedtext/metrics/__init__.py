@@ -1,4 +1,4 @@
-"""Metrics: name, unit, direction, split, when they are computed, and their meaning, once for the whole project."""
+"""Metrics: name, unit, direction, split, when they are computed, and their meaning, in one table."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -47,7 +47,7 @@ def smaller_is_better(name: str) -> bool:
 
 
 def column_order(name: str) -> tuple[bool, bool, int]:
-    """Return the sort key of a column: as in METRICS, evaluations first, of these validation after test."""
+    """Return the sort key of a column: in the order of METRICS, but evaluations first, with validation after test."""
     metric = find(name)
     if metric is None:
         return True, False, len(METRICS)
@@ -55,8 +55,8 @@ def column_order(name: str) -> tuple[bool, bool, int]:
 
 
 def legend(names: Iterable[str]) -> list[str]:
-    """Return a line for each known metric of ``names``, in their order. For a metric of validation texts it is the line
-    of the metric of test texts."""
+    """Return a line for each known metric of ``names``, in their order. A metric of validation texts has the line of
+    that of test texts."""
     named = list(names)
     known = {name.removesuffix("_val") if of_validation(name) else name: find(name) for name in named}
     lines = [f"{name}: {metric.summary}" for name, metric in known.items() if metric is not None]

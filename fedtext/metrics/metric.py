@@ -17,13 +17,13 @@ class Metric:
     Args:
         name: Its name; parts in angle brackets are placeholders (``rounds_to_<metric>_<value>``).
         summary: Its line in a legend.
-        details: Whole sentences.
+        details: Further sentences.
         kind: What it describes.
         unit: Its unit.
         better: Whether larger or smaller values are better.
         when: When it is computed.
-        validation: Whether ``<name>_val`` is computed as well, on validation texts instead of test texts.
-        columns: Which of the two have a column in the final table of a sweep.
+        validation: Whether ``<name>_val`` is also computed, on validation texts.
+        columns: Whether both, only the metric of test texts, or none has a column in the final table of a sweep.
     """
 
     name: str

@@ -36,8 +36,8 @@ METRICS: list[Metric] = [
     _score(
         "Ag",
         "accuracy of the shared model on each client's own texts, mean over clients",
-        "KTEPS paper, equations 14 and 15. Of a method with two branches the shared one; of local_only each "
-        "client's own model. Methods whose shared parameters are no whole model have Ap_0 instead.",
+        "KTEPS paper, equations 14 and 15. In a method with two branches that of the shared one; in local_only that of "
+        "each client's own model. Methods whose shared parameters are no complete model have Ap_0 instead.",
     ),
     _score(
         "Ap",
@@ -49,7 +49,7 @@ METRICS: list[Metric] = [
     _score(
         "Ap_0",
         "accuracy of each client's model before it is fine-tuned, mean over clients",
-        "Shared and private parameters together, of methods whose shared parameters are no whole model.",
+        "With shared and private parameters, in methods whose shared parameters are no complete model.",
     ),
     _score("Ap_<variation>", "Ap under another way of fine-tuning (evaluation.personalize.also)", when=LATE),
     _score("Local", "accuracy of each client's own model on its own texts, mean over clients", _UNION, when=LATE),
@@ -59,12 +59,12 @@ METRICS: list[Metric] = [
     _score(
         "AUC",
         "area under the ROC curve of the shared model, over the texts of all clients together",
-        "Of two classes.",
+        "With two classes.",
     ),
     _score(
         "AUC_0",
         "area under the ROC curve of the clients' models before they are fine-tuned, over all texts",
-        "Of two classes, of methods whose shared parameters are no whole model.",
+        "With two classes, in methods whose shared parameters are no complete model.",
     ),
     _perplexity("perplexity_p90", "the perplexity that nine clients in ten do not exceed", columns="test"),
     _perplexity(
@@ -78,14 +78,14 @@ METRICS: list[Metric] = [
         "The end of a sentence is predicted as well.",
     ),
     _perplexity("perplexity_<model>", "perplexity of the model named: Ap, personalised; unigram, word counts alone"),
-    _score("top1", "share of tokens that are the likeliest by the shared model", columns="none"),
+    _score("top1", "share of tokens that are the most probable by the shared model", columns="none"),
     _score("top1_<model>", "top1 of the model named: Ap, personalised; unigram, word counts alone", columns="none"),
-    _score("top3", "share of tokens that are among the three likeliest by the shared model", columns="test"),
+    _score("top3", "share of tokens that are among the three most probable by the shared model", columns="test"),
     _score("top3_<model>", "top3 of the model named: Ap, personalised; unigram, word counts alone", columns="test"),
     Metric(
         "alpha_unigram",
-        "what the unigram model adds to every word's count",
-        "Chosen on validation texts where there are some.",
+        "count that the unigram model adds to that of every word",
+        "Chosen on validation texts, if there are some.",
         unit="number",
         better="neither",
         when="every round",
@@ -114,7 +114,7 @@ METRICS: list[Metric] = [
     _leak(
         "inversion_candidates",
         "gradient_inversion: number of words that a vector may be decoded to",
-        "gradient_inversion.md says which words these are, and who knows them.",
+        "gradient_inversion.md says which words these are.",
         unit="number",
         better="neither",
     ),
@@ -137,24 +137,26 @@ METRICS: list[Metric] = [
     ),
     _leak(
         "member_advantage",
-        "membership: true less false positive rate at the mean loss of half of the train texts",
+        "membership: true minus false positive rate at the mean loss of half of the train texts",
         "The rates are of the other half, and of the test texts.",
     ),
     _leak(
         "member_tpr_at_1pct_fpr",
         "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
-        "Left out of clients with fewer than 100 test texts.",
+        "Not computed for clients with fewer than 100 test texts.",
     ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
     _privacy(
         "epsilon",
         "bound on the privacy loss of a client over all rounds until now, at the delta beside it",
-        "Of (epsilon, delta)-differential privacy, of all that a client has; ledger.json says towards whom and on "
-        "which assumptions. Not logged where nothing is guaranteed.",
+        "The guarantee of (epsilon, delta)-differential privacy covers all texts of a client; ledger.json states the "
+        "adversary and the assumptions. Not logged if there is no guarantee.",
         unit="epsilon",
     ),
-    _privacy("delta", "probability with which the bound epsilon may fail", "0 if the guarantee is pure.", unit="delta"),
+    _privacy(
+        "delta", "probability with which the bound epsilon may fail", "0 for pure differential privacy.", unit="delta"
+    ),
     _loss(
         "loss",
         "the objective that clients minimise: the weighted sum of the loss terms, mean over train texts",
@@ -208,7 +210,7 @@ METRICS: list[Metric] = [
     _server(
         "clients_failed",
         "clients left out because they failed (participation.on_client_error: skip)",
-        "Only where there are any.",
+        "Only if there are any.",
         better="smaller",
     ),
     _server(
@@ -219,14 +221,14 @@ METRICS: list[Metric] = [
     _server("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
     _server("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
     _server("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
-    _server("krum_kept", "number of updates whose mean was taken (krum)"),
+    _server("krum_kept", "number of updates in the mean (krum)"),
     _server(
         "energy_kept", "share of the embedding's variance that is sent (project)", unit="fraction", better="larger"
     ),
     _cost("train_seconds", "wall time of a round's training and aggregation"),
     _cost("round_seconds", "wall time of a round with its evaluation"),
     _cost("train_cpu_seconds", "CPU time of all clients' local updates together"),
-    _cost("nodes", "nodes of the cluster on which clients live", unit="number", better="neither"),
+    _cost("nodes", "nodes of the cluster that host clients", unit="number", better="neither"),
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),
     _sweep("<metric>.std", "standard deviation over seeds, in MLflow's run of the case"),

@@ -190,7 +190,7 @@ def _lstm_backward(
 
 
 def padded(width: int) -> int:
-    """The width that a kernel computes with."""
+    """Return the width with which a kernel computes."""
     return max(BLOCK, triton.next_power_of_2(width))
 
 
@@ -201,11 +201,13 @@ def _launch(kernel: Any, packing: Packing, width: int, *tensors: Tensor) -> None
 
 
 def gru_forward(gates_PG: Tensor, new_PH: Tensor, hidden_PH: Tensor, weight_LGH: Tensor, packing: Packing) -> None:
+    """Do the same as ``loops.gru_forward``."""
     weight_LHG = weight_LGH.transpose(1, 2).contiguous()
     _launch(_gru_forward, packing, hidden_PH.shape[1], gates_PG, new_PH, hidden_PH, weight_LHG)
 
 
 def gru_backward(grad_PH: Tensor, factor_P3H: Tensor, z_PH: Tensor, weight_LGH: Tensor, packing: Packing) -> Tensor:
+    """Do the same as ``loops.gru_backward``."""
     grad_P3H, weight = torch.empty_like(factor_P3H), weight_LGH.contiguous()
     _launch(_gru_backward, packing, grad_PH.shape[1], grad_PH, factor_P3H, z_PH, grad_P3H, weight)
     return grad_P3H
@@ -214,6 +216,7 @@ def gru_backward(grad_PH: Tensor, factor_P3H: Tensor, z_PH: Tensor, weight_LGH: 
 def lstm_forward(
     gates_PG: Tensor, cell_PH: Tensor, squashed_PH: Tensor, hidden_PH: Tensor, weight_LGH: Tensor, packing: Packing
 ) -> None:
+    """Do the same as ``loops.lstm_forward``."""
     weight_LHG = weight_LGH.transpose(1, 2).contiguous()
     _launch(_lstm_forward, packing, hidden_PH.shape[1], gates_PG, cell_PH, squashed_PH, hidden_PH, weight_LHG)
 
@@ -221,6 +224,7 @@ def lstm_forward(
 def lstm_backward(
     grad_PH: Tensor, factor_P4H: Tensor, slope_PH: Tensor, f_PH: Tensor, weight_LGH: Tensor, packing: Packing
 ) -> Tensor:
+    """Do the same as ``loops.lstm_backward``."""
     grad_P4H, weight = torch.empty_like(factor_P4H), weight_LGH.contiguous()
     _launch(_lstm_backward, packing, grad_PH.shape[1], grad_PH, factor_P4H, slope_PH, f_PH, grad_P4H, weight)
     return grad_P4H

@@ -1,7 +1,7 @@
-"""Parts of an experiment that do not go together.
+"""Checks whether the parts of an experiment are compatible.
 
-A rule is a function of an experiment that yields a sentence for each problem: which key, why, and what to do. It stands
-in the file of what it is about, and a plug-in adds its own to ``RULES``. The first problem is the one that is reported.
+A rule is a function of an experiment that yields a sentence for each problem: which key, why, and what to do. Rules are
+grouped in files by subject, and a plug-in adds its own to ``RULES``. The first problem is reported.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,6 +32,6 @@ plugins.LISTS.append(RULES)
 
 
 def problems(experiment: "Settings") -> Iterator[str]:
-    """Yield what does not go together, one sentence each."""
+    """Yield a sentence for each problem of an experiment."""
     for rule in RULES:
         yield from rule(experiment)

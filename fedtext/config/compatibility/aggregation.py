@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def nothing_combined(e: "Settings") -> Iterator[str]:
-    """There has to be something that clients send."""
+    """Check that clients send updates that can be combined."""
     if isinstance(e.server.aggregation, MethodsOwn) or (e.method.shares and not e.method.pooled):
         return
     why = "has all data in one place" if e.method.pooled else "sends no updates"
@@ -22,28 +22,28 @@ def nothing_combined(e: "Settings") -> Iterator[str]:
 
 
 def about_the_mean(e: "Settings") -> Iterator[str]:
-    """``server.weights`` is about weighted aggregations, ``server.absent_rows`` about those that are a mean."""
+    """Check that ``server.weights`` and ``server.absent_rows`` have an effect on the aggregation."""
     reads = {"weights": ("samples", e.aggregation.weighted), "absent_rows": ("unchanged", e.aggregation.sums)}
     for key, (default, read) in reads.items():
         value = getattr(e.server, key)
         if value != default and not read:
-            yield f"server.{key}: {value} is about a mean of updates, and {told(e)} takes none: leave it out"
+            yield f"server.{key}: {value} is for means of updates, and {told(e)} is not one: leave it out"
 
 
 def own_keys(e: "Settings") -> Iterator[str]:
-    """The keys of fedatt are those of its own aggregation."""
+    """Check that keys of fedatt, which are those of its own aggregation, have an effect."""
     if isinstance(e.server.aggregation, MethodsOwn) or not isinstance(e.method, AttentionKeys):
         return
     for key, field in AttentionKeys.model_fields.items():
         if getattr(e.method, key) != field.default:
             yield (
-                f"method.{key} is about the aggregation that {e.method.name} brings, and server.aggregation is "
+                f"method.{key} is for the aggregation of {e.method.name} itself, and server.aggregation is "
                 f"{e.aggregation.name}: leave out one of them"
             )
 
 
 def told(e: "Settings") -> str:
-    """The aggregation by its name, and where that is asked for."""
+    """Return the name of the aggregation for a message."""
     asked = isinstance(e.server.aggregation, MethodsOwn)
     return f"the {e.aggregation.name} of method {e.method.name}" if asked else f"aggregation {e.aggregation.name}"
 

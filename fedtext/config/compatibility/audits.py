@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def names(e: "Settings") -> Iterator[str]:
-    """Metrics are named after their audit."""
+    """Check that no audit is listed twice, since metrics are named after their audit."""
     found = [audit.name for audit in e.audits]
     if len(set(found)) < len(found):
         yield "audits: one of them is listed twice, and their metrics would have the same names"
 
 
 def gradient_inversion(e: "Settings") -> Iterator[str]:
-    """Gradient inversion looks for the tokens of a text in an update of its gradient."""
+    """Check the requirements of gradient inversion."""
     for audit in e.audits:
         if isinstance(audit, GradientInversion):
             yield from (f"audits: gradient_inversion{problem}" for problem in _inversion(e, audit))
@@ -32,29 +32,29 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
     model, method = e.model, e.method
     if not model.in_order:
         yield (
-            " looks for the vectors of a text that is classified word by word, which model "
+            " searches for the vectors of a text that is processed word by word, which model "
             f"{model.name} does not do: use embedding_rows"
         )
     if not method.shares:
-        yield f" reads updates, and method {method.name} sends none: leave it out"
+        yield f" needs updates, and method {method.name} sends none: leave it out"
     if audit.labels == "inferred" and (problem := _headless(e)):
         yield f".labels: inferred {problem}"
     if method.changes_gradients():
         yield f" {_changed(e)}"
     if method.name == "fedmmd":
         yield (
-            ": fedmmd compares with features that are frozen, and dummies have no slope through "
+            ": fedmmd compares with features that are frozen, and dummies have no gradient through "
             "these, so that it would look safer than it is: leave it out"
         )
     if audit.candidates == "public" and not (e.own_vocabularies and has_vectors(model.embedding.sources)):
         yield (
-            ".candidates: public is about own vocabularies that begin with public vectors; a "
-            "common vocabulary is known to all, and random vectors name no words: leave it at vocabulary"
+            ".candidates: public is for own vocabularies with public initial vectors; a common "
+            "vocabulary is known to all, and random vectors disclose no words: leave it at vocabulary"
         )
     if audit.labels == "optimised" and method.name == "pfl_da":
-        yield ".labels: the loss of pfl_da takes no probabilities for labels: use known"
+        yield ".labels: the loss of pfl_da does not accept probabilities as labels: use known"
     if audit.lengths == "longest" and e.corpus.max_length is None:
-        yield ".lengths: longest asks for corpus.max_length: set it, or use known"
+        yield ".lengths: longest needs corpus.max_length: set it, or use known"
     rounds = [] if audit.rounds == "last" else audit.rounds
     if missed := [str(round_) for round_ in rounds if not 1 <= round_ <= e.training.rounds]:
         yield f".rounds: there is no round {', '.join(missed)} in {e.training.rounds}"
@@ -63,7 +63,7 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
 
 
 def label_leakage(e: "Settings") -> Iterator[str]:
-    """Labels are inferred from the update of the output layer."""
+    """Check that labels can be inferred from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
         yield f"audits: label_leakage {problem}"
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and e.method.changes_gradients():
@@ -72,46 +72,46 @@ def label_leakage(e: "Settings") -> Iterator[str]:
 
 def _changed(e: "Settings") -> str:
     return (
-        f"takes an update for the gradient of a loss, and method {e.method.name} changes the gradients of steps by "
+        f"treats an update as the gradient of a loss, and method {e.method.name} changes the gradients of steps by "
         "state of clients and server, so that it would look safer than it is: leave it out"
     )
 
 
 def embedding_rows(e: "Settings") -> Iterator[str]:
-    """Rows name words where only those of a client's words move."""
+    """Check that only the rows of a client's words move, as embedding_rows assumes."""
     if e.method.whole_table and any(isinstance(audit, EmbeddingRows) for audit in e.audits):
         yield (
-            f"audits: embedding_rows looks for the rows that a client moved, and with method {e.method.name} it moves "
-            "all, so that it would look safer than it is: leave it out"
+            f"audits: embedding_rows searches for the rows that a client moved, and with method {e.method.name} it "
+            "moves all, so that it would look safer than it is: leave it out"
         )
 
 
 def _headless(e: "Settings") -> str:
-    """Why labels cannot be read from the output layer of an experiment's updates; empty if they can."""
+    """Return why labels cannot be inferred from the output layer of an experiment's updates; empty if they can."""
     if e.language:
-        return f"is about classes of texts, and model {e.model.name} has none: leave it out"
+        return f"is for classes of texts, and model {e.model.name} has none: leave it out"
     if not e.method.shares or e.method.private("head.bias"):
-        return f"reads the output layer's update, and method {e.method.name} sends none: leave it out"
+        return f"needs the output layer's update, and method {e.method.name} sends none: leave it out"
     return ""
 
 
 def membership(e: "Settings") -> Iterator[str]:
-    """Membership needs the losses of a classifier that the server has, but for its word vectors."""
+    """Check that the server has a classifier, except for its word vectors, as membership needs."""
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
     private = e.method.private
     whole = e.method.complete or not (private("encoder.layers.weight") or private("head.weight"))
     if e.language:
-        yield f"audits: membership reads probabilities of classes, and model {e.model.name} has none: leave it out"
+        yield f"audits: membership needs probabilities of classes, and model {e.model.name} has none: leave it out"
     if not e.method.shares or not whole:
         yield (
-            f"audits: membership asks the server's model, and method {e.method.name} shares no whole encoder and "
+            f"audits: membership uses the server's model, and method {e.method.name} shares no complete encoder and "
             "output layer: leave it out"
         )
 
 
 def fits(e: "Settings", audit: Audit) -> bool:
-    """Return whether an audit could go with an experiment, whose own audits are left aside."""
+    """Return whether an audit is compatible with an experiment, ignoring the experiment's own audits."""
     alone = e.model_copy(update={"audits": (audit,)})
     return not any(problem for rule in RULES for problem in rule(alone))
 

@@ -1,4 +1,4 @@
-"""Which engine can train which model, and which clients in stacks."""
+"""Requirements of engines and of stacks on the rest of an experiment."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def engine(e: "Settings") -> Iterator[str]:
-    """Which engines cannot train the model."""
+    """Check that the engine can train the model."""
     asked, model = e.training.engine, e.model
     if asked in ("cells", "triton") and not isinstance(model, Recurrent):
         yield f"training.engine: model {model.name} has no recurrent layers for {asked}; leave engine at auto"
@@ -20,11 +20,11 @@ def engine(e: "Settings") -> Iterator[str]:
             "one step are large enough by themselves: use engine: cells"
         )
     if asked == "triton" and e.training.tf32:
-        yield "training.tf32: the engine triton multiplies float32 numbers as they are; leave it out, or use cells"
+        yield "training.tf32: the engine triton does not use TF32; leave it out, or use cells"
 
 
 def stack(e: "Settings") -> Iterator[str]:
-    """Which clients cannot be trained in stacks."""
+    """Check that clients can be trained in stacks."""
     model, method = e.model, e.method
     if e.training.stack in ("auto", 1):
         return
@@ -42,8 +42,8 @@ def stack(e: "Settings") -> Iterator[str]:
         )
     elif method.reads_table:
         yield (
-            f"training.stack: method {method.name} reads the whole embedding table, and its rows differ from "
-            "client to client; leave stack at auto or 1"
+            f"training.stack: method {method.name} uses the whole embedding table, whose rows differ between "
+            "clients; leave stack at auto or 1"
         )
 
 

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def personalize(e: "Settings") -> Iterator[str]:
-    """Ap is the mean over evaluations that are equally far apart."""
+    """Check that Ap is the mean over evaluations at equal distances."""
     asked = e.evaluation.personalize
     if asked and asked.steps % asked.every:
         yield (
-            f"evaluation.personalize.steps ({asked.steps}) is no multiple of every ({asked.every}): Ap is "
-            "read after every so many steps, the last time after all of them"
+            f"evaluation.personalize.steps ({asked.steps}) is not a multiple of every ({asked.every}): models are "
+            "evaluated after each `every` steps, the last time after all steps"
         )
 
 
 def select(e: "Settings") -> Iterator[str]:
-    """A round's model can be selected if it is shared whole, and attacked if it is the last one."""
+    """Check that a round's model is shared completely if it is selected, and not attacked."""
     if e.evaluation.select == "last":
         return
     key = f"evaluation.select: {e.evaluation.select}"
@@ -32,7 +32,7 @@ def select(e: "Settings") -> Iterator[str]:
 
 
 def validated(e: "Settings") -> Iterator[str]:
-    """The metric of a selection, and those of thresholds, have to be evaluated."""
+    """Check that the metrics of a selection and of thresholds are evaluated."""
     wanted = {*e.evaluation.thresholds, *([] if e.evaluation.select == "last" else [e.evaluation.select])}
     if wanted and not e.corpus.validation:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def embedding_lr(e: "Settings") -> Iterator[str]:
-    """A phase that trains the embedding alone needs a learning rate for it."""
+    """Check that the embedding has a learning rate if a phase trains it alone."""
     for phase in (*e.method.phases(1), *e.method.before_reading()):
         table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
         if table_alone and e.training.optimizer.embedding_lr == 0:
@@ -28,7 +28,7 @@ def embedding_lr(e: "Settings") -> Iterator[str]:
 
 
 def language(e: "Settings") -> Iterator[str]:
-    """Which methods train language models, and with which output layer."""
+    """Check that the method trains language models, and with this output layer."""
     if e.language and not e.method.language:
         yield f"method {e.method.name} trains classifiers and no language models: use fedavg or fedatt"
     if isinstance(e.model, GRULanguageModel) and e.model.tied and not e.method.complete:
@@ -39,7 +39,7 @@ def language(e: "Settings") -> Iterator[str]:
 
 
 def pooled(e: "Settings") -> Iterator[str]:
-    """Where all data lie in one place nothing is sent."""
+    """Check that there are no mechanisms, audits and absent clients if all data are in one place."""
     method = e.method
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
     if method.pooled and (e.uplink or e.audits or apart):
@@ -55,7 +55,7 @@ def pooled(e: "Settings") -> Iterator[str]:
 
 
 def fedsgd(e: "Settings") -> Iterator[str]:
-    """FedSGD is one pass of all clients."""
+    """Check that all clients make one pass with FedSGD."""
     if not isinstance(e.method, FedSGD):
         return
     if e.training.local_epochs != 1:
@@ -65,13 +65,13 @@ def fedsgd(e: "Settings") -> Iterator[str]:
 
 
 def fedevocab(e: "Settings") -> Iterator[str]:
-    """Only a transformer has an embedding block."""
+    """Check that the model has an embedding block, as only transformers do."""
     if isinstance(e.method, FedeVocab) and e.method.keeps == "block" and e.model.name != "transformer":
         yield f"method.keeps: block is about a transformer, and a {e.model.name} has none: leave it out"
 
 
 def fedrecon(e: "Settings") -> Iterator[str]:
-    """Weight decay would move rows that are to stand still, and nothing is kept between rounds."""
+    """Check that no weight decay moves fixed rows, and that no optimizer state is kept between rounds."""
     if not isinstance(e.method, FedRecon):
         return
     optimizer = e.training.optimizer
@@ -85,7 +85,7 @@ def fedrecon(e: "Settings") -> Iterator[str]:
 
 
 def lg_fedavg(e: "Settings") -> Iterator[str]:
-    """With ``pretrain`` the coordinates that are sent depend on the round."""
+    """Check mechanisms and audits with ``pretrain``, under which the coordinates sent depend on the round."""
     if not isinstance(e.method, LGFedAvg) or not e.method.pretrain:
         return
     pretrain, rounds = e.method.pretrain, e.training.rounds
@@ -105,7 +105,7 @@ def lg_fedavg(e: "Settings") -> Iterator[str]:
 
 
 def mean_gradient(e: "Settings") -> Iterator[str]:
-    """A mean gradient can be read off an update of sgd alone, which begins at rest."""
+    """Check that the mean gradient can be computed from an update: only with sgd without earlier momentum."""
     if not e.method.takes_sgd:
         return
     optimizer = e.training.optimizer
@@ -122,7 +122,7 @@ def mean_gradient(e: "Settings") -> Iterator[str]:
 
 
 def whole_table(e: "Settings") -> Iterator[str]:
-    """A method that moves all rows of the embedding needs a common vocabulary, and sends all rows."""
+    """Check that a method that moves all rows of the embedding has a common vocabulary and sends all rows."""
     if not e.method.whole_table:
         return
     if e.own_vocabularies:
@@ -138,7 +138,7 @@ def whole_table(e: "Settings") -> Iterator[str]:
 
 
 def extras(e: "Settings") -> Iterator[str]:
-    """Tensors that are sent beside an update are averaged."""
+    """Check that tensors sent beside an update can be averaged."""
     sent = ", ".join(e.method.extras(Tensors()))
     if sent and not e.aggregation.sums:
         yield (

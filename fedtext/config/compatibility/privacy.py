@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def uplink(e: "Settings") -> Iterator[str]:
-    """A mechanism stands where it can work, on an embedding that it can work on."""
+    """Check the order of mechanisms, and the dimension of the embedding they are applied to."""
     for place, mechanism in enumerate(e.uplink):
         if problem := mechanism.order_problem(e.uplink[:place]) or mechanism.embedding_problem(e.model.embedding.dim):
             yield f"uplink: {problem}"
 
 
 def server_noise(e: "Settings") -> Iterator[str]:
-    """Noise of the server guarantees something for a sum of bounded updates alone."""
+    """Check that the server's noise gives a guarantee: it is added to a sum of bounded updates."""
     method, participation = e.method, e.participation
     if not e.server.noise:
         return
@@ -47,7 +47,7 @@ def server_noise(e: "Settings") -> Iterator[str]:
 
 
 def frozen_embedding(e: "Settings") -> Iterator[str]:
-    """Noise moves a shared embedding that training leaves alone."""
+    """Check that no noise moves a shared embedding that is not trained."""
     noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
     if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
         yield (
@@ -57,7 +57,7 @@ def frozen_embedding(e: "Settings") -> Iterator[str]:
 
 
 def needs_table(e: "Settings") -> Iterator[str]:
-    """Some mechanisms and audits are about the shared embedding."""
+    """Check that the embedding is shared if a mechanism or an audit needs it."""
     parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
     for part in parts:
         if part.needs_table and not e.shares_table:
@@ -65,7 +65,7 @@ def needs_table(e: "Settings") -> Iterator[str]:
 
 
 def rows(e: "Settings") -> Iterator[str]:
-    """Which rows of the embedding travel."""
+    """Check which rows of the embedding are sent."""
     if e.wire.rows == "own" and e.language:
         yield (
             "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "

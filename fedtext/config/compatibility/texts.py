@@ -1,4 +1,4 @@
-"""Whether the model can read what stands for the texts."""
+"""Requirements of models on the corpus and on the tokens of its texts."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from fedtext.config.settings import Settings
 
 
-_VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # what rows of these can start from
+_VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # possible sources of initial rows
 
 
 def labels(e: "Settings") -> Iterator[str]:
-    """Labelled texts go with classifiers, and sentences with language models."""
+    """Check that classifiers have labelled texts, and language models have sentences."""
     corpus, model = e.corpus, e.model
     if corpus.language and not e.language:
         yield f"model: corpus {corpus.name} is text without labels, for a language model: use model gru_lm"
@@ -29,7 +29,7 @@ def labels(e: "Settings") -> Iterator[str]:
 
 
 def word_vectors(e: "Settings") -> Iterator[str]:
-    """Vectors are of what stands for a text."""
+    """Check that there are initial vectors for this kind of token."""
     corpus = e.corpus
     names = [source.name for source in e.model.embedding.sources]
     if not corpus.counts_words and (wrong := sorted(set(names) - set(_VECTORS_OF[corpus.text.name]))):
@@ -40,32 +40,32 @@ def word_vectors(e: "Settings") -> Iterator[str]:
 
 
 def order(e: "Settings") -> Iterator[str]:
-    """Requirements of a model that reads texts token by token."""
+    """Check the requirements of models that process texts token by token."""
     corpus, model = e.corpus, e.model
     if isinstance(model, TransformerClassifier) and model.pooling == "cls" and corpus.text.name != "pieces":
         yield (
-            f"model.pooling: cls reads the sign before a text, and corpus.text: {corpus.text.name} puts none there: "
+            f"model.pooling: cls needs the special token [CLS], which corpus.text: {corpus.text.name} does not add: "
             "use mean, or corpus.text.pieces"
         )
     if corpus.text.name == "pieces" and corpus.max_length is not None and corpus.max_length < 3:
         yield (
-            f"corpus.max_length: {corpus.max_length} leaves no room between the special tokens that frame a text: at "
-            "least 3"
+            f"corpus.max_length: {corpus.max_length} leaves no room between the special tokens that enclose a text: "
+            "set at least 3"
         )
     if model.in_order and corpus.max_length is None:
         yield (
-            f"corpus.max_length: model {model.name} reads a text word by word: set how many words (the RR-LDP paper: "
-            "300)"
+            f"corpus.max_length: model {model.name} processes a text word by word: set a number of words (the RR-LDP "
+            "paper: 300)"
         )
     if model.in_order and corpus.has_features:
         yield (
-            f"corpus.features: model {model.name} reads words in their order and no numbers beside them: set it to [], "
-            "or use model bag or vectors"
+            f"corpus.features: model {model.name} uses words in their order and no features: set it to [], or use "
+            "model bag or vectors"
         )
 
 
 def own_embeddings(e: "Settings") -> Iterator[str]:
-    """Rows that differ between clients must not be shared; a method that withholds digits' rows shares the others."""
+    """Check that rows with different initial values on clients are not shared."""
     init, own = e.model.embedding.init, e.model.embedding.own
     if not e.shares_table:
         return
@@ -83,7 +83,7 @@ def own_embeddings(e: "Settings") -> Iterator[str]:
 
 
 def digits(e: "Settings") -> Iterator[str]:
-    """Methods and inits that treat words with digits apart need words, and a classifier."""
+    """Check that tokens are words if a method or an initialisation distinguishes words with digits."""
     own = e.model.embedding.own
     if not e.method.withholds and not (own and own.words == "digits"):
         return
@@ -91,11 +91,11 @@ def digits(e: "Settings") -> Iterator[str]:
     if e.language:
         yield f"{key} is about classifiers, and {e.model.name} predicts words: leave it out"
     if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):
-        yield f"{key} knows words by their digits, which corpus.text takes away: use other words, or pieces"
+        yield f"{key} needs the digits of words, which corpus.text removes: use other words, or pieces"
 
 
 def own_vocabularies(e: "Settings") -> Iterator[str]:
-    """Clients with vocabularies of their own have no rows of an embedding in common."""
+    """Check that no embedding is shared by clients with vocabularies of their own."""
     if not e.own_vocabularies:
         return
     corpus, key = e.corpus, "corpus.own_vocabularies"

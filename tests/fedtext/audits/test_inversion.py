@@ -239,7 +239,7 @@ def test_words_that_no_public_vectors_have_are_found_only_among_all_clients_word
     asked = [{"gradient_inversion": {"candidates": "public"}}]
     for method, init in (("fedavg", {"file": {"path": "vectors.txt"}}), ("fedevocab", {"random": {}})):
         embedding = {"dim": 8, "init": init}
-        with pytest.raises(ValueError, match="candidates: public is about own vocabularies"):
+        with pytest.raises(ValueError, match="candidates: public is for own vocabularies"):
             tiny.experiment(method, model={"embedding": embedding}, audits=asked)
 
 

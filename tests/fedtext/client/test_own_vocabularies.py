@@ -187,7 +187,7 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         ({"method": "fedavg", "model": {"embedding": {"own": {}}}}, "own gives clients embeddings"),
         ({"method": "fedrecon", "model": {"embedding": {"own": {"words": "all"}}}}, "use {words: digits}"),
         ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
-        ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "knows words by their digits"),
+        ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "needs the digits of words"),
         ({"corpus": {"name": "demo", "text": "hash", "min_count": 2}}, "min_count: all buckets"),
     ],
 )

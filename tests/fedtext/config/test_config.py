@@ -76,7 +76,7 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
 @pytest.mark.parametrize(
     ("added", "words"),
     [
-        ("evaluation: {personalize: {steps: 12, every: 5}}", "is no multiple of every"),
+        ("evaluation: {personalize: {steps: 12, every: 5}}", "is not a multiple of every"),
         ("server: {absent_rows: holders_only}", "needs wire.rows: own"),
         ("training: {optimizer: {name: adam, momentum: 0.5}}", "there is no key training.optimizer.momentum"),
         ("training:", "training must have keys and values, but here it is None"),

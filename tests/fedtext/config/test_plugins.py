@@ -252,7 +252,7 @@ def test_what_cannot_be_loaded_is_one_sentence(
             ["no_such_module"],
             "plugins: there is no module no_such_module: install its package, or name a file, such as",
         ),
-        ([3], "plugins: 3 is no plug-in: name a file"),
+        ([3], "plugins: 3 is not a plug-in: name a file"),
         ("mine.py", "plugins must be a list, as [a, b], but here it is 'mine.py'"),
         (["a/mine.py", "b/mine.py"], "plugins: two of them are called mine.py: rename one"),
         (["json"], "plugins: json defines no method"),

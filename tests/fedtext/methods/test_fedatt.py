@@ -235,9 +235,9 @@ def test_a_server_that_is_optimized_goes_in_the_direction_of_the_attended_step()
         (
             "fedatt",
             {"server": {"weights": "uniform"}},
-            "server.weights: uniform is about a mean of updates, and the attention of method fedatt takes none",
+            "server.weights: uniform is for means of updates, and the attention of method fedatt is not one",
         ),
-        ("fedatt", {"server": {"absent_rows": "holders_only"}}, "server.absent_rows: holders_only is about a mean"),
+        ("fedatt", {"server": {"absent_rows": "holders_only"}}, "server.absent_rows: holders_only is for means"),
         (
             "fedatt",
             {"server": {"noise": {"multiplier": 1.0}}},

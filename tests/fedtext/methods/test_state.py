@@ -274,10 +274,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("scaffold", {"wire": {"rows": "own"}}, "wire.rows: own leaves out the words"),
     ("scaffold", {"server": {"aggregation": "median"}}, "server.aggregation: median compares updates"),
     ("scaffold", {"corpus": {"name": "demo", "own_vocabularies": True}}, "corpus.own_vocabularies"),
-    ("feddyn", {"audits": ["gradient_inversion"]}, "gradient_inversion takes an update for the gradient"),
-    ("scaffold", {"audits": ["embedding_rows"]}, "embedding_rows looks for the rows that a client moved"),
-    ("scaffold", {"audits": ["label_leakage"]}, "label_leakage takes an update for the gradient"),
-    ("feddyn", {"training": {"stack": 2}}, "training.stack: method feddyn reads the whole embedding table"),
+    ("feddyn", {"audits": ["gradient_inversion"]}, "gradient_inversion treats an update as the gradient"),
+    ("scaffold", {"audits": ["embedding_rows"]}, "embedding_rows searches for the rows that a client moved"),
+    ("scaffold", {"audits": ["label_leakage"]}, "label_leakage treats an update as the gradient"),
+    ("feddyn", {"training": {"stack": 2}}, "training.stack: method feddyn uses the whole embedding table"),
 ]
 
 

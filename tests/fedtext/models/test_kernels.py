@@ -113,5 +113,5 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     with pytest.raises(UserError, match=r"training\.tf32: Tesla T4 does not support it"):
         check_engine(tiny.experiment(training={"tf32": True}), gpu=True)
-    with pytest.raises(ValueError, match="the engine triton multiplies float32 numbers as they are"):
+    with pytest.raises(ValueError, match="the engine triton does not use TF32"):
         tiny.experiment(training={"engine": "triton", "tf32": True})

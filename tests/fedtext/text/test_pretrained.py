@@ -94,14 +94,14 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "corpus", "sentence"),
     [
-        ({"pooling": "cls"}, {}, "model.pooling: cls reads the sign before a text, and corpus.text: words puts none"),
+        ({"pooling": "cls"}, {}, "model.pooling: cls needs the special token .CLS., which corpus.text: words does"),
         ({"heads": 3}, {}, r"embedding.dim \(8\) must be a multiple of heads \(3\)"),
         (
             {"checkpoint": "x"},
             {},
             "architecture: a checkpoint brings its own sizes|layers: a checkpoint brings its own",
         ),
-        ({}, {"max_length": None}, "corpus.max_length: model transformer reads a text word by word"),
+        ({}, {"max_length": None}, "corpus.max_length: model transformer processes a text word by word"),
         ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the special tokens"),
         (
             {},
