@@ -174,6 +174,24 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "it is a truth value already",
     ),
     (
+        "client/evaluate",
+        "evaluations.append(_evaluate_splits(host, client, stack, config.inference, name, splits, scored=False))",
+        "evaluations.append(_evaluate_splits(host, client, stack, config.inference, name, splits, scored=True))",
+        "scores that are taken for nothing: ``averaged`` has none",
+    ),
+    (
+        "client/worker",
+        "wrong = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])",
+        "wrong = outcome.problem(stack.tables(stack.table_ND)[place], stack.flat_CP[place])",
+        "each is asked whether it is finite",
+    ),
+    (
+        "wire/uplink",
+        "return np.zeros(0, np.uint8), {}",
+        "return np.ones(0, np.uint8), {}",
+        "an array without elements",
+    ),
+    (
         "server/optimizers",
         "if optimizer.lr != 1:",
         "if optimizer.lr != 0:",

@@ -75,7 +75,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "pretrained",
         "plugins",
     ),
-    "client/host": ("host", "worker", "stacks", "packing", "fedevocab", "own_vocabularies", "joined"),
+    "client/host": ("host", "worker", "stacks", "packing", "fedevocab", "own_vocabularies", "joined", "state"),
     "wire/decoder": ("federation", "uplink", "project", "aggregation"),
     "layout": ("layout", "aggregation", "worker", "methods", "optimizer"),
     "metrics/__init__": ("metrics", "keys"),

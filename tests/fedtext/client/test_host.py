@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,11 +16,14 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
+from fedtext.methods import FedAvg
 from fedtext.methods.base import Phase
+from fedtext.methods.state import State, Tensors
 from fedtext.parameters import initial
+from fedtext.server.method_state import MethodState
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
-from fedtext.training import local
+from fedtext.training import local as local_training
 from tests import tiny
 from tests.loops import nonempty
 
@@ -193,20 +196,45 @@ def test_everybodys_texts_are_read_by_each_clients_own_parameters() -> None:
     assert {client: reading.metrics["Global"] for client, reading in both.items()} == alone
 
 
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("rows", "moves"), [("all", None), ("digits", True), ("others", False)])
-def test_which_rows_of_a_stack_move(rows: Any, moves: bool | None) -> None:
-    """Every third word counts as one with a digit. Behind the clients' rows each has one that pads words."""
-    worker, _ = hosting(tiny.experiment("fedrecon"))
+def test_which_rows_of_a_stack_move(rows: Any, moves: bool | None, known: bool) -> None:
+    """Every third word counts as one with a digit, or none does. Behind the clients' rows each has one that pads
+    words."""
+    worker, _ = hosting(tiny.experiment("fedrecon"), CORPUS if known else replace(CORPUS, digits_V=None))
     found_N1 = worker._moving_rows(Phase("any", 1, rows=rows), [0, 2])
     if moves is None:
         assert found_N1 is None
         return
     words_N = np.concatenate([worker.clients[client].rows_R + worker.rows.start for client in (0, 2)])
-    expected = [float(((word % 3 == 0) and word > 0) == moves) for word in words_N]
+    expected = [float((known and word % 3 == 0 and word > 0) == moves) for word in words_N]
     assert found_N1 is not None
     assert found_N1.shape == (len(words_N) + 2, 1)
     assert found_N1[: len(words_N), 0].tolist() == expected
     assert found_N1[len(words_N) :, 0].tolist() == [0.0, 0.0]
+
+
+class Numbered(FedAvg):
+    """Sends clients the number of each row of the table."""
+
+    name: Literal["numbered"] = "numbered"  # type: ignore[assignment]
+    sends_state = True
+
+    def server_state(self, shared: Tensors) -> State:
+        return {"row": Tensors({TABLE: torch.arange(len(shared[TABLE]))[:, None].expand_as(shared[TABLE]).clone()})}
+
+
+def test_of_what_a_method_keeps_about_the_table_a_client_receives_its_own_rows() -> None:
+    experiment = tiny.experiment().model_copy(update={"method": Numbered()})
+    shared, private = initial(experiment, CORPUS)
+    packed = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+    flat = MethodState(experiment.method, shared).with_state(packed)
+    worker = LocalFleet(experiment, CORPUS, private).worker
+    rows_R = worker.clients[1].rows_R
+    assert len(rows_R) < len(shared[TABLE])
+    local = worker.local(flat, 1, worker.stack(flat, [1]))
+    assert local.server["row"][TABLE][:, 0].tolist() == rows_R.tolist()
+    assert np.array_equal(local.received[TABLE], shared[TABLE][rows_R])
 
 
 def test_a_client_without_train_texts_is_told_so() -> None:
@@ -214,6 +242,39 @@ def test_a_client_without_train_texts_is_told_so() -> None:
     worker.clients[0] = replace(worker.clients[0], train=worker.clients[0].validation)
     worker.texts.clear()
     assert worker.train(flat, 1, [0])[0].error == "ValueError: it has no training texts"
+
+
+def test_a_client_whose_training_diverges_fails_alone_and_keeps_what_it_had() -> None:
+    """One in a stack with others, which takes numbers that are none from its earlier state."""
+    worker, flat = hosting(tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 3}))
+    whole = worker.train(flat, 1, [0, 1, 2])
+    name = max(worker.private[1])
+    worker.private = {1: {name: np.full_like(worker.private[1][name], np.nan)}}
+    replies = worker.train(flat, 1, [0, 1, 2])
+    assert [reply.client for reply in replies] == [0, 1, 2]
+    assert replies[1].error == "its training loss is nan; a lower training.optimizer.lr may help"
+    assert replies[1].payload.size == 0
+    assert replies[1].metrics == {}
+    for client in (0, 2):
+        assert replies[client].error == ""
+        assert replies[client].payload.tobytes() == whole[client].payload.tobytes()
+    assert set(worker.private) == {0, 1, 2}
+    assert np.isnan(worker.private[1][name]).all()
+
+
+def test_a_stack_that_fails_is_tried_client_by_client_and_a_client_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, flat = hosting(tiny.experiment())
+    attempts = []
+
+    def fails(flat: np.ndarray, round_: int, members: list[int]) -> None:
+        attempts.append(list(members))
+        raise OSError("no")
+
+    monkeypatch.setattr(worker, "_train", fails)
+    assert [reply.error for reply in worker.train(flat, 1, [0])] == ["OSError: no"]
+    assert attempts == [[0]]
+    assert [reply.error for reply in worker.train(flat, 1, [1, 2])] == ["OSError: no"] * 2
+    assert attempts == [[0], [1, 2], [1], [2]]
 
 
 def test_scores_are_pooled_of_the_model_that_is_shared_alone() -> None:
@@ -312,7 +373,7 @@ def test_fine_tuning_takes_its_steps_along_the_batches_of_the_next_round(
 
     def train(problem: Any, training: Any, optimizer: Any, work: list[Any]) -> list[Any]:
         taken.extend(batch.tolist() for each in work for batch in each.batches)
-        return local.train(problem, training, optimizer, work)
+        return local_training.train(problem, training, optimizer, work)
 
     monkeypatch.setattr("fedtext.client.evaluate.train", train)
     worker.evaluate(flat, 2, [1], final=True)

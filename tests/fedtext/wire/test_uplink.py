@@ -168,6 +168,9 @@ class Absolute(Mechanism):
     def restore(self, sent: Tensors, received: Mapping[str, Any]) -> Tensors:
         return {name: sent[name] - received[name] for name in sent}
 
+    def metrics(self, delta: Tensors, received: Mapping[str, Any], sent: Tensors) -> dict[str, float]:
+        return {"changed": np.abs(delta[TABLE]).max(), "received": np.abs(received[TABLE]).max()}
+
 
 @pytest.mark.parametrize(("method", "rows"), [("fedavg", "own"), ("fedavg", "all"), ("scaffold", "all")])
 def test_a_mechanism_has_what_the_client_received_of_all_that_it_sends_on_both_sides(method: str, rows: str) -> None:
@@ -182,6 +185,9 @@ def test_a_mechanism_has_what_the_client_received_of_all_that_it_sends_on_both_s
         (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(flat, 1, [0])
         updates.append(Decoder(experiment, layout).update(reply.payload, 0, flat, 1))
     direct, restored = updates
+    held = shared[TABLE] if direct.rows is None else shared[TABLE][direct.rows]
+    assert reply.metrics["changed"] == np.abs(direct.tensors[TABLE]).max()
+    assert reply.metrics["received"] == np.abs(held).max()
     assert (direct.rows is None) == (rows == "all")
     assert direct.tensors.keys() == restored.tensors.keys()
     assert any(name.startswith("delta_c/") for name in direct.tensors) == (method == "scaffold")
