@@ -1,6 +1,6 @@
-"""Conformance checks: what fedtext promises of every method, mechanism, aggregation, corpus, model and audit.
+"""Conformance checks: the properties that every method, mechanism, aggregation, corpus, model and audit must have.
 
-Each takes a part with its keys and raises AssertionError with a sentence on the first thing that does not hold::
+A check is called with a part and raises AssertionError with a sentence about the first property that does not hold::
 
     from fedtext.testing import check_method
 

@@ -21,26 +21,25 @@ from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
 
 
 def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) -> None:
-    """Check that a corpus keeps what fedtext promises of every corpus.
+    """Check the properties of a corpus.
 
-    It reads the same texts each time, its labels are those of its classes, its clients can be told apart, and what it
-    reads becomes numbers.
+    It returns the same texts each time, its labels are valid, its clients have different names, and it can be encoded.
 
     Args:
         corpus: The corpus, with its keys.
-        data: The folder in which its files lie.
-        seed: What its draws depend on.
+        data: The folder of its files.
+        seed: Seed of its draws.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(corpus, CorpusConfig)
     with no_global_draws(corpus.name):
         raw = corpus.read(data, seed)
-    expect(_content(corpus.read(data, seed)) == _content(raw), f"{corpus.name} reads other texts the second time")
-    expect(raw.name, f"{corpus.name} reads a corpus without a name")
+    expect(_content(corpus.read(data, seed)) == _content(raw), f"{corpus.name} returns other texts the second time")
+    expect(raw.name, f"{corpus.name} returns a corpus without a name")
     names = [client.name for client in raw.clients]
-    expect(names and all(names) and len(set(names)) == len(names), f"clients of {corpus.name} need names of their own")
+    expect(names and all(names) and len(set(names)) == len(names), f"clients of {corpus.name} need different names")
     expect((raw.classes == 0) == corpus.language, f"{corpus.name}: language corpora, and no others, have 0 classes")
     expect(len(raw.labels) in (0, raw.classes), f"{corpus.name} has {len(raw.labels)} labels of {raw.classes} classes")
     for client in raw.clients:
@@ -49,7 +48,7 @@ def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) 
             _check_split(split, raw, f"client {client.name} of {corpus.name}")
     made = prepare(corpus, Embedding(dim=4), seed, data)
     again = prepare(corpus, Embedding(dim=4), seed, data)
-    expect(made.content == again.content, f"the numbers that {corpus.name} becomes differ the second time")
+    expect(made.content == again.content, f"the encoding of {corpus.name} differs the second time")
 
 
 def _content(raw: RawCorpus) -> Any:
@@ -63,28 +62,28 @@ def _check_split(split: Split, raw: RawCorpus, whose: str) -> None:
     expect(
         len(split.texts) == len(split.labels), f"{whose} has {len(split.texts)} texts and {len(split.labels)} labels"
     )
-    expect(all(isinstance(text, str) for text in split.texts), f"a text of {whose} is no str")
-    expect(split.labels.dtype == np.int64, f"labels of {whose} are {split.labels.dtype}, and have to be int64")
+    expect(all(isinstance(text, str) for text in split.texts), f"a text of {whose} is not a str")
+    expect(split.labels.dtype == np.int64, f"labels of {whose} are {split.labels.dtype}, and must be int64")
     if raw.classes and len(split):
         inside = split.labels.min() >= 0 and split.labels.max() < raw.classes
-        expect(inside, f"a label of {whose} is none of 0 to {raw.classes - 1}")
+        expect(inside, f"a label of {whose} is not in 0 to {raw.classes - 1}")
     expect(
         (split.features is not None) == bool(raw.features) or not len(split), f"{whose} lacks features, or their names"
     )
 
 
 def check_audit(audit: Audit, **sections: Any) -> None:
-    """Check that an audit keeps what fedtext promises of every audit.
+    """Check the properties of an audit.
 
-    A run with it ends with the bits of one without it, it reports metrics that it declares, and it finds the same
-    each time.
+    A run with it ends with the same bits as without it, it reports metrics that it declares, and it gives the same
+    metrics each time.
 
     Args:
         audit: The audit, with its keys.
         sections: Sections of the experiment to replace, such as ``method="kteps"``.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(audit, Audit)
     expect(audit.metrics, f"{audit.name} declares no metrics")
@@ -93,17 +92,17 @@ def check_audit(audit: Audit, **sections: Any) -> None:
     without, _ = _run(plain, corpus)
     with no_global_draws(audit.name):
         bits, records = _run(audited, corpus)
-    expect(bits == without, f"a run with {audit.name} ends with other bits: it changes what it observes, or draws")
+    expect(bits == without, f"a run with {audit.name} ends with other bits: it changes its arguments or global state")
     known = {name for record in _run(plain, corpus)[1] for name in _reported(record)}
     found = {name for record in records for name in _reported(record)} - known
-    expect(found, f"{audit.name} reports nothing of the clients of this check")
+    expect(found, f"{audit.name} reports no metrics of the clients of this check")
     expect(
         found <= set(audit.metrics), f"{audit.name} does not declare {', '.join(sorted(found - set(audit.metrics)))}"
     )
     values = [value for record in records for metrics in record.clients.values() for value in metrics.values()]
     expect(all(map(math.isfinite, values)), f"a metric of {audit.name} is not finite")
     again = [record.clients for record in _run(audited, corpus)[1]]
-    expect(again == [record.clients for record in records], f"{audit.name} finds something else the second time")
+    expect(again == [record.clients for record in records], f"{audit.name} gives other metrics the second time")
     check_run(audited, corpus)
 
 

@@ -26,11 +26,11 @@ SIZES = (50, 44, 20)  # texts of the clients of an epoch: last batches differ, a
 
 
 def check_method(method: Method, **sections: Any) -> None:
-    """Check that a method keeps what fedtext promises of every method.
+    """Check the properties of a method.
 
-    Its loss terms are finite numbers with finite gradients, and its probabilities are some. Its state keeps its shapes.
-    All engines and stacks compute the same. Private parameters never leave a client. An interrupted run ends with the
-    same bits, and it does not matter who hosts a client.
+    Its loss terms are finite, with finite gradients, and its probabilities are valid. Its states keep their shapes. All
+    engines and stacks give the same results. Private parameters never leave a client. An interrupted run ends with the
+    same bits, and results do not depend on the placement of clients.
 
     >>> check_method(MyMethod(beta=0.1))
 
@@ -39,7 +39,7 @@ def check_method(method: Method, **sections: Any) -> None:
         sections: Sections of the experiment to replace, such as ``training={"local_epochs": 1}``.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(method, Method)
     check_losses(method)
@@ -55,7 +55,7 @@ def check_losses(method: Method) -> None:
     terms = method.loss(model, received, batch)
     expect(terms, f"the loss of {method.name} has no terms")
     for name, term in terms.items():
-        expect(torch.is_tensor(term) and term.dim() == 0, f"loss term {name} of {method.name} is no scalar tensor")
+        expect(torch.is_tensor(term) and term.dim() == 0, f"loss term {name} of {method.name} is not a scalar tensor")
         expect(torch.isfinite(term), f"loss term {name} of {method.name} is {term.item()}")
     leaves = list(model.parameters.values())
     grads = torch.autograd.grad(method.objective(terms), leaves, allow_unused=True)
@@ -67,34 +67,34 @@ def check_losses(method: Method) -> None:
         mirrored = method.mirrors(name)
         expect(not mirrored or method.private(name), f"{name} mirrors {mirrored} and is not private")
         there = not mirrored or (mirrored in model.parameters and not method.private(mirrored))
-        expect(there, f"{name} mirrors {mirrored}, which is no shared parameter")
+        expect(there, f"{name} mirrors {mirrored}, which is not a shared parameter")
     for inference in get_args(Inference):
         table_BC = method.probabilities(model, batch, cast(Inference, inference))
-        expect(table_BC.shape == (len(batch.labels_B), 3), f"probabilities ({inference}) are not one row a text")
+        expect(table_BC.shape == (len(batch.labels_B), 3), f"probabilities ({inference}) must have a row for each text")
         sums = (table_BC >= 0).all() and torch.allclose(table_BC.sum(1), torch.ones(len(table_BC)).double())
         expect(sums, f"probabilities ({inference}) are below 0, or do not sum to 1")
 
 
 def check_hooks(method: Method) -> None:
-    """Check that states, extras and gradients keep the names and shapes that they begin with."""
+    """Check that states, extras and gradients keep their names and shapes."""
     model, _ = tiny.model_and_batch(method, clients=2)
     detached = Tensors({name: tensor.detach() for name, tensor in model.parameters.items()})
     shared = Tensors({name: tensor for name, tensor in detached.items() if not method.private(name)})
     state, server = method.client_state(shared), method.server_state(shared)
     local = Local(shared, state, server if method.sends_state else {}, detached * 1.5, 3, dict.fromkeys(shared, 0.5))
     kept, sent = method.after_update(local)
-    _check_shapes(f"client_state of {method.name} becomes other tensors in after_update", state, kept)
-    _check_shapes(f"{method.name} sends other tensors than extras says", method.extras(shared), sent)
+    _check_shapes(f"after_update of {method.name} returns other tensors than client_state", state, kept)
+    _check_shapes(f"{method.name} sends other tensors than those of extras", method.extras(shared), sent)
     extras = {group: tensors.zeros() for group, tensors in method.extras(shared).items()}
     following, change = method.server_step(server, shared, extras, 0.5)
-    _check_shapes(f"server_state of {method.name} becomes other tensors in server_step", server, following)
+    _check_shapes(f"server_step of {method.name} returns other tensors than server_state", server, following)
     _check_shapes(
         f"server_step of {method.name} changes other tensors than the shared ones", {"": shared}, {"": change}
     )
     changed = method.gradient(detached, local)
-    _check_shapes(f"gradient of {method.name} gives other tensors than it takes", {"": detached}, {"": changed})
+    _check_shapes(f"gradient of {method.name} returns other tensors than it is given", {"": detached}, {"": changed})
     finite = all(tensor.isfinite().all() for tensor in changed.values())
-    expect(finite, f"gradient of {method.name} gives numbers that are not finite")
+    expect(finite, f"gradient of {method.name} returns numbers that are not finite")
 
 
 def _check_shapes(problem: str, expected: State, got: State) -> None:
@@ -104,7 +104,7 @@ def _check_shapes(problem: str, expected: State, got: State) -> None:
 
 
 def check_engines(method: Method) -> None:
-    """Check that engine cells, and stacks of clients, train as engine reference does, in float64."""
+    """Check that engine cells, and stacks of clients, give the same results as engine reference, in float64."""
     config = tiny.experiment().model
     clients = [
         Client(tiny.token_set(np.random.default_rng(number), texts, 1, 60 + number), 60 + number)
@@ -113,30 +113,30 @@ def check_engines(method: Method) -> None:
     how: Any = {"optimizer": SGD(lr=0.05), "longest": 12}
     expected = epoch("reference", method, cast(Any, config), clients[:1], **how)[0]
     apart = difference(epoch("cells", method, cast(Any, config), clients[:1], **how)[0], expected)
-    expect(apart < EQUAL, f"engine cells differs from reference by {apart:.1e}: does the loss look into the batch?")
+    expect(apart < EQUAL, f"engine cells differs from reference by {apart:.1e}: does the loss use the batch's tokens?")
     if not stackable(method):
         return
     try:
         apart = difference(epoch("cells", method, cast(Any, config), clients, **how)[0], expected)
-    except RuntimeError as error:  # torch's, of what vmap cannot do
+    except RuntimeError as error:  # from torch, if vmap does not support an operation
         raise AssertionError(
-            f"clients cannot be trained in stacks ({error}): let no number decide in Python what is computed next"
+            f"clients cannot be trained in stacks ({error}): no Python branch may depend on a tensor's values"
         ) from error
-    expect(apart < EQUAL, f"in a stack a client differs from itself alone by {apart:.1e}")
+    expect(apart < EQUAL, f"in a stack a client differs from the same client alone by {apart:.1e}")
 
 
 def check_model(model: ModelConfig, **sections: Any) -> None:
-    """Check that a model keeps what fedtext promises of every model.
+    """Check the properties of a model.
 
-    Its encoder is as wide as it says, what it makes of a text does not depend on the other texts of a batch, and runs
-    of it can be interrupted and placed anywhere.
+    Its encoder has the width that it declares, outputs for a text do not depend on the other texts of a batch, an
+    interrupted run ends with the same bits, and results do not depend on the placement of clients.
 
     Args:
-        model: The model, with its keys; small, since several runs are made of it.
+        model: The model, with its keys. It should be small, since several runs are made with it.
         sections: Sections of the experiment to replace, such as ``corpus={"name": "demo", "max_length": None}``.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(model, ModelConfig)
     experiment = experiment_with({"model": model}, sections, model.language)
@@ -166,13 +166,13 @@ def check_texts(model: ClassifierConfig, experiment: Experiment) -> None:
         together_BC = logits(numbers)
     except RuntimeError as error:
         raise AssertionError(
-            f"model {model.name} cannot read a batch ({error}): width has to be that of what its encoder returns"
+            f"model {model.name} fails on a batch ({error}): width must be that of its encoder's output"
         ) from error
-    expect(together_BC.shape == (len(numbers), corpus.classes), f"model {model.name} gives not one row a text")
+    expect(together_BC.shape == (len(numbers), corpus.classes), f"model {model.name} must return a row for each text")
     expect(together_BC.isfinite().all(), f"logits of model {model.name} are not finite")
     apart_BC = torch.cat([logits([number]) for number in numbers])
     equal = torch.allclose(together_BC, apart_BC, rtol=EQUAL, atol=EQUAL)
-    expect(equal, f"model {model.name} reads a text otherwise beside others: is padding left out?")
+    expect(equal, f"logits of model {model.name} for a text depend on the other texts: does it ignore padding?")
     grads = torch.autograd.grad(together_BC.square().sum(), list(drawn.values()), allow_unused=True)
     finite = all(grad is None or bool(grad.isfinite().all()) for grad in grads)
     expect(finite, f"gradients of model {model.name} are not finite")

@@ -1,4 +1,4 @@
-"""Checks of declarations, and that a part draws from the generators it is given alone."""
+"""Checks of declarations, and of the use of random generators."""
 
 import inspect
 import pickle
@@ -15,28 +15,28 @@ from fedtext.testing.runs import expect
 
 
 def check_declared(part: Strict, base: type) -> None:
-    """Check that an experiment file can name a part, that ``--keys`` can tell what it is, and that it can be sent."""
+    """Check that a part has a name, descriptions and a docstring, and that it can be written to YAML and pickled."""
     cls = type(part)
-    expect(isinstance(part, base), f"{cls.__name__} is no {base.__name__}: derive it from that")
-    expect(names_of(cls), f'{cls.__name__} has no name that a file can have: name: Literal["mine"] = "mine"')
+    expect(isinstance(part, base), f"{cls.__name__} is not a {base.__name__}: derive it from that")
+    expect(names_of(cls), f'{cls.__name__} has no name for experiment files: name: Literal["mine"] = "mine"')
     name = getattr(part, "name", None)
     expect(name in names_of(cls), f"{cls.__name__}.name is {name!r}, which its type does not allow")
-    expect((inspect.getdoc(cls) or "").strip(), f"{cls.__name__} has no docstring: its first line is what --keys shows")
+    expect((inspect.getdoc(cls) or "").strip(), f"{cls.__name__} has no docstring: --keys shows its first line")
     for key, field in cls.model_fields.items():
         told = key == "name" or field.description or hasattr(field.annotation, "model_fields")
         expect(told, f"key {key} of {name} has no description: Field(..., description=...)")
     written = part.model_dump(mode="json")
-    expect(cls.model_validate(written) == part, f"{name} does not read back from what it is written as: {written}")
+    expect(cls.model_validate(written) == part, f"{name} differs after it is written and loaded: {written}")
     expect(pickle.loads(pickle.dumps(part)) == part, f"{name} cannot be sent to another process")
 
 
 @contextmanager
 def no_global_draws(name: str) -> Iterator[None]:
-    """Check that the block draws from none of the global generators."""
+    """Check that the block does not draw from a global generator."""
 
     def states() -> list[Any]:
         return [random.getstate(), repr(np.random.get_state(legacy=False)), torch.get_rng_state().tolist()]
 
     before = states()
     yield
-    expect(states() == before, f"{name} draws from a global generator: draw from the one that it is given")
+    expect(states() == before, f"{name} draws from a global generator: use the one that is an argument")

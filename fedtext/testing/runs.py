@@ -1,4 +1,4 @@
-"""Whole runs on small corpora in this process, and what of them has to be equal."""
+"""Checks of complete runs on small corpora in this process."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,13 +29,13 @@ Host = Sequence[Sequence[int]]  # each worker's clients
 
 
 def expect(holds: object, sentence: str) -> None:
-    """Raise AssertionError with this sentence unless it holds."""
+    """Raise AssertionError with this message unless a condition holds."""
     if not holds:
         raise AssertionError(sentence)
 
 
 class Recording(LocalFleet):
-    """A fleet that keeps what the server receives."""
+    """A fleet that records the replies of clients."""
 
     received: list[Reply]
 
@@ -47,32 +47,37 @@ class Recording(LocalFleet):
 
 
 def experiment_with(parts: Mapping[str, Any], sections: Mapping[str, Any], language: bool = False) -> Experiment:
-    """Return a small experiment with these parts, which need not be among those that a file can name.
+    """Make a small experiment with these parts, which need not have a name for experiment files.
 
     Args:
         parts: Validated values by key, such as a method.
-        sections: Sections of the experiment to replace, as a file writes them.
-        language: Whether it is about a language model.
+        sections: Sections of the experiment to replace, as in a file.
+        language: Whether it has a language model.
 
     Raises:
-        AssertionError: If the parts and the sections do not go together.
+        AssertionError: The parts and the sections are not compatible.
     """
     made = (tiny.language_model if language else tiny.experiment)(**sections).model_copy(update=dict(parts))
     problem = next(problems(made), "")
-    expect(not problem, f"no experiment can be made of it ({problem}): give check other sections, training={{...}}")
+    expect(not problem, f"no experiment can be made with it ({problem}): pass other sections, such as training={{...}}")
     return made
 
 
 def corpus_for(experiment: Experiment, clients: int = 3) -> Corpus:
-    """Return a small corpus that the experiment's model reads."""
+    """Return a small corpus for the experiment's model."""
     return tiny.language_corpus(clients) if experiment.language else tiny.corpus(clients)
 
 
 def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, rounds: int | None = None) -> Any:
-    """Run it, or go on with it in ``folder``; return the shared parameters and the clients' private states, as bytes.
+    """Run an experiment, or continue it in ``folder``.
 
     Args:
-        rounds: How many rounds to run, if not all.
+        experiment, corpus: The experiment and its corpus.
+        folder: Folder of its checkpoints; None: there are none.
+        rounds: Number of rounds to run; None: all.
+
+    Returns:
+        The shared parameters and the clients' private states, as bytes.
     """
     shared, private = initial(experiment, corpus)
     fleet = LocalFleet(experiment, corpus, private)
@@ -85,25 +90,25 @@ def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, ro
 
 
 def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
-    """Check what holds of every run: what crosses the wire, going on after an interruption, and who hosts a client.
+    """Check the properties of every run: payloads, continuation after an interruption, and placement of clients.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     corpus = corpus or corpus_for(experiment)
     check_wire(experiment, corpus)
     whole = final(experiment, corpus)
-    expect(final(experiment, corpus) == whole, "two runs of it differ: it draws numbers that the seed does not decide")
+    expect(final(experiment, corpus) == whole, "two runs with it differ: it has random draws that ignore the seed")
     with TemporaryDirectory() as folder:
         final(experiment, corpus, Path(folder), rounds=1)
         gone_on = final(experiment, corpus, Path(folder))
-    expect(gone_on == whole, "a run that is interrupted ends with other bits: it keeps state that no checkpoint has")
+    expect(gone_on == whole, "an interrupted run ends with other bits: it has state that is not in a checkpoint")
     if not experiment.method.pooled:
         check_packing(experiment, corpus)
 
 
 def check_wire(experiment: Experiment, corpus: Corpus) -> None:
-    """Check that a client sends the shared parameters of the round, and nothing of its private ones."""
+    """Check that a client sends the shared parameters of the round, and no private ones."""
     shared, private = initial(experiment, corpus)
     fleet = Recording(experiment, corpus, private)
     federation = Federation(experiment, shared, fleet, None)
@@ -112,31 +117,35 @@ def check_wire(experiment: Experiment, corpus: Corpus) -> None:
             content = set(load(reply.payload.tobytes())) if reply.payload.size else set()
             names = {name for name in content if not name.startswith("#")}
             hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
-            expect(not names & hidden, f"a client sends what is private: {', '.join(sorted(names & hidden))}")
+            expect(not names & hidden, f"a client sends private parameters: {', '.join(sorted(names & hidden))}")
             sent = {name: t.shape for name, t in shared.items() if experiment.method.shared_in(name, record.round)}
             sent |= fleet.worker.uplink.extras
             for mechanism in experiment.uplink:
                 sent = dict(mechanism.leaves(sent))
             odd = ", ".join(sorted(names ^ set(sent)))
-            expect(names == set(sent), f"what a client sends is not what is shared in round {record.round}: {odd}")
+            expect(names == set(sent), f"a client sends other tensors than those shared in round {record.round}: {odd}")
             if experiment.own_rows and TABLE in names:
-                expect("#rows" in content, "a client sends all rows of the table where its own are asked for")
+                expect("#rows" in content, "a client sends all rows of the table, not only its own")
 
 
 def check_packing(experiment: Experiment, corpus: Corpus) -> None:
-    """Check that a client's local updates have the same bits wherever it is hosted, also when it moves."""
+    """Check that a client's local updates have the same bits wherever it is hosted, also if it moves."""
     size, _ = stack_size(experiment, len(corpus.clients))
     blocks = stacks(range(len(corpus.clients)), size)
     together = [list(range(len(corpus.clients)))]
     halves = [[client for block in blocks[place::2] for client in block] for place in (0, 1)]
     alone = list(hosted_rounds(experiment, corpus, [together, together]))
     apart = list(hosted_rounds(experiment, corpus, [halves, halves[::-1]]))
-    expect(alone == apart, "a client's update depends on who else is in its process: it keeps state between clients")
+    expect(alone == apart, "a client's update depends on other clients in its process: state is kept between clients")
 
 
 def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]) -> Iterator[Any]:
-    """Yield every client's payload and private state after each round, hosted as that round wants it. The server sends
-    what it began with."""
+    """Yield every client's payload and private state after each round. The server sends the initial parameters.
+
+    Args:
+        experiment, corpus: The experiment and its corpus.
+        hosted: For each round, the clients of each worker.
+    """
     shared, private = initial(experiment, corpus)
     flat = first_broadcast(experiment, shared)
     size, _ = stack_size(experiment, len(corpus.clients))
@@ -157,13 +166,13 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
 
 
 def first_broadcast(experiment: Experiment, shared: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Return what a server sends before the first round, for workers without a server."""
+    """Return the server's first broadcast, for workers without a server."""
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
     return MethodState(experiment.method, shared).with_state(layout.pack(shared))
 
 
 def exchange(workers: Sequence[Worker], hosted: Host, corpus: Corpus) -> None:
-    """Move clients to where they are wanted."""
+    """Move clients to the workers that are to host them."""
     states: dict[int, bytes] = {}
     for worker, members in zip(workers, hosted, strict=True):
         states |= worker.release([client for client in worker.clients if client not in members])

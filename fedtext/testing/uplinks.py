@@ -26,20 +26,21 @@ SAMPLING = 0.1  # of a variance from a few thousand draws, relative: several sta
 
 
 def check_mechanism(mechanism: Mechanism, before: Sequence[Mechanism] = (), **sections: Any) -> None:
-    """Check that a mechanism keeps what fedtext promises of every mechanism.
+    """Check the properties of a mechanism.
 
-    It draws from the given generator alone, changes none of its arguments, leaves what it says and what the wire
-    carries, its bound is kept, and what it claims in the privacy ledger names its bound and what that rests on.
+    It draws only from the given generator, does not change its arguments, returns the tensors that it declares, in
+    types that can be encoded, and stays within its bound. Guarantees name the method of computation and the
+    assumptions.
 
     >>> check_mechanism(MyNoise(sigma=0.1), before=[Clip(norm=1.0)])
 
     Args:
         mechanism: The mechanism, with its keys.
-        before: Those that have to stand in front of it.
+        before: Mechanisms that must precede it.
         sections: Sections of the experiment to replace, such as ``wire={"rows": "all"}``.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(mechanism, Mechanism)
     uplink = [*before, mechanism]
@@ -83,10 +84,10 @@ def _restored(uplink: Sequence[Mechanism], sent: Tensors) -> Tensors:
 
 
 def check_wire_form(uplink: Sequence[Mechanism]) -> None:
-    """Check what an uplink leaves of an update, that the wire carries it, and that the server makes an update of it."""
+    """Check the output of an uplink, its encoding, and that the server restores an update from it."""
     name, delta, received = uplink[-1].name, _update(), _received()
     problem = uplink[-1].order_problem(uplink[:-1])
-    expect(not problem, f"{problem}: name what stands in front of it, before=[...]")
+    expect(not problem, f"{problem}: name the mechanisms that precede it, before=[...]")
     given, kept = copy.deepcopy((delta, received)), (delta, received)
     with no_global_draws(name):
         last = list(steps(uplink).values())[-1]
@@ -94,27 +95,27 @@ def check_wire_form(uplink: Sequence[Mechanism]) -> None:
         before = copy.deepcopy(in_front)
         last(in_front, received, generator(1, "testing"))
     unchanged = _equal(in_front, before) and _equal(kept[1], given[1])
-    expect(unchanged, f"{name} changes what it is given: return new tensors")
-    expect(_sent(uplink, delta, 1) == _sent(uplink, delta, 1), f"{name} gives other bits with the same generator")
+    expect(unchanged, f"{name} changes its arguments: return new tensors")
+    expect(_sent(uplink, delta, 1) == _sent(uplink, delta, 1), f"{name} returns other bits with the same generator")
     left: Mapping[str, tuple[int, ...]] = SHAPES
     for mechanism in uplink:
         left = mechanism.leaves(left)
     sent = _applied(uplink, delta, 1)
     shapes = {key: tensor.shape for key, tensor in sent.items()}
-    expect(shapes == dict(left), f"{name} leaves {shapes}, and its leaves says {dict(left)}")
+    expect(shapes == dict(left), f"{name} returns {shapes}, and its leaves declares {dict(left)}")
     kind = np.bool_ if uplink[-1].bits else np.float32
     wrong = [f"{key} is {tensor.dtype}" for key, tensor in sent.items() if tensor.dtype != kind]
-    expect(not wrong, f"what {name} leaves has to be {np.dtype(kind)}: {', '.join(wrong)}")
+    expect(not wrong, f"the output of {name} must be {np.dtype(kind)}: {', '.join(wrong)}")
     try:
         decoded = encoding.decode(_sent(uplink, delta, 1), 0, shapes, bits=uplink[-1].bits)
     except ValueError as error:
-        raise AssertionError(f"the server refuses what {name} leaves: {error}") from error
+        raise AssertionError(f"the server refuses the output of {name}: {error}") from error
     restored = _restored(uplink, dict(decoded.tensors))
     back = {key: (tensor.shape, tensor.dtype) for key, tensor in restored.items()}
     whole = {key: (shape, np.dtype(np.float32)) for key, shape in SHAPES.items()}
     expect(back == whole, f"the server restores {back} from {name}, and an update is {whole}")
     finite = all(np.isfinite(tensor).all() for tensor in restored.values())
-    expect(finite, f"what the server restores from {name} is not finite")
+    expect(finite, f"the update that the server restores from {name} is not finite")
     metrics = uplink[-1].metrics(in_front, received, sent)
     expect(all(map(math.isfinite, metrics.values())), f"metrics of {name} are not finite: {metrics}")
 
@@ -128,7 +129,7 @@ def _vector(tensors: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def check_bound(uplink: Sequence[Mechanism]) -> None:
-    """Check that updates behind a mechanism are as it states: within its norm, with noise of its variance."""
+    """Check that the output of a mechanism is as it states: within its norm, with noise of its variance."""
     bound, name = bounds(uplink)[-1], uplink[-1].name
     if bound.norm is None:
         return
@@ -144,38 +145,38 @@ def check_bound(uplink: Sequence[Mechanism]) -> None:
 
 
 def check_claims(uplink: Sequence[Mechanism], random: bool) -> None:
-    """Check the guarantees of a mechanism: what they name, and that none is claimed without noise.
+    """Check the guarantees of a mechanism: that they are complete, and that none is claimed without noise.
 
     Args:
-        uplink: The mechanism, behind those in front of it.
-        random: Whether what is sent depends on draws.
+        uplink: The mechanism, after those that precede it.
+        random: Whether its output is random.
     """
     mechanism, known = uplink[-1], bounds(uplink)[-2]
     name = mechanism.name
-    expect(not random or any(each.randomises for each in uplink), f"{name} draws noise: say so, randomises = True")
+    expect(not random or any(each.randomises for each in uplink), f"{name} draws noise: declare randomises = True")
     for before in (Bound(), known):
         for entry in mechanism.guarantee(before, Sent(100, 2, 1e-5)):
             expect(entry.mechanism == name, f"{name} states a guarantee of {entry.mechanism}")
-            expect(entry.how, f"a guarantee of {name} does not say by which bound, or why there is none")
+            expect(entry.how, f"an entry of {name} names neither a bound nor a reason why there is none")
             if entry.epsilon is None:
                 continue
             expect(random, f"{name} claims epsilon = {entry.epsilon:g}, and draws nothing")
-            expect(entry.assumptions, f"{name} claims epsilon = {entry.epsilon:g}, and does not say what it rests on")
-            expect(entry.epsilon >= 0 and 0 <= entry.delta < 1, f"{name} claims what is no (epsilon, delta): {entry}")
+            expect(entry.assumptions, f"{name} claims epsilon = {entry.epsilon:g}, and states no assumptions")
+            expect(entry.epsilon >= 0 and 0 <= entry.delta < 1, f"{name} claims an invalid (epsilon, delta): {entry}")
 
 
 def check_aggregation(aggregation: Aggregation, **sections: Any) -> None:
-    """Check that an aggregation keeps what fedtext promises of every aggregation.
+    """Check the properties of an aggregation.
 
-    It changes none of its arguments, returns parameters of the form of those before, reads rows that a client does not
-    hold as unchanged ones, and runs with it can be interrupted.
+    It does not change its arguments, returns parameters of the same shapes, treats rows that a client does not have as
+    unchanged, and an interrupted run ends with the same bits.
 
     Args:
         aggregation: The aggregation, with its keys.
         sections: Sections of the experiment to replace.
 
     Raises:
-        AssertionError: With a sentence on the first thing that does not hold.
+        AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(aggregation, Aggregation)
     problem = aggregation.problem(5)
@@ -203,11 +204,11 @@ def _check_individual(aggregation: IndividualAggregation) -> None:
     kept = _equal(state, before[0]) and all(
         _equal(one.tensors, other.tensors) for one, other in zip(whole, before[1], strict=True)
     )
-    expect(kept, f"{aggregation.name} changes what it is given: return new tensors")
+    expect(kept, f"{aggregation.name} changes its arguments: return new tensors")
     form = {name: (tensor.shape, tensor.dtype) for name, tensor in after.items()}
     expected = {name: (shape, np.dtype(np.float32)) for name, shape in SHAPES.items()}
     expect(form == expected, f"{aggregation.name} returns {form}, and the parameters are {expected}")
     finite = all(np.isfinite(tensor).all() for tensor in after.values())
-    expect(finite and all(map(math.isfinite, metrics.values())), f"what {aggregation.name} returns is not finite")
+    expect(finite and all(map(math.isfinite, metrics.values())), f"the result of {aggregation.name} is not finite")
     equal = _equal(aggregation.aggregate(state, iter(own))[0], after)
-    expect(equal, f"{aggregation.name} reads rows that a client does not hold otherwise than as unchanged ones")
+    expect(equal, f"{aggregation.name} does not treat rows that a client does not have as unchanged")
