@@ -36,10 +36,10 @@ class Krum(IndividualAggregation):
         if updates < needed:
             return (
                 f"server.aggregation.attackers: krum against {self.attackers} needs {needed} updates in a round, and "
-                f"there are {updates}: set fewer attackers, or have more clients take part"
+                f"there are {updates}: lower it, or use more clients"
             )
         if updates < self.keep:
-            return f"server.aggregation.keep: {self.keep} updates are asked for, and there are {updates}: set fewer"
+            return f"server.aggregation.keep: {self.keep} updates are needed, and there are {updates}: lower it"
         return ""
 
     def aggregate(

@@ -232,7 +232,7 @@ def installed() -> tuple[Plugin, ...]:
             found.append(load(find(entry.module)).plugin)
         except UserError as error:
             package = entry.dist.name if entry.dist else entry.name
-            raise UserError(f"{error}; the package {package} brings it: repair or uninstall it") from error
+            raise UserError(f"{error}; it is in the package {package}: repair or uninstall it") from error
     return tuple(found)
 
 

@@ -39,7 +39,7 @@ def parse(text: str) -> Any:
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
         if "'\\t'" in problem:
-            problem = "a tab stands where a key or a value should begin: indent with spaces"
+            problem = "there is a tab where a key or a value should begin: indent with spaces"
         raise YAMLTextError(f"this is not YAML ({problem})", mark.line + 1 if mark else None) from error
     except YAMLTextError:
         raise

@@ -225,5 +225,5 @@ def _genres(genres: str, where: str) -> list[str]:
     named = ["Children" if name == _CHILDREN else name for name in genres.split("|") if name not in (_NO_GENRE, "")]
     for name in named:
         if name not in GENRES:
-            raise UserError(f"{where}: {name!r} is no genre of MovieLens: repair it")
+            raise UserError(f"{where}: {name!r} is not a genre of MovieLens: repair it")
     return named

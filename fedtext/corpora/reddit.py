@@ -72,7 +72,7 @@ class RedditCorpus(LanguageCorpus):
         users = [texts for _, texts in ranked if len(texts) >= self.min_comments]
         if len(users) < self.clients:
             raise UserError(
-                f"corpus.clients: {self.clients} users are asked for, and {len(users)} have at least "
+                f"corpus.clients: {self.clients} users are needed, but only {len(users)} have at least "
                 f"{self.min_comments} comments: lower it or corpus.min_comments"
             )
         digits = len(str(self.clients))

@@ -27,7 +27,7 @@ class Leaking:
     """
 
     train: list[list[bytes]]  # identities of each client's train texts
-    validation: list[list[bytes]]  # of those validation texts that a corpus brings
+    validation: list[list[bytes]]  # identities of validation texts, if the corpus has its own
     unlabeled: list[bytes] | None
     tests: list[Where]
 

@@ -1,8 +1,8 @@
 """A federated method: a few pure functions of its hyper-parameters.
 
-A method says which network it trains, which of its parameters stay private, the local objective, and which aggregation
-it brings where that is not the weighted mean. It is written for one client and one batch; how that is made fast, placed
-and sent is not its concern.
+A method defines the network, which of its parameters stay private, the local objective, and the aggregation if that is
+not the weighted mean. It is written for one client and one batch, independently of the engine, the placement of clients
+and the encoding of updates.
 
 A method can also keep state with each client and with the server, change gradients, send tensors beside an update, and
 change the server's step. These hooks are pure functions of named tensors (``fedtext.methods.state``).

@@ -83,7 +83,7 @@ def _gru_forward(gates, new, hidden, weight, starts, depths, WIDTH: tl.constexpr
         tl.store(new + to, n, there)
         tl.store(hidden + to, before, there)
         earlier = row
-        tl.debug_barrier()  # what one thread has written others read in the next step
+        tl.debug_barrier()  # other threads use these values in the next step
 
 
 @triton.jit

@@ -122,7 +122,7 @@ class TransformerClassifier(ClassifierConfig):
     def _fits(self) -> "TransformerClassifier":
         written = [key for key in SIZES if getattr(self, key) is not None]
         if self.checkpoint is not None and written:
-            raise ValueError(f"{written[0]}: a checkpoint brings its own sizes: leave it out, or leave out checkpoint")
+            raise ValueError(f"{written[0]}: a checkpoint has its own sizes: leave it out, or leave out checkpoint")
         if self.heads and self.embedding.dim % self.heads:
             raise ValueError(f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads})")
         return self

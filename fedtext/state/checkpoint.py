@@ -182,7 +182,7 @@ def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | N
             return state, json.loads((state / STATE).read_bytes())
         damaged.append(problem)
     if damaged:
-        raise UserError(f"{damaged[0]}, and no earlier one is left: remove {folder}, and its run begins anew")
+        raise UserError(f"{damaged[0]}, and there is no earlier one: remove {folder} to start its run again")
     return None
 
 

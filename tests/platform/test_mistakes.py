@@ -30,7 +30,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "typo of a key": (["run", "HOME/key.yaml"], "there is no key training.round; did you mean rounds?"),
     "typo of a value": (["run", "HOME/value.yaml"], "value.yaml, line 3: corpus cannot be 'dmo'; did you mean demo?"),
     "duplicate key": (["run", "HOME/twice.yaml"], "the key name is given a second time (first in line"),
-    "tab": (["run", "HOME/tab.yaml"], "a tab stands where a key or a value should begin: indent with spaces"),
+    "tab": (["run", "HOME/tab.yaml"], "there is a tab where a key or a value should begin: indent with spaces"),
     "override without =": (["run", FILE, "training.rounds"], "'training.rounds' is not key=value"),
     "space around =": (["run", FILE, "training.rounds", "=", "3"], "'training.rounds' is not key=value"),
     "short key": (["run", FILE, "rounds=3"], "command line: there is no key rounds; did you mean training.rounds?"),

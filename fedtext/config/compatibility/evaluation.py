@@ -26,9 +26,9 @@ def select(e: "Settings") -> Iterator[str]:
         return
     key = f"evaluation.select: {e.evaluation.select}"
     if type(e.method).private is not Method.private:
-        yield f"{key} needs a model that is shared whole, and method {e.method.name} keeps parts of it: leave it out"
+        yield f"{key} needs a completely shared model, and method {e.method.name} keeps parts of it: leave it out"
     if e.audits:
-        yield f"{key} and audits do not go together: these look at what the last round's model was made from"
+        yield f"{key} is not compatible with audits, which need the updates of the last round: leave out one of them"
 
 
 def validated(e: "Settings") -> Iterator[str]:
@@ -38,7 +38,7 @@ def validated(e: "Settings") -> Iterator[str]:
         yield "evaluation: select and thresholds need validation texts: set corpus.validation"
     if missing := sorted(wanted - e.evaluated_metrics):
         there = " or ".join(sorted(e.evaluated_metrics & set(get_args(Validated)))) or "none"
-        yield f"evaluation: {missing[0]} is not evaluated of {e.method.name} with {e.model.name}: take {there}"
+        yield f"evaluation: {missing[0]} is not evaluated with {e.method.name} and {e.model.name}: use {there}"
 
 
 RULES = (personalize, select, validated)

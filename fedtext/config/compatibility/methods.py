@@ -33,8 +33,8 @@ def language(e: "Settings") -> Iterator[str]:
         yield f"method {e.method.name} trains classifiers and no language models: use fedavg or fedatt"
     if isinstance(e.model, GRULanguageModel) and e.model.tied and not e.method.complete:
         yield (
-            f"method {e.method.name} parts the output layer from the rest, and a tied model's is its embedding: set "
-            "model.tied to false"
+            f"method {e.method.name} separates the output layer from the rest, but a tied model's is its embedding: "
+            "set model.tied to false"
         )
 
 
@@ -44,13 +44,13 @@ def pooled(e: "Settings") -> Iterator[str]:
     apart = e.participation.fraction < 1 or e.participation.dropout > 0
     if method.pooled and (e.uplink or e.audits or apart):
         yield (
-            f"method {method.name} has all data in one place, so nothing is sent and no client is away: leave out "
+            f"method {method.name} has all data in one place, so nothing is sent and no client is absent: leave out "
             "uplink, audits and participation"
         )
     if method.separates and isinstance(e.training.batch_size, Steps):
         yield (
-            f"training.batch_size: method {method.name} makes batches of one client's texts each, which steps does not "
-            "count: write a number"
+            f"training.batch_size: method {method.name} makes batches of one client's texts each, for which steps is "
+            "not defined: write a number"
         )
 
 
@@ -67,7 +67,7 @@ def fedsgd(e: "Settings") -> Iterator[str]:
 def fedevocab(e: "Settings") -> Iterator[str]:
     """Check that the model has an embedding block, as only transformers do."""
     if isinstance(e.method, FedeVocab) and e.method.keeps == "block" and e.model.name != "transformer":
-        yield f"method.keeps: block is about a transformer, and a {e.model.name} has none: leave it out"
+        yield f"method.keeps: block is for transformers, and model {e.model.name} is not one: leave it out"
 
 
 def fedrecon(e: "Settings") -> Iterator[str]:
@@ -77,8 +77,8 @@ def fedrecon(e: "Settings") -> Iterator[str]:
     optimizer = e.training.optimizer
     if isinstance(optimizer, AdamW) and optimizer.weight_decay:
         yield (
-            "training.optimizer.weight_decay moves every row, and method fedrecon has some stand still in each "
-            "phase: set it to 0"
+            "training.optimizer.weight_decay moves every row, and method fedrecon keeps some rows fixed in each phase: "
+            "set it to 0"
         )
     if optimizer.persist:
         yield "training.optimizer.persist: clients of method fedrecon keep nothing between rounds: leave it out"
@@ -98,7 +98,7 @@ def lg_fedavg(e: "Settings") -> Iterator[str]:
         if mechanism.needs_table or mechanism.bits:
             yield (
                 f"method.pretrain: {mechanism.name} is for updates of the same coordinates in every round: leave "
-                "it out, or pretrain"
+                "out one of them"
             )
     if e.audits:
         yield "method.pretrain: audits need updates of the same coordinates in every round: leave out one of them"
@@ -111,13 +111,13 @@ def mean_gradient(e: "Settings") -> Iterator[str]:
     optimizer = e.training.optimizer
     if not isinstance(optimizer, SGD):
         yield (
-            f"training.optimizer: method {e.method.name} reads the mean gradient off an update, which steps of "
-            f"{optimizer.name} do not tell: use sgd"
+            f"training.optimizer: method {e.method.name} computes the mean gradient from an update, which is not "
+            f"possible with {optimizer.name}: use sgd"
         )
     elif optimizer.persist and optimizer.momentum:
         yield (
-            f"training.optimizer.persist: method {e.method.name} reads the mean gradient off an update, which momentum "
-            "of earlier rounds would be in: leave it out, or set momentum to 0"
+            f"training.optimizer.persist: method {e.method.name} computes the mean gradient from an update, which must "
+            "not have momentum of earlier rounds: leave it out, or set momentum to 0"
         )
 
 
@@ -127,8 +127,8 @@ def whole_table(e: "Settings") -> Iterator[str]:
         return
     if e.own_vocabularies:
         yield (
-            f"corpus.own_vocabularies: method {e.method.name} moves the rows of all words, and clients would not know "
-            "each other's: leave it out"
+            f"corpus.own_vocabularies: method {e.method.name} moves the rows of all words, and a client would not know "
+            "those of others: leave it out"
         )
     if e.wire.rows == "own":
         yield (
@@ -143,13 +143,13 @@ def extras(e: "Settings") -> Iterator[str]:
     if sent and not e.aggregation.sums:
         yield (
             f"server.aggregation: {e.aggregation.name} compares updates, and method {e.method.name} sends {sent} "
-            "beside them, of which the mean is needed: use mean or norm_bounded"
+            "beside them, whose mean is needed: use mean or norm_bounded"
         )
     for mechanism in e.uplink if sent else ():
         if mechanism.needs_table:
             yield (
-                f"uplink: {mechanism.name} is about the embedding of an update, and method {e.method.name} also sends "
-                f"{sent}, with rows of it as they are: leave out one of them"
+                f"uplink: {mechanism.name} changes only the embedding of an update, and method {e.method.name} also "
+                f"sends {sent}, with unchanged rows for it: leave out one of them"
             )
 
 

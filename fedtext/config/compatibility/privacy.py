@@ -26,24 +26,21 @@ def server_noise(e: "Settings") -> Iterator[str]:
         return
     if method.pooled:
         yield (
-            f"server.noise: method {method.name} has all data in one place, where no noise protects it: leave it out"
+            f"server.noise: method {method.name} has all data in one place, where no noise protects them: leave it out"
         )
     if not isinstance(e.aggregation, Mean):
-        yield (
-            f"server.noise: it is added to a sum of updates, and {told(e)} combines them in its own way: leave out one "
-            "of them"
-        )
+        yield (f"server.noise: it is added to a sum of updates, and {told(e)} does not use one: leave out one of them")
     if sensitivity(e.uplink) is None:
-        yield "server.noise: nothing bounds what a client adds to the sum: set clip as the last mechanism of uplink"
+        yield "server.noise: a client's part of the sum is not bounded: set clip as the last mechanism of uplink"
     if e.server.weights != "uniform":
         yield "server.noise: n_k-weighted updates have no common bound: set server.weights: uniform"
     if participation.fraction < 1 and participation.sampling != "poisson":
         yield (
-            "server.noise: with cohorts of a fixed size one client's absence brings in another: set "
+            "server.noise: in a sample of fixed size another client takes the place of an absent one: set "
             "participation.sampling: poisson"
         )
     if e.shares_table and e.own_rows:
-        yield "server.noise: own rows name the words of a client, and no noise hides them: set wire.rows: all"
+        yield "server.noise: own rows disclose the words of a client, and no noise hides them: set wire.rows: all"
 
 
 def frozen_embedding(e: "Settings") -> Iterator[str]:
@@ -51,8 +48,8 @@ def frozen_embedding(e: "Settings") -> Iterator[str]:
     noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
     if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
         yield (
-            "training.optimizer.embedding_lr: 0 does not keep a shared embedding as it is, since noise moves it every "
-            "round: leave out embedding_lr, or the noise in uplink and server"
+            "training.optimizer.embedding_lr: 0 does not keep a shared embedding unchanged, since noise moves it in "
+            "every round: leave out embedding_lr, or the noise in uplink and server"
         )
 
 
@@ -61,7 +58,7 @@ def needs_table(e: "Settings") -> Iterator[str]:
     parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
     for part in parts:
         if part.needs_table and not e.shares_table:
-            yield f"{part.name} is about the embedding, and method {e.method.name} shares none: leave it out"
+            yield f"{part.name} needs a shared embedding, and method {e.method.name} shares none: leave it out"
 
 
 def rows(e: "Settings") -> Iterator[str]:

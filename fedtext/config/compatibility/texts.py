@@ -25,7 +25,7 @@ def labels(e: "Settings") -> Iterator[str]:
             "use a classifier, or a corpus for language models"
         )
     if e.evaluation.union and e.language:
-        yield f"evaluation.union is about classes, and {model.name} predicts words: leave it out"
+        yield f"evaluation.union is for classifiers, and {model.name} predicts words: leave it out"
 
 
 def word_vectors(e: "Settings") -> Iterator[str]:
@@ -34,8 +34,8 @@ def word_vectors(e: "Settings") -> Iterator[str]:
     names = [source.name for source in e.model.embedding.sources]
     if not corpus.counts_words and (wrong := sorted(set(names) - set(_VECTORS_OF[corpus.text.name]))):
         yield (
-            f"model.embedding.init: {wrong[0]} vectors are of words, and corpus.text makes "
-            f"{corpus.text.units} of these: use {' or '.join(_VECTORS_OF[corpus.text.name])}, or corpus.text=words"
+            f"model.embedding.init: {wrong[0]} has vectors of words, but tokens of corpus.text are "
+            f"{corpus.text.units}: use {' or '.join(_VECTORS_OF[corpus.text.name])}, or corpus.text=words"
         )
 
 
@@ -89,7 +89,7 @@ def digits(e: "Settings") -> Iterator[str]:
         return
     key = f"method {e.method.name}" if e.method.withholds else "model.embedding.own: digits"
     if e.language:
-        yield f"{key} is about classifiers, and {e.model.name} predicts words: leave it out"
+        yield f"{key} is for classifiers, and {e.model.name} predicts words: leave it out"
     if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):
         yield f"{key} needs the digits of words, which corpus.text removes: use other words, or pieces"
 
@@ -101,13 +101,11 @@ def own_vocabularies(e: "Settings") -> Iterator[str]:
     corpus, key = e.corpus, "corpus.own_vocabularies"
     if e.shares_table or e.method.pooled:
         yield (
-            f"{key}: with vocabularies of their own clients have no rows of an embedding in common, and method "
+            f"{key}: clients with vocabularies of their own have no common rows of an embedding, and method "
             f"{e.method.name} shares one: use fedevocab or local_only"
         )
     if not corpus.counts_words or e.language:
-        what = (
-            "a language model predicts the words of a common one" if e.language else f"{corpus.text.units} are public"
-        )
+        what = "a language model needs a common vocabulary" if e.language else f"{corpus.text.units} are public"
         yield f"{key}: {what}: set it to false"
     if corpus.has_features:
         yield f"{key}: corpus {corpus.name} has features, whose rows all clients know: set it to false"

@@ -19,12 +19,12 @@ from tune_spaces.cases import cases
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "unknown": ("fedavg", {"aggregation": "medan"}, "expected tags"),
-    "weights": ("fedavg", {"aggregation": "median", "weights": "uniform"}, "a mean of updates, and aggregation median"),
+    "weights": ("fedavg", {"aggregation": "median", "weights": "uniform"}, "means of updates, and aggregation median"),
     "rows": ("fedavg", {"aggregation": "krum", "absent_rows": "holders_only"}, "server.absent_rows: holders_only is"),
     "nothing sent": ("local_only", {"aggregation": "median"}, "method local_only sends no updates"),
     "pooled": ("pooled", {"aggregation": "mean"}, "method pooled has all data in one place"),
     "noise": ("fedavg", {"aggregation": CONFIGURED["norm_bounded"], "noise": {"multiplier": 1}}, "server.noise: it is"),
-    "two": ({"name": "fedatt", "step": 2}, {"aggregation": "median"}, "method.step is about the aggregation that"),
+    "two": ({"name": "fedatt", "step": 2}, {"aggregation": "median"}, "method.step is for the aggregation of"),
     "norm": ("fedavg", {"aggregation": "norm_bounded"}, "norm\n  Field required"),
     "half": ("fedavg", {"aggregation": {"trimmed_mean": {"share": 0.5}}}, "less than 0.5"),
 }
@@ -45,7 +45,7 @@ def test_what_does_not_go_together_is_refused(method: Any, server: dict[str, Any
             "server.aggregation.attackers: krum against 2 needs 7 updates in a round, and",
         ),
         ("krum", {"participation": {"fraction": 0.6}}, "needs 5 updates in a round, and there are 3"),
-        ({"krum": {"keep": 6}}, {}, "server.aggregation.keep: 6 updates are asked for, and there are 5"),
+        ({"krum": {"keep": 6}}, {}, "server.aggregation.keep: 6 updates are needed, and there are 5"),
         ("trimmed_mean", {}, "server.aggregation.share: 0.1 of 5 updates is less than one at each end"),
     ],
 )

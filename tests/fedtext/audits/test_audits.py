@@ -180,7 +180,7 @@ def test_the_last_round_shows_one_clients_neighbours() -> None:
 @pytest.mark.parametrize(
     ("method", "audits", "words"),
     [
-        ("local_only", AUDIT, "word_relations is about the embedding, and method local_only shares none"),
+        ("local_only", AUDIT, "word_relations needs a shared embedding, and method local_only shares none"),
         ("pooled", AUDIT, "leave out uplink, audits and participation"),
         ("fedavg", AUDIT * 2, "one of them is listed twice"),
         ("fedavg", [{"word_relations": {"words": []}}], "at least 1 item"),

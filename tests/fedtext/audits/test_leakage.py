@@ -199,7 +199,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("fedavg", {"gradient_inversion": {"rounds": [1, 9]}}, {}, "there is no round 9 in 2"),
     ("fedavg", {"gradient_inversion": {"rounds": [1]}}, {"evaluation": {"every": 2}}, "round 1 is not evaluated"),
     ("fedavg", {"gradient_inversion": {"texts": 0}}, {}, "greater than or equal to 1"),
-    ("local_only", "embedding_rows", {}, "embedding_rows is about the embedding, and method local_only shares none"),
+    ("local_only", "embedding_rows", {}, "embedding_rows needs a shared embedding, and method local_only shares none"),
     ("fedper", "label_leakage", {}, "method fedper sends none: leave it out"),
     ("fedper", "membership", {}, "method fedper shares no complete encoder and output layer: leave it out"),
     ("lg_fedavg", "membership", {}, "method lg_fedavg shares no complete encoder and output layer: leave it out"),

@@ -22,7 +22,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
             "corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}},
             "model": BAG | {"embedding": {"dim": 5, "init": "word2vec"}},
         },
-        "word2vec vectors are of words",
+        "word2vec has vectors of words",
     ),
     (
         texts.own_vocabularies,
@@ -60,7 +60,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         methods.mean_gradient,
         "scaffold",
         {"training": tiny.TRAINING | {"optimizer": "adam"}},
-        "training.optimizer: method scaffold reads the mean gradient off an update, which steps of adam",
+        "training.optimizer: method scaffold computes the mean gradient from an update, which is not",
     ),
     (
         methods.whole_table,
@@ -78,7 +78,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         methods.extras,
         "scaffold",
         {"uplink": [{"project": {"d1": 1, "d2": 2}}]},
-        "uplink: project is about the embedding of an update, and method scaffold also sends delta_c",
+        "uplink: project changes only the embedding of an update, and method scaffold also sends delta_c",
     ),
     (
         audits.embedding_rows,
@@ -96,7 +96,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         methods.fedevocab,
         {"name": "fedevocab", "keeps": "block"},
         {},
-        "block is about a transformer, and a bigru has none",
+        "block is for transformers, and model bigru is not one",
     ),
     (
         methods.fedrecon,
@@ -115,7 +115,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         evaluation.select,
         "kteps",
         {"evaluation": {"select": "Ag_val"}},
-        "needs a model that is shared whole, and method kteps keeps parts",
+        "needs a completely shared model, and method kteps keeps parts",
     ),
     (
         evaluation.validated,
@@ -124,14 +124,19 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "need validation texts: set corpus.validation",
     ),
     (privacy.uplink, "fedavg", {"uplink": ["randomized_response"]}, "must directly follow quantize"),
-    (privacy.server_noise, "fedavg", {"server": {"noise": {"multiplier": 1}}}, "nothing bounds what a client adds"),
+    (
+        privacy.server_noise,
+        "fedavg",
+        {"server": {"noise": {"multiplier": 1}}},
+        "a client's part of the sum is not bounded",
+    ),
     (
         privacy.frozen_embedding,
         "fedavg",
         {"uplink": [GAUSSIAN], "training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}},
-        "0 does not keep a shared embedding as it is, since noise moves it",
+        "0 does not keep a shared embedding unchanged, since noise moves it",
     ),
-    (privacy.needs_table, "lg_fedavg", {"audits": ["embedding_rows"]}, "embedding_rows is about the embedding"),
+    (privacy.needs_table, "lg_fedavg", {"audits": ["embedding_rows"]}, "embedding_rows needs a shared embedding"),
     (
         privacy.rows,
         "fedavg",

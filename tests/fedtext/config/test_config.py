@@ -121,7 +121,7 @@ def test_files_that_are_not_experiments(tmp_path: Path) -> None:
         (
             "  name: kteps",
             "\tname: kteps",
-            "line 4: this is not YAML (a tab stands where a key or a value should begin",
+            "line 4: this is not YAML (there is a tab where a key or a value should begin",
         ),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
             ["uplink={a: 1, a: 2}"],
             "command line: the value of uplink, '{a: 1, a: 2}': the key a is given a second time",
         ),
-        (["server.noise.multiplier=1"], "command line: server.noise: nothing bounds what"),
+        (["server.noise.multiplier=1"], "command line: server.noise: a client's part"),
     ],
 )
 def test_an_error_in_an_override_blames_the_command_line(tmp_path: Path, words: list[str], sentence: str) -> None:

@@ -316,7 +316,7 @@ def test_a_package_brings_its_plug_in(tmp_path: Path) -> None:
     assert all(nonempty(lines[0].startswith("['mypackage'] ") for lines in said))
     (package / "method.py").write_text("1 / 0\n")
     done = _packaged(tmp_path)
-    assert "mypackage: ZeroDivisionError: division by zero; the package mypackage brings it: repair" in done.stderr
+    assert "mypackage: ZeroDivisionError: division by zero; it is in the package mypackage: repair" in done.stderr
 
 
 def _packaged(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -119,9 +119,9 @@ def test_comments_in_equal_shares(tmp_path: Path) -> None:
 
 def test_too_few_writers_are_refused(tmp_path: Path) -> None:
     as_lines(tmp_path / "reddit.jsonl", comments())
-    with pytest.raises(UserError, match="4 users are asked for, and 3 have at least 10 comments"):
+    with pytest.raises(UserError, match="4 users are needed, but only 3 have at least 10 comments"):
         reddit(tmp_path, clients=4)
-    with pytest.raises(UserError, match="3 users are asked for, and 2 have at least 11 comments"):
+    with pytest.raises(UserError, match="3 users are needed, but only 2 have at least 11 comments"):
         reddit(tmp_path, clients=3, min_comments=11)
 
 

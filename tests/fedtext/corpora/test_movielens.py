@@ -250,7 +250,7 @@ def test_what_cannot_be_is_refused() -> None:
             r"users\.dat, line 3: user 7 occurs twice",
         ),
         ("movies", "10::A::War\n10::B::War\n", r"movies\.dat, line 2: film 10 occurs twice"),
-        ("movies", "10::A (1990)::Comic\n", r"movies\.dat, line 1: 'Comic' is no genre"),
+        ("movies", "10::A (1990)::Comic\n", r"movies\.dat, line 1: 'Comic' is not a genre"),
     ],
 )
 def test_faulty_lines_of_ml_1m_are_named(tmp_path: Path, name: str, content: str, complaint: str) -> None:

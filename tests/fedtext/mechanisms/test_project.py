@@ -126,7 +126,7 @@ def test_what_is_restored_is_the_projection_on_the_kept_components() -> None:
 @pytest.mark.parametrize("method", SHARING)
 def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: str) -> None:
     if not tiny.experiment(method).shares_table:
-        with pytest.raises(ValueError, match=f"project is about the embedding, and method {method} shares none"):
+        with pytest.raises(ValueError, match=f"project needs a shared embedding, and method {method} shares none"):
             tiny.experiment(method, uplink=project(2, 4))
         return
     federation, fleet, made = run(method, uplink=project(2, 4), wire={"rows": rows})

@@ -241,7 +241,7 @@ def test_a_server_that_is_optimized_goes_in_the_direction_of_the_attended_step()
         (
             "fedatt",
             {"server": {"noise": {"multiplier": 1.0}}},
-            "the attention of method fedatt combines them in its own way",
+            "the attention of method fedatt does not use one",
         ),
         ({"name": "fedatt", "step": 0}, {}, "greater than 0"),
         ("fedsgd", {"training": {"local_epochs": 2}}, "training.local_epochs: method fedsgd is one pass"),

@@ -161,7 +161,7 @@ def test_a_run_says_that_the_embedding_is_sent_in_the_first_rounds_alone() -> No
         ({"uplink": [{"project": {"d1": 1, "d2": 2}}]}, "project is for updates of the same coordinates"),
         ({"uplink": ["quantize", "randomized_response"]}, "quantize is for updates of the same coordinates"),
         ({"audits": ["embedding_rows"]}, "audits need updates of the same coordinates"),
-        ({"evaluation": {"select": "Ag_val"}}, "needs a model that is shared whole"),
+        ({"evaluation": {"select": "Ag_val"}}, "needs a completely shared model"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -269,7 +269,7 @@ def test_noise_of_the_server_lies_on_the_mean_of_the_extras_too() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("scaffold", {"training": {"optimizer": "adam"}}, "training.optimizer: method scaffold reads the mean gradient"),
+    ("scaffold", {"training": {"optimizer": "adam"}}, "training.optimizer: method scaffold computes the mean gradient"),
     ("scaffold", {"training": {"optimizer": {"name": "sgd", "persist": True}}}, "training.optimizer.persist"),
     ("scaffold", {"wire": {"rows": "own"}}, "wire.rows: own leaves out the words"),
     ("scaffold", {"server": {"aggregation": "median"}}, "server.aggregation: median compares updates"),

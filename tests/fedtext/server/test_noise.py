@@ -152,7 +152,7 @@ def test_an_embedding_that_noise_would_move_is_not_called_frozen() -> None:
 
 def test_noise_is_refused_where_updates_are_not_summed_and_taken_where_they_are() -> None:
     experiment = central()
-    with pytest.raises(ValueError, match="method fedavg combines them in its own way: leave out one of them"):
+    with pytest.raises(ValueError, match="method fedavg does not use one: leave out one of them"):
         type(experiment)._consistent(experiment.model_copy(update={"method": Mean()}))
     type(experiment)._consistent(experiment.model_copy(update={"method": FedAvg()}))
     everybody = central(participation={"fraction": 1.0}, server=CENTRAL["server"])

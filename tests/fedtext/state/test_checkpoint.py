@@ -140,7 +140,7 @@ def test_damage_is_said_and_the_run_goes_on_from_the_state_before_it(
 
     damage(tmp_path / "round-000001" / name)
     for read in (checkpoints.load, lambda: history(tmp_path), lambda: recorded(tmp_path)):
-        with pytest.raises(UserError, match=f"{words}.*no earlier one is left: remove {tmp_path}, and"):
+        with pytest.raises(UserError, match=f"{words}.*there is no earlier one: remove {tmp_path} to"):
             read()
     saved(tmp_path)  # a damaged state does not stand in the way of the same round's
     assert checkpoints.load() is not None

@@ -146,7 +146,7 @@ def test_it_is_written_as_a_name_or_with_options() -> None:
             r"corpus\.text.*buckets: should be less than .* 5000000",
         ),
         ({}, {"name": "vectors", "order": "first"}, "order: first selects words of a text, and words: all"),
-        ({"text": "hash"}, {"name": "bag", "embedding": {"init": "word2vec"}}, "vectors are of words"),
+        ({"text": "hash"}, {"name": "bag", "embedding": {"init": "word2vec"}}, "word2vec has vectors of words"),
         ({"max_length": None}, {"name": "lstm"}, "corpus.max_length: model lstm processes a text word by word"),
         ({"name": "movielens", "max_length": 9}, {"name": "lstm"}, "corpus.features: model lstm"),
     ],

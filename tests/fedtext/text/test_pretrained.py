@@ -99,7 +99,7 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
         (
             {"checkpoint": "x"},
             {},
-            "architecture: a checkpoint brings its own sizes|layers: a checkpoint brings its own",
+            "architecture: a checkpoint has its own sizes|layers: a checkpoint has its own",
         ),
         ({}, {"max_length": None}, "corpus.max_length: model transformer processes a text word by word"),
         ({}, {"text": {"pieces": {"checkpoint": "x"}}, "max_length": 2}, "no room between the special tokens"),
@@ -109,8 +109,16 @@ def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
             "all word pieces have a row of the table .text: pieces.",
         ),
         ({}, {"text": {"pieces": {}}}, "checkpoint"),
-        ({"embedding": {"dim": 8, "init": "word2vec"}}, {"text": {"pieces": {"checkpoint": "x"}}}, "word pieces of"),
-        ({"embedding": {"dim": 8, "init": {"checkpoint": {"source": "x"}}}}, {"text": "hash"}, "buckets of these"),
+        (
+            {"embedding": {"dim": 8, "init": "word2vec"}},
+            {"text": {"pieces": {"checkpoint": "x"}}},
+            "corpus.text are word pieces",
+        ),
+        (
+            {"embedding": {"dim": 8, "init": {"checkpoint": {"source": "x"}}}},
+            {"text": "hash"},
+            "corpus.text are buckets",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(model: Any, corpus: Any, sentence: str) -> None:
