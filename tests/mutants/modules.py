@@ -85,10 +85,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "server/method_state": ("state",),
     "server/optimizers": ("optimizers", "methods"),
     "server/noise": ("noise",),
-    "training/optimizer": ("optimizer", "worker", "fedevocab", "evaluation", "asp_mtl"),
-    "wire/uplink": ("uplink", "worker", "wire", "mechanisms"),
+    "training/optimizer": ("optimizer", "worker", "fedevocab", "evaluation", "asp_mtl", "state"),
+    "wire/uplink": ("uplink", "worker", "wire", "mechanisms", "state"),
     "wire/encoding": ("wire", "federation"),
-    "client/worker": ("host", "worker", "stacks", "packing", "audits"),
+    "client/worker": ("host", "worker", "stacks", "packing", "audits", "state"),
 }
 
 
