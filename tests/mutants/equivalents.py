@@ -192,6 +192,25 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "an array without elements",
     ),
     (
+        "training/optimizer",
+        "fused=True,",
+        "fused=False,",
+        "the same arithmetic in several calls: only time is lost",
+    ),
+    *(
+        ("training/optimizer", before, before.replace("zeros", "ones"), "``reset``, which follows, sets them to zero")
+        for before in (
+            "self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]",
+            "self._steps = [{name: torch.zeros_like(step) for name in self.tasks} for step in self.steps]",
+        )
+    ),
+    (
+        "training/optimizer",
+        "tables = None if table_grad is None else torch.cat([changed[name] for name in self.stack.widths], -1)",
+        "tables = None if table_grad is None else torch.cat([changed[name] for name in self.stack.widths], (1))",
+        "the last axis of a table is its second: clients whose gradients are changed are trained one by one",
+    ),
+    (
         "server/optimizers",
         "if optimizer.lr != 1:",
         "if optimizer.lr != 0:",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedtext.layout import TABLE, Layout
+from fedtext.methods.state import Tensors
 from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
@@ -123,6 +124,66 @@ def test_what_is_remembered_of_a_client_is_named_by_its_parameters() -> None:
     frozen = {name for name in both if not name.startswith("tables/")}
     assert kept(Adam(embedding_lr=0)) == frozen | {"step"}
     assert kept(Adam(), moving={"a", "b"}) == frozen | {"step"}
+
+
+def still(layout: dict[str, tuple[int, ...]], config: SGD | Adam, **how: Any) -> tuple[LocalOptimizer, Any]:
+    """An optimizer of one client whose parameters are zeros, and these."""
+    stack = Stack(Layout(layout), [ROWS], Workspace(torch.device("cpu"), torch.float64))
+    for tensor in stack.tensors(0).values():
+        tensor.zero_()
+    return LocalOptimizer(config, stack, config.lr, **how), stack.tensors(0)
+
+
+@pytest.mark.parametrize(
+    ("config", "far"),
+    [
+        (SGD(lr=0.1, momentum=0.0), {"w": 0.5, TABLE: 0.5}),
+        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02), {"w": 0.80625, TABLE: 0.16125}),
+        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02, schedule="linear"), {"w": 0.43875, TABLE: 0.08775}),
+    ],
+    ids=repr,
+)
+def test_a_corrected_gradient_moves_each_parameter_as_far_as_lr_sums_says(config: SGD, far: dict[str, float]) -> None:
+    """Five steps along gradients of ones, which a correction makes of whatever they are: at momentum 0.5 the velocity
+    is 1, 1.5, 1.75, 1.875, 1.9375, and a linear schedule takes 1, 0.8, 0.6, 0.4, 0.2 of it. Two tables lie side by
+    side, and one parameter does not move."""
+    private = "embedding_private.weight"
+    moving = {"w": 1.0, TABLE: 1.0, private: 2.0}
+    layout = {TABLE: (ROWS, 2), private: (ROWS, 3), "fixed": (2,), "w": (3,)}
+    optimizer, parameters = still(layout, config, moving=moving)
+    optimizer.plan([5])
+
+    def ones(gradients: Tensors) -> Tensors:
+        assert gradients.keys() == moving.keys()
+        return Tensors({name: torch.full_like(tensor, moving[name]) for name, tensor in gradients.items()})
+
+    for _ in range(5):
+        given = optimizer.begin(range(1), [np.arange(ROWS)])
+        optimizer.step(range(1), torch.stack([7 * tensor.sum() for tensor in given.values()]).sum(), ones)
+    optimizer.finish()
+    sums = optimizer.lr_sums(moving, 5)
+    assert sums == pytest.approx({**far, private: far[TABLE]})
+    for name, tensor in nonempty(parameters.items()):
+        moved = -moving[name] * sums[name] if name in moving else 0.0
+        assert torch.allclose(tensor, torch.full_like(tensor, moved), rtol=0, atol=1e-12), name
+    assert LocalOptimizer(Adam(), optimizer.stack, 0.1).lr_sums(moving, 5) == {}
+
+
+def test_a_parameter_that_a_loss_does_not_read_goes_on_by_its_momentum() -> None:
+    optimizer, parameters = still({TABLE: (ROWS, 2), "w": (3,), "unread": (2,)}, SGD(lr=0.1, momentum=0.5))
+    for step in range(2):
+        given = optimizer.begin(range(1), [np.array([1])])
+        assert given[TABLE].shape == (ROWS, 2), "the whole table unless it is cut"
+        optimizer.step(range(1), given["w"].sum() + (given["unread"].sum() if step == 0 else 0))
+    assert parameters["w"].tolist() == pytest.approx([-0.25] * 3)
+    assert parameters["unread"].tolist() == pytest.approx([-0.15] * 2)
+
+
+def test_a_batch_is_of_the_first_task_unless_another_is_named() -> None:
+    optimizer, _ = still({TABLE: (ROWS, 2), "a": (3,), "b": (1,)}, SGD(), task_of={"a": 0, "b": 1}.get)
+    for task, moving in (({}, "a"), ({"task": 0}, "a"), ({"task": 1}, "b")):
+        given = optimizer.begin(range(1), [np.array([1])], **task)
+        assert {name for name in ("a", "b") if given[name].requires_grad} == {moving}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
