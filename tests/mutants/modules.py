@@ -86,7 +86,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "server/optimizers": ("optimizers", "methods"),
     "server/noise": ("noise",),
     "training/optimizer": ("optimizer", "worker", "fedevocab", "evaluation", "asp_mtl", "state"),
-    "wire/uplink": ("uplink", "worker", "wire", "mechanisms", "state"),
+    "wire/uplink": ("uplink", "worker", "wire", "mechanisms", "state", "host"),
     "wire/encoding": ("wire", "federation"),
     "client/worker": ("host", "worker", "stacks", "packing", "audits", "state"),
 }

@@ -18,7 +18,7 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Phase
-from fedtext.methods.state import State, Tensors
+from fedtext.methods.state import Local, State, Tensors
 from fedtext.parameters import initial
 from fedtext.server.method_state import MethodState
 from fedtext.state.noise_key import NoiseKey, noise_key
@@ -215,26 +215,62 @@ def test_which_rows_of_a_stack_move(rows: Any, moves: bool | None, known: bool) 
 
 
 class Numbered(FedAvg):
-    """Sends clients the number of each row of the table."""
+    """Sends clients the number of each row of the table, which they send back, and keep a multiple of."""
 
     name: Literal["numbered"] = "numbered"  # type: ignore[assignment]
     sends_state = True
+    times: float = 1.0
+
+    def extras(self, shared: Tensors) -> State:
+        return self.server_state(shared)
+
+    def after_update(self, local: Local) -> tuple[State, State]:
+        return {"own": Tensors(first=torch.ones(1), last=self.times * torch.ones(1))}, dict(local.server)
 
     def server_state(self, shared: Tensors) -> State:
         return {"row": Tensors({TABLE: torch.arange(len(shared[TABLE]))[:, None].expand_as(shared[TABLE]).clone()})}
 
 
-def test_of_what_a_method_keeps_about_the_table_a_client_receives_its_own_rows() -> None:
-    experiment = tiny.experiment().model_copy(update={"method": Numbered()})
+def numbered(**how: float) -> tuple[Worker, np.ndarray, dict[str, np.ndarray]]:
+    """A worker, what its clients receive, and the shared parameters in it."""
+    experiment = tiny.experiment().model_copy(update={"method": Numbered(**how)})
     shared, private = initial(experiment, CORPUS)
     packed = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     flat = MethodState(experiment.method, shared).with_state(packed)
-    worker = LocalFleet(experiment, CORPUS, private).worker
+    return LocalFleet(experiment, CORPUS, private).worker, flat, shared
+
+
+def test_of_what_a_method_keeps_about_the_table_a_client_receives_its_own_rows() -> None:
+    worker, flat, shared = numbered()
     rows_R = worker.clients[1].rows_R
     assert len(rows_R) < len(shared[TABLE])
     local = worker.local(flat, 1, worker.stack(flat, [1]))
     assert local.server["row"][TABLE][:, 0].tolist() == rows_R.tolist()
     assert np.array_equal(local.received[TABLE], shared[TABLE][rows_R])
+    (reply,) = worker.train(flat, 1, [1])
+    sent = load(reply.payload.tobytes())[f"row/{TABLE}"]
+    expected = np.zeros_like(shared[TABLE])
+    expected[rows_R] = rows_R[:, None]
+    assert np.array_equal(sent, expected), "it sends all rows, of which the others are zeros"
+    assert {name: tensor.tolist() for name, tensor in worker.private[1].items()} == {
+        "#state/own/first": [1.0],
+        "#state/own/last": [1.0],
+    }
+
+
+def test_state_that_is_not_finite_fails_its_client_and_is_not_kept() -> None:
+    worker, flat, _ = numbered(times=1e39)
+    (reply,) = worker.train(flat, 1, [1])
+    assert reply.error == "ValueError: the state of method numbered is not finite: lower training.optimizer.lr"
+    assert 1 not in worker.private
+
+
+@pytest.mark.parametrize(("method", "own"), [("fedevocab", True), ("fedavg", False)])
+def test_audits_read_texts_in_the_words_of_all_where_clients_have_vocabularies_of_their_own(
+    method: str, own: bool
+) -> None:
+    worker, _ = hosting(tiny.experiment(method, audits=["membership"]))
+    assert worker.audits.known.tests == (worker.test_in_all_words if own else None)
 
 
 def test_a_client_without_train_texts_is_told_so() -> None:
