@@ -322,12 +322,6 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "mechanisms/draws",
-        "flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)",
-        "flat_N, bits_N = np.ravel(numbers), bits.reshape(-2)",
-        "to numpy every negative length of a single axis is the one to be inferred",
-    ),
-    (
-        "mechanisms/draws",
         "size = min(_CHUNK, len(flat_N))",
         "size = max(_CHUNK, len(flat_N))",
         "the length of buffers of which each piece takes as much as it needs: only memory changes",
@@ -682,18 +676,6 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "while spends(high) > epsilon:",
         "while (spends(high) >= epsilon):",
         "a multiplier of a power of ten spends an epsilon to the last bit by chance alone",
-    ),
-    (
-        "accounting/composition",
-        "if high > 1e6:",
-        "if high > 2000000.0:",
-        "the multipliers that are tried are powers of ten",
-    ),
-    (
-        "accounting/composition",
-        "while high / low > 1 + 10.0**-_DIGITS / 4:",
-        "while (high / low >= 1 + 10.0 ** (-_DIGITS) / 4):",
-        "two bounds have that ratio to the last bit by chance alone",
     ),
     (
         "accounting/composition",
