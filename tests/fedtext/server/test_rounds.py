@@ -55,7 +55,7 @@ class Scripted(LocalFleet):
     def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
         self.clock.now += 3
         self.asked.append((round_, final, tuple(splits)))
-        return self.variants
+        return self.readings
 
 
 def said(client: int, samples: int, error: str = "", **figures: float) -> Reply:
@@ -77,7 +77,7 @@ def scripted(
 ) -> Federation:
     shared, private = initial(experiment, CORPUS)
     fleet = Scripted(experiment, CORPUS, private)
-    fleet.clock, fleet.replies, fleet.variants, fleet.asked = Clock(), replies, readings or {}, []
+    fleet.clock, fleet.replies, fleet.readings, fleet.asked = Clock(), replies, readings or {}, []
     monkeypatch.setattr("fedtext.server.federation.time", fleet.clock)
     return Federation(experiment, shared, fleet, checkpoints)
 
