@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("fedtext", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("fedtext")
 
+# Test processes side by side would otherwise each start as many threads of torch as there are cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A test's Ray must not attach to a cluster that happens to run on this machine, nor report anywhere.
 os.environ.pop("RAY_ADDRESS", None)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

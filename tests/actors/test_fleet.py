@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import ray
 
+from actors import crew
 from actors.cluster import connect, nodes
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan, plan
@@ -64,9 +65,10 @@ def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[None]:
-    """A Ray for the tests of this file."""
+    """A Ray for the tests of this file. They leave their actors to the next one."""
     connect(None, num_cpus=4, num_gpus=1)
     yield
+    crew.end(crew.hire(Plan(2, 1, 0, 1), None))
     ray.shutdown()
 
 
@@ -81,23 +83,27 @@ def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
     shipment = ship(experiment, CORPUS)
-    by_quarters = plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
-    assert by_quarters.actors == 4
-    for made in (Plan(2, 1, 0, 1), by_quarters):
+    assert _by_quarters().actors == 4
+    for made in (Plan(2, 1, 0, 1), _by_quarters()):
         fleet = RayFleet(experiment, shipment, private, made, None)
         assert len(fleet.actors) == made.actors
         reason = no_cuda() if made.gpus else ""
         reserved = "4 of 4 client actors reserved 0.25 GPUs each and cannot use that: "
         assert fleet.unused_gpus == (f"{reserved}{reason}: their clients train on the CPU" if reason else "")
         assert final(experiment, fleet) == expected
-        fleet.close()
+        fleet.close(keep=True)
     pytest.importorskip("randomgen")
     hidden, key = experiment.model_copy(update={"privacy": Privacy(noise="secret")}), NoiseKey(b"k" * 32, secret=True)
-    fleet = RayFleet(hidden, shipment, private, Plan(2, 1, 0, 1), None, key)
+    fleet = RayFleet(hidden, shipment, private, _by_quarters(), None, key)
     secret = final(hidden, LocalFleet(hidden, CORPUS, private, noise=key))
     assert final(hidden, fleet) == secret
     assert secret[0] != expected[0]
-    fleet.close()
+    fleet.close(keep=True)
+
+
+def _by_quarters() -> Plan:
+    """A plan of four actors for sixteen clients."""
+    return plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
 
 
 @pytest.mark.ray
@@ -109,8 +115,9 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
     expected = final(experiment, local(experiment))
     private = initial(experiment, CORPUS)[1]
-    for actors in (4, 2):
-        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(actors, 1, 0, 1), None)
+    for made in (_by_quarters(), Plan(2, 1, 0, 1)):
+        actors = made.actors
+        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, made, None)
         federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
         accuracies = []
         for record in nonempty(federation.run()):
@@ -139,7 +146,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     ray.kill(left[0])
     fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
     assert final(pooled, fleet, FEW) == expected
-    fleet.close()
+    fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -156,7 +163,7 @@ def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
         folded.append(fleet.folding)
     assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))[:3]
     assert folded == [[], [0, 1], [0, 1], []]
-    fleet.close()
+    fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -181,7 +188,7 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
             assert len({figures[metric] for figures in expected[1][-1][0].values()}) > 1
         fleet = RayFleet(made, ship(made, corpus), initial(made, corpus)[1], Plan(2, 1, 0, 1), None)
         assert final(made, fleet, corpus) == expected
-        fleet.close()
+        fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -212,7 +219,7 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
     continued = Federation(experiment, shared, fleet, checkpoints)
     assert [seen(row) for row in continued.run()] == rows[2:]
     assert (continued.flat.tobytes(), fleet.private_states()) == (weights, states)
-    fleet.close(keep=not experiment.language)  # the next case's, until the last
+    fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -230,7 +237,7 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
             folded.append(fleet.folding)
         assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name
         assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[]] * 3), name
-        fleet.close(keep=name != "multi-krum")  # the next one's, until the last
+        fleet.close(keep=True)
 
 
 @pytest.mark.parametrize(

@@ -391,6 +391,7 @@ def test_costs_are_means_over_rounds() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     tiny = [
         "corpus={name: demo, clients: 3, train: 100, test: 10}",
