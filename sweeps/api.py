@@ -168,7 +168,7 @@ def sweep(
     return result(job, run_trials(job))
 
 
-def load_model(uri: str, tracking_uri: str | None = None) -> Model:
+def load_model(uri: str, tracking_uri: str | None = None, trust_plugins: bool = False) -> Model:
     """Load the model of a run from MLflow. It is there unless ``tracking.model`` is false.
 
     >>> load_model("runs:/0123456789abcdef/model").predict(["a superb kettle"])
@@ -176,9 +176,10 @@ def load_model(uri: str, tracking_uri: str | None = None) -> Model:
     Args:
         uri: The model folder among the artifacts of a run: ``runs:/RUN_ID/model``.
         tracking_uri: MLflow's address; None: $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db in the working folder.
+        trust_plugins: Whether plug-ins that are kept with the model may run, as in ``Model.load``.
 
     Raises:
-        UserError: There is no such model.
+        UserError: There is no such model, or it needs plug-ins that are not trusted.
     """
     import mlflow
     from mlflow.exceptions import MlflowException
@@ -187,7 +188,7 @@ def load_model(uri: str, tracking_uri: str | None = None) -> Model:
         folder = mlflow.artifacts.download_artifacts(uri, tracking_uri=resolve(tracking_uri, home()).uri)
     except (MlflowException, OSError) as error:
         raise UserError(f"{uri}: {cause(error)}: name runs:/RUN_ID/model, and MLflow's address") from error
-    return Model.load(folder)
+    return Model.load(folder, trust_plugins=trust_plugins)
 
 
 def result(job: Job, ended: Ended) -> SweepResult:

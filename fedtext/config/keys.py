@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.metrics import METRICS
+from fedtext.metrics import METRICS, Metric
 from fedtext.schema import Extensible, classes_of, names_of
 
 Class = type[BaseModel]
@@ -97,10 +97,10 @@ def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Ite
 
 
 def about(name: str) -> str:
-    """Describe a key or section by its path or last word, a class by its name, or ``metrics``.
+    """Describe a key or section by its path or last word, a class or a metric by its name, or ``metrics``.
 
     Args:
-        name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ...; empty for all keys.
+        name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ``Ag``, ...; empty for all keys.
 
     Raises:
         UserError: Nothing has this name.
@@ -115,13 +115,16 @@ def about(name: str) -> str:
     exact = [key for key in there if key.path == asked]
     found = [_class(cls, key) for (path, cls), key in chosen.items() if path != "baselines"]
     found += [_key(key) for key in exact or ([] if found else [k for k in there if k.path.endswith(f".{asked}")])]
+    found += ["\n".join(_metric(metric, "")) for metric in METRICS if metric.matches(name)]
     if found:
         return "\n\n".join(dict.fromkeys(found))
     words = {key.path for key in there} | {key.path.rpartition(".")[2] for key in there} | {"metrics"}
     words |= {called for key in there if key.is_choice for cls in key.classes for called in names_of(cls)}
     near = difflib.get_close_matches(name, sorted(words), n=1, cutoff=0.5)
     advice = f"did you mean {near[0]}?" if near else "--keys alone lists all"
-    raise UserError(f"--keys: there is no key, method, mechanism, model, corpus or audit called {name!r}; {advice}")
+    raise UserError(
+        f"--keys: there is no key, method, mechanism, model, corpus, audit or metric called {name!r}; {advice}"
+    )
 
 
 def listing() -> str:
@@ -154,12 +157,17 @@ def metrics() -> str:
         if metric.kind != kind:
             kind = metric.kind
             lines += ["", f"{kind}:"]
-        better = [] if metric.better == "neither" else [metric.better]
-        split = [] if metric.split == "none" else [metric.split]
-        facts = ", ".join([metric.unit, *better, *split, metric.when])
-        lines.append(f"  {metric.name}{'*' if metric.validation else ''} ({facts})")
-        lines += _wrapped(f"{metric.summary}. {metric.details}".strip(), "      ")
+        lines += _metric(metric, "  ")
     return "\n".join(lines)
+
+
+def _metric(metric: Metric, indent: str) -> list[str]:
+    """Describe a metric."""
+    better = [] if metric.better == "neither" else [metric.better]
+    split = [] if metric.split == "none" else [metric.split]
+    facts = ", ".join([metric.unit, *better, *split, metric.when])
+    first = f"{indent}{metric.name}{'*' if metric.validation else ''} ({facts})"
+    return [first, *_wrapped(f"{metric.summary}. {metric.details}".strip(), f"{indent}    ")]
 
 
 def summary(cls: Class) -> str:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from fedtext.models.inits import Word2VecInit
+
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
 
@@ -12,6 +14,9 @@ def outside(experiment: "Experiment") -> str:
     listed = []
     if corpus.counts_words and not experiment.own_vocabularies:
         listed.append("its word counts, for the vocabulary and word vectors")
+    sources = experiment.model.embedding.sources
+    if any(isinstance(source, Word2VecInit) and source.corpus == "unlabeled" for source in sources):
+        listed.append("its unlabeled texts, on which word vectors are trained in one place")
     if corpus.scales_features:
         listed.append("the minimum and maximum of its features")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]

@@ -1,7 +1,7 @@
 """APFL (Deng et al. 2020, algorithm 1): each client mixes a personal model with the shared one."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -21,13 +21,37 @@ class Mixed(TwoCopies):
         self.alpha_private = nn.ParameterDict({"value": torch.full((1,), alpha)})
 
 
+class Clamped(torch.autograd.Function):
+    """A tensor clamped to [0, 1], with its own gradient unless a step along it would lead further out.
+
+    So alpha stops at the bound, and leaves it as soon as the gradient changes its sign.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor) -> Tensor:
+        return value.clamp(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (value,) = ctx.saved_tensors
+        outward = ((value >= 1) & (gradient < 0)) | ((value <= 0) & (gradient > 0))
+        return torch.where(outward, torch.zeros_like(gradient), gradient)
+
+
 class APFL(Method):
     """APFL (Deng et al. 2020): each client's model is a mixture of a personal model's parameters and the shared ones.
 
     The shared model w is trained as by FedAvg. The personal one v_k stays on the client and is trained through the
     mixture alpha_k v_k + (1 - alpha_k) w, in which w gets no gradient. With ``adaptive`` alpha_k is trained with it:
     its gradient is <gradient of the mixture, v_k - w>, and it is clamped to [0, 1]. The paper updates alpha_k once a
-    round; here every step of the clients' optimizer does.
+    round; here every step of the clients' optimizer does, with its momentum and weight decay. With
+    training.optimizer.clip_norm one norm covers the gradients of w and of v_k.
     """
 
     name: Literal["apfl"] = "apfl"
@@ -50,8 +74,8 @@ class APFL(Method):
         """Return alpha_k: the client's own if ``adaptive``, else ``alpha``."""
         if not self.adaptive:
             return self.alpha
-        learnt = model.parameters["alpha_private.value"]
-        return learnt + (learnt.clamp(0, 1) - learnt).detach()  # the clamped value, with the gradient of ``learnt``
+        share: Tensor = Clamped.apply(model.parameters["alpha_private.value"])
+        return share
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         """Return class probabilities: ``both`` is the mixture, ``private`` the personal model alone."""

@@ -18,7 +18,7 @@ class Ditto(Method):
 
     The shared model w is trained as by FedAvg. The personal model v_k is initially w and stays on the client. It
     minimises F_k(v) + lambda_/2 ||v - w_received||^2. Both are trained with the same number of steps on the same
-    batches.
+    batches. With training.optimizer.clip_norm one norm covers the gradients of both.
     """
 
     name: Literal["ditto"] = "ditto"

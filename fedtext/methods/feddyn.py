@@ -16,7 +16,8 @@ class FedDyn(FedAvg):
     subtracts alpha times the mean update of all clients, and subtracts h / alpha from the mean of the participants'
     models. A stationary point of this iteration is one of the sum of the L_k.
 
-    Nothing is sent beside an update, and clients do not receive h.
+    Nothing is sent beside an update, and clients do not receive h. Where a clip or server.aggregation: norm_bounded
+    shortens updates, h follows the shortened ones and h_k the whole ones: h is then not the mean of the h_k.
     """
 
     name: Literal["feddyn"] = "feddyn"  # type: ignore[assignment]

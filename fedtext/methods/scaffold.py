@@ -14,6 +14,9 @@ class Scaffold(FedAvg):
     how much a step moves the parameters in all. The client sends the change of c_k beside its update, which doubles the
     bytes both ways. The server adds these changes to c: with server.weights: uniform c is the mean of all c_k.
 
+    Where a clip or server.aggregation: norm_bounded shortens what is sent, the server adds less to c than clients add
+    to c_k. The difference is not made up later, so c is then not the mean of the c_k.
+
     The correction moves every embedding row, also of words that a client does not have: all rows travel and are
     trained. It needs training.optimizer: sgd, whose update is linear in the gradients.
     """

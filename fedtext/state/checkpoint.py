@@ -131,7 +131,7 @@ class Checkpoints:
         if content["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
-                "--name, or remove that folder"
+                "--name or --out, or remove that folder"
             )
         files = {path.name: path.read_bytes() for path in state.iterdir()}
         records = _records(content)

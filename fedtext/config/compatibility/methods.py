@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.layout import TABLE
+from fedtext.methods.base import Method
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
@@ -119,6 +120,20 @@ def mean_gradient(e: "Settings") -> Iterator[str]:
             f"training.optimizer.persist: method {e.method.name} computes the mean gradient from an update, which must "
             "not have momentum of earlier rounds: leave it out, or set momentum to 0"
         )
+    if optimizer.clip_norm is not None:
+        yield (
+            f"training.optimizer.clip_norm: method {e.method.name} computes the mean gradient from an update, which "
+            "must not be made of clipped gradients: leave it out"
+        )
+
+
+def mean_over_holders(e: "Settings") -> Iterator[str]:
+    """Check that a server step of the method gets the mean over all participants, also of embedding rows."""
+    if type(e.method).server_step is not Method.server_step and e.server.absent_rows == "holders_only":
+        yield (
+            f"server.absent_rows: holders_only averages an embedding row over those who have it, and method "
+            f"{e.method.name} needs the mean over all participants: use unchanged"
+        )
 
 
 def whole_table(e: "Settings") -> Iterator[str]:
@@ -143,7 +158,7 @@ def extras(e: "Settings") -> Iterator[str]:
     if sent and not e.aggregation.sums:
         yield (
             f"server.aggregation: {e.aggregation.name} compares updates, and method {e.method.name} sends {sent} "
-            "beside them, whose mean is needed: use mean or norm_bounded"
+            "beside them, whose mean is needed: use mean"
         )
     for mechanism in e.uplink if sent else ():
         if mechanism.needs_table:
@@ -154,4 +169,4 @@ def extras(e: "Settings") -> Iterator[str]:
 
 
 RULES = (embedding_lr, language, pooled)
-OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg, mean_gradient, whole_table, extras)
+OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg, mean_gradient, mean_over_holders, whole_table, extras)

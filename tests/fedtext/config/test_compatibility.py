@@ -69,6 +69,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "wire.rows: own leaves out the words that a client does not have, and method scaffold moves all",
     ),
     (
+        methods.mean_over_holders,
+        "feddyn",
+        {"wire": {"rows": "own"}, "server": {"absent_rows": "holders_only"}},
+        "server.absent_rows: holders_only averages an embedding row over those who have it, and method feddyn needs",
+    ),
+    (
         methods.extras,
         "scaffold",
         {"server": {"aggregation": "median"}},

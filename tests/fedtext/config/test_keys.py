@@ -85,6 +85,7 @@ def test_every_metric_is_told() -> None:
     told = about("metrics")
     for metric in nonempty(METRICS):
         assert f"\n  {metric.name}{'*' if metric.validation else ''} ({metric.unit}" in told
+    assert about("Ag").startswith("Ag* (fraction, larger, test, evaluated rounds)\n    accuracy of the shared model")
     assert "\n  Ag* (fraction, larger, test, evaluated rounds)\n" in told
 
 

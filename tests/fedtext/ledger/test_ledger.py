@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,7 +135,8 @@ def test_vectors_trained_on_clients_texts_leave_no_guarantee_of_the_run(method: 
     assert [entry.how for entry in pooled if entry.unit == "run"] == [
         "no guarantee: word vectors were trained on all clients' texts"
     ]
-    assert entries("unlabeled")[:2] == pooled[:2], "what a round's update guarantees stays"
+    rounds = [[replace(entry, assumptions="") for entry in found[:2]] for found in (entries("unlabeled"), pooled)]
+    assert rounds[0] == rounds[1], "what a round's update guarantees stays"
     (none,) = ledger(tiny.experiment(model={"embedding": {"init": {"word2vec": {"corpus": texts}}}}), 100, 10, 25)
     assert (none.mechanism, none.epsilon, none.assumptions) == ("word2vec", None, "")
 

@@ -245,7 +245,10 @@ def test_what_no_guarantee_covers_is_listed() -> None:
     chosen = "the choice of the round, which these make (evaluation.select)"
     selecting = {"corpus": {"name": "demo", "validation": 0.2}, "evaluation": {"select": "Ag_val", "personalize": None}}
     project = [{"project": {"d1": 1, "d2": 3}}]
+    vectors = {"embedding": {"dim": 5, "init": {"word2vec": {"corpus": "unlabeled"}}}, "hidden": 4}
+    unlabeled = "its unlabeled texts, on which word vectors are trained in one place"
     for experiment, listed in (
+        (tiny.experiment(model=vectors), [counts, unlabeled, *always, classes]),
         (tiny.experiment(), [counts, *always, classes]),
         (tiny.experiment("fedevocab"), [*always, classes]),
         (tiny.experiment(audits=["membership"]), [counts, *always, classes, "what audits write"]),

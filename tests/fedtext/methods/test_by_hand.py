@@ -18,6 +18,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, is_table
 from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedFusion, FedMMD, FedPer, LGFedAvg
+from fedtext.methods.apfl import Clamped
 from fedtext.methods.base import Method, Model
 from fedtext.methods.pfl_da import mixture
 from fedtext.models.parts import Parts
@@ -108,10 +109,27 @@ def half_mixed(
     p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int, share: float | None = None
 ) -> Tensor:
     own, learnt = renamed(p), p["alpha_private.value"]
-    alpha = learnt + (learnt.clamp(0, 1) - learnt).detach() if share is None else share
+    alpha: Tensor | float = stopped(learnt) if share is None else share
     shared = {name: p[name].detach() for name in own if name in p}
     both = {name: alpha * own[name] + (1 - alpha) * tensor for name, tensor in shared.items()}
     return plain(p, received, x_BV, y_B, task) + plain(both, received, x_BV, y_B, task)
+
+
+def stopped(value: Tensor) -> Tensor:
+    """A weight in [0, 1] that does not move further out."""
+    same = 1 * value
+    if same.requires_grad:
+        same.register_hook(lambda g: g * ~(((value >= 1) & (g < 0)) | ((value <= 0) & (g > 0))))
+    return same + (same.clamp(0, 1) - same).detach()
+
+
+def test_the_weight_of_a_mixture_stops_at_its_bounds_and_leaves_them() -> None:
+    value = torch.tensor([1.2, 1.2, -0.3, -0.3, 0.4], requires_grad=True)
+    clamped: Tensor = Clamped.apply(value)  # type: ignore[no-untyped-call]
+    clamped.backward(torch.tensor([-1.0, 1.0, 1.0, -1.0, 2.0]))
+    assert clamped.tolist() == pytest.approx([1, 1, 0, 0, 0.4])
+    assert value.grad is not None
+    assert value.grad.tolist() == [0, 1, 0, -1, 2]
 
 
 def fused(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:

@@ -271,6 +271,11 @@ def test_noise_of_the_server_lies_on_the_mean_of_the_extras_too() -> None:
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("scaffold", {"training": {"optimizer": "adam"}}, "training.optimizer: method scaffold computes the mean gradient"),
     ("scaffold", {"training": {"optimizer": {"name": "sgd", "persist": True}}}, "training.optimizer.persist"),
+    (
+        "scaffold",
+        {"training": {"optimizer": {"name": "sgd", "clip_norm": 1.0}}},
+        "training.optimizer.clip_norm",
+    ),
     ("scaffold", {"wire": {"rows": "own"}}, "wire.rows: own leaves out the words"),
     ("scaffold", {"server": {"aggregation": "median"}}, "server.aggregation: median compares updates"),
     ("scaffold", {"corpus": {"name": "demo", "own_vocabularies": True}}, "corpus.own_vocabularies"),
