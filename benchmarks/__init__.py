@@ -1,1 +1,1 @@
-"""What fedtext costs, measured: ``python -m benchmarks`` (all), or one of the modules by itself."""
+"""Time and memory of fedtext: ``python -m benchmarks`` (all), or one of the modules by itself."""

@@ -1,13 +1,13 @@
 """All benchmarks of this repository, one after the other: ``make bench``, or ``python -m benchmarks [--quick]``.
 
-  local_loop       W1 to W4: the training loop against the plain torch loop, and against its floor
-  gpu              the same on a GPU, against what the card can do (where there is one)
+  local_loop       W1 to W4: the training loop against a plain torch loop, and against its floor
+  gpu              the same on a GPU, against the card's peak rates (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   startup          from typing the quick start to its first round
-  instructions     instructions of the hot loop, against those kept (needs valgrind)
+  instructions     instructions of the training loop, against stored ones (needs valgrind)
 
 Each runs by itself too (``python -m benchmarks.local_loop --help``). Comparison with other frameworks: ``make
-bench-peers``. Prints one table per part; --json writes all figures into a folder, a file each.
+bench-peers``. Prints one table per part; --json writes all results into a folder, a file each.
 """
 
 import argparse
@@ -28,7 +28,7 @@ QUICK = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer turns and smaller workloads")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and smaller workloads")
     parser.add_argument("--json", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     failed = 0

@@ -1,4 +1,4 @@
-"""How far the engines are from the reference on real texts: in float64, one local epoch, every kind of loss and model.
+"""Difference of the engines from the reference on real texts: in float64, one local epoch, every loss and model.
 
     python -m benchmarks.equality --data FOLDER [--texts 1600]
 
@@ -43,7 +43,7 @@ MODELS: list[dict[str, Any]] = [
 
 
 def cut(tokens: TokenSet, texts: int) -> TokenSet:
-    """The first ``texts`` of them."""
+    """Return the split's first ``texts`` texts."""
     offsets = tokens.offsets[: texts + 1]
     return TokenSet(tokens.tokens_T[: offsets[-1]], offsets, tokens.labels_N[:texts])
 
@@ -53,7 +53,7 @@ def fdu(data: Path, texts: int, clients: int) -> list[Client]:
 
 
 def imdb(data: Path, texts: int, clients: int) -> list[Client]:
-    """Reviews of the train split, dealt out in turn, as lower-case Treebank words."""
+    """Return clients with reviews of the train split, assigned in turn, as lower-case Treebank words."""
     columns, train_only = ["split", "label", "text"], [("split", "=", "train")]
     reviews = pq.read_table(data / "imdb" / "imdb.parquet", columns=columns, filters=train_only)
     step = reviews.num_rows // (texts * clients)
@@ -69,7 +69,7 @@ def imdb(data: Path, texts: int, clients: int) -> list[Client]:
 
 
 def different() -> list[Method]:
-    """The methods whose loss differs from FedAvg's, and FedAvg."""
+    """Return FedAvg and the methods whose loss differs from FedAvg's."""
     return [method() for method in METHODS.values() if method is FedAvg or method.loss is not FedAvg.loss]
 
 

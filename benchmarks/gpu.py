@@ -1,15 +1,15 @@
-"""The local loop on a GPU: samples a second of every engine, alone and in stacks, against what the card can do.
+"""The local loop on a GPU: samples a second of every engine, alone and in stacks, beside the card's peak rates.
 
-W1 to W4 are those of local_loop.py, on made-up texts: W1 and W4 by ``reference``, ``cells`` and (up to 128 units)
-``triton``, in stacks of up to 64 clients; W2, clients' whole turns with the randomised response of their updates (which
-the CPU draws), and W3, for one client at a time, since their layers are not for stacks.
+W1 to W4 are those of local_loop.py, on synthetic texts: W1 and W4 by ``reference``, ``cells`` and (up to 128 units)
+``triton``, in stacks of up to 64 clients; W2 (whole local updates with randomised response, which the CPU draws) and W3
+for one client at a time, since their layers cannot be stacked.
 
-Times are wall time, medians of turns, for one batch of one client (W2: one client). ``calls`` are torch's operations in
-it, views aside, of a stack's divided by its clients: at some microseconds each they bound the time from below. GFLOP
-are those of the products that ``cells`` makes, for every engine; GB what torch's operations have to read and write in
-the card's memory, each by itself, where all that is done is theirs (of tables the rows that are looked up or put back).
-Beside them the card's own: a product of two large float32 matrices, without TF32, and a copy of a large piece of
-memory, read and written.
+Times are wall time, medians of repetitions, for one batch of one client (W2: one client). ``calls`` are torch's
+operations in it, without views; those of a stack are divided by its clients. At some microseconds each they bound the
+time from below. GFLOP are those of the products that ``cells`` makes, for every engine. GB are the bytes that torch's
+operations read and write in the card's memory, each by itself (of embedding tables the rows that are looked up or
+written), where these do all the work (``cells``, W2, W3). The card's peak rates are those of a product of two large
+float32 matrices, without TF32, and of a copy of a large block of memory, read and written.
 """
 
 import argparse
@@ -40,15 +40,15 @@ from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 
 STACKS = (1, 4, 16, 64)
-Size = tuple[int, int]  # of the card's measurements: a matrix's rows, a copy's MB
+Size = tuple[int, int]  # for the card's peak rates: rows of the matrices, MB of the copy
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 LOOK_UPS = ("index_select", "gather", "embedding", "index")  # read as many rows as they return
 PUT_BACKS = {"index_copy": 1, "index_fill": 1, "index_add": 2, "scatter_add": 2}  # what they do with a row: write, read
 
 
 class Counted(TorchDispatchMode):
-    """Operations made meanwhile on a device, views and allocations aside: how many, the FLOP of products, and the bytes
-    that they have to read and write."""
+    """Count operations on a device, without views and allocations: their number, the FLOP of products, and the bytes
+    that they read and write."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Counted(TorchDispatchMode):
             return self._size(index) + self._size(rows) + PUT_BACKS[kind] * moved
         if kind in ("copy", "zero", "fill"):  # what was there is not read
             return self._size(args[1:]) + self._size(found)
-        if kind.startswith("_fused"):  # an optimizer: all is read, and written but for the gradients
+        if kind.startswith("_fused"):  # an optimizer: it reads all tensors, and writes all but the gradients
             return 2 * self._size((args, kwargs)) - self._size(args[1])
         if kind.startswith("_foreach") and not self._there(found):
             return self._size(args) + self._size(args[0]) * (kind != "_foreach_copy")
@@ -92,7 +92,7 @@ class Counted(TorchDispatchMode):
 
 
 def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 1024)) -> dict[str, float]:
-    """GFLOP a second of a large product, and GB a second of a large copy."""
+    """Measure GFLOP a second of a large product, and GB a second of a large copy."""
     rows, megabytes = size
     left, right = torch.randn(2, rows, rows, device=device)
     source = torch.zeros(megabytes * 250_000, device=device)
@@ -106,7 +106,7 @@ def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 102
 
 
 def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[str, tuple[Run, int]]:
-    """A workload's loops, and how many clients each trains at a time."""
+    """Return a workload's loops, with the number of clients that each trains at a time."""
     if name == "W2":
         return {"ours": (w2.ours(w2.corpus(None), str(device)), 1)}
     if name == "W3":
@@ -134,7 +134,7 @@ def rows_of(
     steps: int,
     stacks: tuple[int, ...],
 ) -> list[dict[str, Any]]:
-    """A workload's figures, a row for each variant."""
+    """Measure a workload. Returns a row for each variant."""
     loops, rows, flop = variants(name, device, stacks), [], 0.0
     times = in_turns(loops, steps, turns, wait)
     asked = {}
@@ -164,10 +164,10 @@ def rows_of(
 def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
-    parser.add_argument("--steps", type=int, help="batches in a turn (W2: clients)")
+    parser.add_argument("--steps", type=int, help="batches in a repetition (W2: clients)")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--stacks", type=int, nargs="+", default=STACKS, metavar="CLIENTS", help="side by side")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda:1; cpu tries the benchmark out")
     arguments = parser.parse_args(words)
     try:

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.house [FOLDER]``: how the library is built, in numbers.
+"""``python -m benchmarks.house [FOLDER]``: statistics of the library's packages, imports, files and functions.
 
 A room is a package or a loose module directly under ``fedtext/``, an arrow an import from one room to another. An
 arrow is upward if it goes against the order of the rooms in ``pyproject.toml``; without such an order, if it belongs to
-a circle of rooms. Imports for a type checker alone count as all others do.
+a cycle of rooms. Imports under ``TYPE_CHECKING`` count too.
 """
 
 import ast
@@ -16,7 +16,7 @@ Graph = Mapping[str, set[str]]
 
 
 def modules(folder: Path) -> dict[str, Path]:
-    """The library's modules by dotted name."""
+    """Return the library's modules by dotted name."""
     found = {}
     for path in sorted((folder / "fedtext").rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -25,7 +25,7 @@ def modules(folder: Path) -> dict[str, Path]:
 
 
 def imports(folder: Path) -> dict[str, set[str]]:
-    """Which modules each module imports."""
+    """Return the modules that each module imports."""
     found = modules(folder)
 
     def named(node: ast.AST) -> Iterator[str]:
@@ -47,7 +47,7 @@ def room(module: str) -> str:
 
 
 def rooms(graph: Graph) -> dict[str, set[str]]:
-    """Which rooms each room imports."""
+    """Return the rooms that each room imports."""
     found: dict[str, set[str]] = {room(name): set() for name in graph}
     for name, others in graph.items():
         found[room(name)] |= {room(other) for other in others} - {room(name)}
@@ -55,7 +55,7 @@ def rooms(graph: Graph) -> dict[str, set[str]]:
 
 
 def circles(graph: Graph) -> list[set[str]]:
-    """Sets of nodes that reach one another, of two and more, the largest first."""
+    """Return the strongly connected sets of at least two nodes, the largest first."""
     reached = {node: _reached(graph, node) for node in graph}
     found = {frozenset({other for other in reached[node] if node in reached[other]} | {node}) for node in graph}
     return sorted((set(each) for each in found if len(each) > 1), key=len, reverse=True)
@@ -72,7 +72,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def order(folder: Path) -> list[set[str]]:
-    """The rooms from top to bottom, as the contract of import-linter has them; empty if there is none."""
+    """Return the rooms from top to bottom, by the contract of import-linter; empty without one."""
     content = tomllib.loads((folder / "pyproject.toml").read_text())
     for contract in content.get("tool", {}).get("importlinter", {}).get("contracts", []):
         if contract.get("containers") == ["fedtext"]:
@@ -81,7 +81,7 @@ def order(folder: Path) -> list[set[str]]:
 
 
 def upward(graph: Graph, layers: list[set[str]]) -> int:
-    """The number of arrows that go up."""
+    """Count the upward arrows."""
     place = {name: number for number, layer in enumerate(layers) for name in layer}
     if place:
         return sum(place.get(a, -1) >= place.get(b, -1) for a, others in graph.items() for b in others)
@@ -89,7 +89,7 @@ def upward(graph: Graph, layers: list[set[str]]) -> int:
 
 
 def sizes(folder: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """(lines, name) of the files and of the functions, the longest first."""
+    """Return (lines, name) of the files and of the functions, the longest first."""
     lengths, functions = [], []
     for path in modules(folder).values():
         text, name = path.read_text(), str(path.relative_to(folder))

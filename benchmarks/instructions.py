@@ -1,11 +1,11 @@
-"""Instructions of the hot loop, counted by valgrind's callgrind: a figure that other work on the machine does not move.
+"""Instructions of the training loop, counted by valgrind's callgrind: other load on the machine does not change them.
 
-    python -m benchmarks.instructions             counts, beside those kept in benchmarks/instructions.json
-    python -m benchmarks.instructions --keep      and keeps them
+    python -m benchmarks.instructions             counts, beside those stored in benchmarks/instructions.json
+    python -m benchmarks.instructions --keep      also stores them
 
-A change that adds more than --limit percent to a workload leaves with status 1. Counts depend on the processor
-(libraries choose their kernels by it) and on torch, so they are kept for each pair of these by itself: on another
-nothing is compared, and that is said. Counting is switched on after importing and warming up.
+The command exits with status 1 if a workload needs over --limit percent more. Counts depend on the processor (libraries
+choose their kernels by it) and on torch. They are stored for each pair of these; for another pair the command says that
+nothing is compared. Counting begins after imports and warm-up.
 """
 
 import argparse
@@ -18,14 +18,15 @@ import sys
 from pathlib import Path
 
 KEPT = Path(__file__).with_suffix(".json")
-# Workload of local_loop.py, clients, and batches counted, after as many that warm up. W4 is left out: its products are
-# the library's own, and valgrind takes half an hour for one batch of them.
+# Workload of local_loop.py, clients, and counted batches, after as many for warm-up. W4 is left out: most of it is
+# torch's
+# products, and valgrind takes half an hour for one batch.
 CASES = {"W1 one client": ("W1", 1, 3), "W1 stack 4": ("W1", 4, 1)}
 VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null"]
 
 
 def train(name: str, clients: int, steps: int) -> None:
-    """What is counted: runs in a process of its own, and waits for a line before the batches that count and after."""
+    """Train in a process of its own. Waits for a line of input before and after the counted batches."""
     import torch
 
     from benchmarks import local_loop, synthetic
@@ -40,7 +41,7 @@ def train(name: str, clients: int, steps: int) -> None:
 
 
 def count(name: str, clients: int, steps: int) -> int:
-    """Instructions of so many batches."""
+    """Count the instructions of ``steps`` batches."""
     code = f"from benchmarks.instructions import train; train({name!r}, {clients}, {steps})"
     fixed = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -66,8 +67,8 @@ def machine() -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", action="store_true", help="keep these counts as the ones to compare with")
-    parser.add_argument("--json", type=Path, help="write the counts here as well")
+    parser.add_argument("--keep", action="store_true", help="store these counts for comparison")
+    parser.add_argument("--json", type=Path, help="also write the counts to this file")
     parser.add_argument("--limit", type=float, default=5.0, metavar="PERCENT")
     arguments = parser.parse_args()
     if not shutil.which("valgrind"):
@@ -85,7 +86,7 @@ def main() -> int:
         worse |= bool(before) and each > before * (1 + arguments.limit / 100)
         print(f"| {label} | {each:.1f} | {before or ''} | {change} |", flush=True)
     if not known:
-        print(f"not compared: nothing is kept of {here['cpu']} with torch {here['torch']}")
+        print(f"not compared: no counts are stored for {here['cpu']} with torch {here['torch']}")
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": here, "figures": found}, indent=1))
     if arguments.keep:

@@ -1,19 +1,19 @@
-"""The local loop against the plain one, as paired CPU time: W1 to W4, one thread.
+"""The local training loop against a plain torch loop, as paired CPU time: W1 to W4, one thread.
 
   W1  KTEPS: embedding 50,000 x 200, BiGRU 64, masked mean, MLP; SGD with momentum; batch 8; also with clients stacked
   W2  RR-LDP: bag of 5,000 buckets, dense 100-50-25, Adam, 250 texts in batches of 32, then one-bit randomised response
   W3  FedAtt: tied GRU language model, 300 units, vocabulary 10,000, 20 sentences of 35 words; SGD with momentum
   W4  FedeVocab: embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
 
-All run on made-up texts (Zipf's law over the vocabulary, about 120 words, at most 200; W3 on sentences of 36), or with
---data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole IMDB reviews with their words hashed, W3 on
-WikiText-2 or else Penn Treebank.
+All run on synthetic texts (Zipf's law over the vocabulary, about 120 words, at most 200; W3 on sentences of 36), or
+with --data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole IMDB reviews with their words hashed,
+W3 on WikiText-2 or else Penn Treebank.
 
-``naive`` is what one would write first: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
+``naive`` is a straightforward loop: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
 gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product (W1 and W4). ms
 are per client and batch, of W2 per client: a local epoch and its randomised response; wall ms are medians. Samples are
-texts, of W3 sentences. Variants take turns of ``--steps`` batches (W2: clients); ratios are of CPU time, paired turn by
-turn. Memory is the most that this process held (RSS) with all variants of a workload, and all texts asked for, in it.
+texts, of W3 sentences. Variants alternate, with ``--steps`` batches (W2: clients) in each repetition; ratios are of CPU
+time, within each repetition. Memory is the peak of this process (RSS) with all variants and texts of a workload.
 """
 
 import argparse
@@ -54,12 +54,12 @@ from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 
 VOCABULARY, TEXTS, CPU = 50_000, 1_600, torch.device("cpu")
-Run = Callable[[int], None]  # trains so many batches, of W2 so many clients
+Run = Callable[[int], None]  # trains the given number of batches (W2: clients)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What W1 and W4 differ in."""
+    """Settings in which W1 and W4 differ."""
 
     method: Method
     model: RecurrentClassifier
@@ -84,7 +84,7 @@ TASKS = {
 
 @cache
 def reviews(data: Path | None) -> list[ClientData]:
-    """The clients of W1 and W4: made-up ones, or with a folder of corpora those of FDU-MTL."""
+    """Return the clients of W1 and W4: synthetic ones, or with a folder of corpora those of FDU-MTL."""
     if data:
         return synthetic.real(data)
     return [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
@@ -95,7 +95,7 @@ SAMPLES = {name: task.batch for name, task in TASKS.items()} | {"W2": w2.TEXTS, 
 
 
 def engine(task: Task, name: str, clients: list[ClientData], device: torch.device = CPU) -> Run:
-    """Trains so many batches of each client, as a worker does."""
+    """Return a loop that trains the given number of batches of each client, as a worker does."""
     network = task.network().to(device)
     rows = [len(client.rows_R) for client in clients]
     drawn = dict(network.named_parameters())
@@ -123,7 +123,7 @@ def full_batches(texts: int, size: int, client: int) -> Iterator[np.ndarray]:
 
 
 def naive(task: Task, client: ClientData) -> Run:
-    """The plain torch loop on the whole table."""
+    """Return the plain torch loop on the whole embedding table."""
     network = task.network()
     network.embedding = nn.Embedding(VOCABULARY, task.model.embedding.dim)  # type: ignore[assignment]
     ids, offsets = client.rows_R[client.train.tokens_T], client.train.offsets
@@ -162,8 +162,10 @@ def naive(task: Task, client: ClientData) -> Run:
 
 
 def products(task: Task, client: ClientData) -> list[tuple[int, int, int]]:
-    """Rows, inner width and columns of a batch's products in its forward pass: projections of its distinct words, and
-    the recurrent steps of each direction as one product."""
+    """Return rows, inner width and columns of a batch's products in the forward pass.
+
+    They are the projections of its distinct words, and the recurrent steps of each direction as one product.
+    """
     texts = Texts(client.train, len(client.rows_R))
     order = full_batches(len(texts), task.batch, 0)
     packed = [Assembler(2, True, CPU).packed([(texts, next(order))]) for _ in range(8)]
@@ -174,7 +176,7 @@ def products(task: Task, client: ClientData) -> list[tuple[int, int, int]]:
 
 
 def floor(task: Task, client: ClientData) -> Run:
-    """The products of one batch and nothing else: forward, and backward towards inputs and weights."""
+    """Return a loop of the products of a batch alone: forward, and backward to inputs and weights."""
     pairs = []
     for m, k, n in products(task, client):
         a, w, g = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
@@ -189,7 +191,7 @@ def floor(task: Task, client: ClientData) -> Run:
 
 
 def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
-    """Each variant's loop, and how many clients it trains at a time."""
+    """Return each variant's loop, with the number of clients that it trains at a time."""
     if name not in TASKS:
         made = {"W2": w2, "W3": w3}[name].variants(corpus)
         return {key: (run, 1) for key, run in made.items()}
@@ -208,7 +210,7 @@ STEPS = {"W1": 30, "W2": 5, "W3": 5, "W4": 3}
 
 
 def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
-    """A workload's figures, a row for each variant."""
+    """Measure a workload. Returns a row for each variant."""
     found = in_turns(variants(name, corpus), steps, turns)
     rows = []
     for variant, times in found.items():
@@ -226,12 +228,12 @@ def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
 def main(words: list[str] | None = None) -> list[dict]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=[], choices=[*STEPS, []], metavar="WORKLOAD")
-    parser.add_argument("--steps", type=int, help="batches in a turn (W2: clients)")
+    parser.add_argument("--steps", type=int, help="batches in a repetition (W2: clients)")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--data", type=Path, help="folder of the corpora: real texts instead of made-up ones")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--data", type=Path, help="folder of the corpora: real texts instead of synthetic ones")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args(words)
-    try:  # all of them first: what is missing is said before anything is measured
+    try:  # all corpora first: a missing one is an error before anything is measured
         corpora = {name: CORPORA[name](arguments.data) for name in arguments.workloads or STEPS}
     except UserError as error:
         parser.exit(2, f"error: {error}\n")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: CPU time and memory of a tree of processes, medians, one table, one JSON file."""
+"""Measurements for all benchmarks: CPU time and memory of a tree of processes, medians, tables, JSON files."""
 
 import contextlib
 import ctypes
@@ -17,10 +17,10 @@ import psutil
 
 
 class Tree:
-    """A process (this one, if none is named) and all that descend from it, also those that lose their parent later.
+    """A process (by default this one) and all its descendants, also those whose parent ends before them.
 
-    ``seen`` has the CPU seconds, user and system, of every process that was ever found, each as last read: one that has
-    ended lacks what it used after that. Waiting for children would miss what Ray's daemons start: they do not wait.
+    ``seen`` holds the CPU seconds, user and system, of every process that was found, as of its last measurement: what
+    it used afterwards is missing. Usage reported to parents would not do: Ray's daemons do not wait for their children.
     """
 
     def __init__(self, root: psutil.Process | None = None) -> None:
@@ -28,14 +28,15 @@ class Tree:
         self.seen: dict[psutil.Process, float] = {self.root: 0.0}
 
     def alive(self) -> list[psutil.Process]:
-        """Finds who has come. A process is its number and its start: a number used again is another one."""
+        """Find new processes; return those that run. A process is identified by its id and start time, since ids are
+        reused."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in self.root.children(recursive=True):
                 self.seen.setdefault(process, 0.0)
         return [process for process in self.seen if process.is_running()]
 
     def cpu(self) -> float:
-        """CPU seconds of all of them so far."""
+        """Return the CPU seconds of all processes so far."""
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 used = process.cpu_times()
@@ -43,8 +44,10 @@ class Tree:
         return sum(self.seen.values())
 
     def pss(self) -> int:
-        """Bytes of memory, shared pages counted once (proportional set size). Takes milliseconds: it walks the page
-        tables of every process."""
+        """Return the bytes of memory, shared pages counted once (proportional set size).
+
+        It takes milliseconds, since it walks the page tables of every process.
+        """
         total = 0
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -52,7 +55,7 @@ class Tree:
         return total
 
     def kill(self) -> None:
-        """Ends those that are left."""
+        """Kill the remaining processes."""
         for process in self.alive():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -60,7 +63,7 @@ class Tree:
 
 @contextlib.contextmanager
 def peak_pss(every: float) -> Iterator[list[int]]:
-    """Reads the memory of this process and all below it meanwhile; the list's only entry is the most so far."""
+    """Measure the peak memory of this process and its descendants within the block: the list's only entry."""
     tree, done = Tree(), threading.Event()
     peak = [tree.pss()]
 
@@ -82,10 +85,10 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def reset_peak() -> bool:
-    """Begins this process's own peak of memory anew; False where the system cannot (only Linux can)."""
+    """Reset this process's peak of memory. Returns False where the system cannot (only Linux can)."""
     gc.collect()
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # gives back what ENVIRONMENT keeps: it would count as the next peak's
+        ctypes.CDLL(None).malloc_trim(0)  # ENVIRONMENT makes malloc keep memory, which would count in the next peak
         _CLEAR.write_text("5")
     except (OSError, AttributeError):
         return False
@@ -93,15 +96,14 @@ def reset_peak() -> bool:
 
 
 def peak_rss() -> int:
-    """Most bytes of memory this process has held since ``reset_peak``. Linux keeps count by itself: nothing is run
-    beside what is measured."""
+    """Return the peak memory of this process since ``reset_peak``, in bytes. Linux counts it; no thread polls."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
     return 1024 * int(line.split()[1])
 
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds for one step of one client, in each turn."""
+    """Milliseconds per step and client, of each repetition."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -110,8 +112,11 @@ class Times:
 def in_turns(
     runs: dict[str, tuple[Callable[[int], None], int]], steps: int, turns: int, wait: Callable[[], None] = lambda: None
 ) -> dict[str, Times]:
-    """CPU time of this process and wall time of each of these loops, which take turns of so many steps of so many
-    clients. ``wait``: until all that they began is done."""
+    """Measure CPU time of this process and wall time of some loops.
+
+    The loops alternate, with the same number of steps in each repetition. ``wait`` returns when the work that a loop
+    has launched is done.
+    """
     for run, _ in runs.values():
         run(3)
     wait()
@@ -131,7 +136,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def paired(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """The ratio turn by turn, so that a machine whose speed drifts does not decide."""
+    """Return the ratio within each repetition, so that drifting speed of the machine cancels."""
     return spread([a / b for a, b in zip(slow, fast, strict=True)])
 
 
@@ -145,7 +150,7 @@ def shown(value: Any) -> str:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows of one kind as a Markdown table."""
+    """Return rows with the same columns as a Markdown table."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
     lines += ["| " + " | ".join(shown(row.get(name, "")) for name in names) + " |" for row in rows]

@@ -1,8 +1,8 @@
-"""What the platform adds to the training itself, and how it grows.
+"""Overhead of the platform over the training itself, and its scaling.
 
   overhead   CPU and wall time of rounds through Ray (server, client actors, wire, aggregation) over the bare loop: the
              same engine on the same batches in as many processes, without Ray, wire or server. Two workloads: KTEPS on
-             16 clients x 1,600 texts, and clients whose turn is next to nothing.
+             16 clients x 1,600 texts, and clients with a tiny local update.
   scaling    seconds and memory per round by clients (10, 100, 1,000), actors (1, 2) and model size
   transport  broadcast of a 44 MB model to an actor and its update back
 
@@ -60,8 +60,10 @@ def experiment(model: dict[str, Any], rounds: int, stack: int | str = "auto", me
 
 
 def through_ray(made: Experiment, corpus: Corpus, actors: int, memory: bool = False) -> dict[str, Any]:
-    """Rounds as a trial runs them: seconds to the first, wall and CPU of the others; with ``memory`` bytes at their
-    peak, whose readings walk the page tables of every process and so are seldom, and not taken where time counts."""
+    """Run rounds as a trial does: seconds to the first, wall and CPU seconds of the others, peak memory in MB.
+
+    Memory is measured every two seconds, with ``memory`` only: it takes time to walk the page tables of all processes.
+    """
     start = time.perf_counter()
     shared, private = initial(made, corpus)
     fleet = RayFleet(made, ship(made, corpus), private, Plan(actors, 1, 0, 1), None)
@@ -84,7 +86,7 @@ def through_ray(made: Experiment, corpus: Corpus, actors: int, memory: bool = Fa
 
 
 def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, ready: Any, times: Any) -> None:
-    """The local training of some clients, and nothing that is done with it."""
+    """Train some clients, without payloads or anything else that follows training."""
     shared, private = initial(made, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     clients = [client for client in participants(made, corpus) if client.id in set(hosted)]
@@ -103,7 +105,7 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
 
 
 def bare(made: Experiment, corpus: Corpus, processes: int) -> dict[str, Any]:
-    """The same local training in so many processes: wall of the slowest and CPU of all, for rounds after the first."""
+    """Do the same training in ``processes`` processes: wall of the slowest and CPU of all, after the first round."""
     rounds, context = made.training.rounds, multiprocessing.get_context("spawn")
     costs = {client.id: float(describe(client, corpus).tokens) for client in corpus.clients}
     ready, times = context.Barrier(processes), context.Queue()
@@ -127,8 +129,8 @@ def overhead(quick: bool) -> list[dict[str, Any]]:
     rows, texts = [], 200 if quick else 1600
     cases: list[tuple[str, dict[str, Any], int, int, int, int | str]] = [
         (f"kteps 16 x {texts:,}", REAL, 16, texts, 50_000, 8),
-        ("next to nothing, 100 clients", TINY, 100, 1, 50, 1),
-        ("next to nothing, 1,000 clients", TINY, 1000, 1, 50, 1),
+        ("tiny, 100 clients", TINY, 100, 1, 50, 1),
+        ("tiny, 1,000 clients", TINY, 1000, 1, 50, 1),
     ]
     for name, model, clients, texts, vocabulary, stack in cases:
         corpus = synthetic.corpus(clients, texts, vocabulary, 10 if clients >= 100 else 200)
@@ -170,7 +172,7 @@ def scaling(quick: bool) -> list[dict[str, Any]]:
 
 @ray.remote
 class Echo:
-    """An actor that gives back an update as large as the parameters it received."""
+    """An actor that returns an update as large as the parameters it received."""
 
     def update(self, flat: np.ndarray) -> np.ndarray:
         return flat + np.float32(1)
@@ -202,7 +204,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[], choices=[*PARTS, []], metavar="PART")
     parser.add_argument("--quick", action="store_true", help="smaller workloads")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args(words)
     connect(None, num_cpus=2)
     found: dict[str, Any] = {"idle Ray, MB": Tree().pss() / 1e6}

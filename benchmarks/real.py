@@ -24,14 +24,14 @@ END = "<eos>"  # after each line
 
 
 def reviews(data: Path, clients: int, texts: int, count: int) -> list[ClientData]:
-    """IMDB's reviews of the train split, dealt out in turn; bucket b is row b + 1. Raises UserError."""
+    """Return clients with IMDB's train reviews, assigned in turn; bucket b is row b + 1. Raises UserError."""
     path = _find(data, "imdb")
     table = _read(path, ["split", "label", "text"], [("split", "=", "train")])
-    step = table.num_rows // (texts * clients)  # the whole range, since reviews of a label stand together
+    step = table.num_rows // (texts * clients)  # over the whole range, since the reviews are sorted by label
     if not step:
         raise UserError(f"{path} has {table.num_rows} reviews to train on, {texts * clients} are needed: replace it")
     chosen = table.take(list(range(0, step * texts * clients, step)))
-    # A tag has no blank before it: it would make one word of two.
+    # A tag has no blank before it: without this it would join two words.
     rows = [[1 + found for found in buckets(text.replace("<br />", " "), count)] for text in chosen["text"].to_pylist()]
     labels_N = np.array(chosen["label"].to_pylist(), np.int64)
     made = []
@@ -43,10 +43,10 @@ def reviews(data: Path, clients: int, texts: int, count: int) -> list[ClientData
 
 
 def lines(data: Path, vocabulary: int, size: int, tokens: int) -> np.ndarray:
-    """A text as batches of word ids, batches x size x tokens. Raises UserError.
+    """Return a text as batches of word ids, batches x size x tokens. Raises UserError.
 
-    All lines are laid end to end and cut into ``size`` parts; a batch is the next piece of each part, and begins with
-    the word that the one before has predicted last. <pad> and <unk> are two of the vocabulary's ids.
+    All lines are concatenated and cut into ``size`` parts. A batch is the next piece of each part, and begins with the
+    last target of the batch before. <pad> and <unk> are two of the vocabulary's ids.
     """
     path = _find(data, "wikitext2_valid_test", "ptb")
     words = [word for line in _read(path, ["text"])["text"].to_pylist() for word in [*split_words(line), END]]
@@ -66,7 +66,7 @@ def _find(data: Path, *names: str) -> Path:
             return path
     raise UserError(
         f"there is no {' or '.join(f'{path.parent.name}/{path.name}' for path in paths)} in {data}: give another "
-        "folder with --data, or none to run on made-up texts"
+        "folder with --data, or none to run on synthetic texts"
     )
 
 

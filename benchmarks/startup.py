@@ -1,10 +1,10 @@
-"""From typing the quick start to its first completed round, seen from outside: files, output lines and Ray's own log.
+"""Time from the quick start's command to its first round, measured by files, output lines and Ray's log.
 
 Usage: python -m benchmarks.startup [--runs 3] [--json FILE] [EXPERIMENT WORDS...]    (default: demo.yaml)
 
-Every run is `python -m platform.sweep` in a fresh folder with a Ray and an MLflow store of its own, and is interrupted
-after its first round. Seconds since the start of the process; CPU seconds are those of the command and everything it
-started until then. To compare two checkouts, name both with `--root`: they take turns.
+Every run is `python -m platform.sweep` in a new folder with its own Ray and MLflow store, and is interrupted after its
+first round. Times are seconds since the start of the process; CPU seconds are those of the command and its descendants
+until then. To compare two checkouts, name both with `--root`: their runs alternate.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CPU = "CPU seconds until then"
 
 
 class Run:
-    """One start of the command, watched until its first round."""
+    """One run of the command, observed until its first round."""
 
     def __init__(self, command: list[str], root: Path) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="startup-", dir="/tmp"))  # Ray's sockets need a short path
@@ -60,20 +60,20 @@ class Run:
         self.reader.start()
 
     def _read(self) -> None:
-        """What the command says: its first line comes when everything is decided, a trial's when Tune starts it."""
+        """Read the command's output: its first line comes after planning, that of a trial when Tune starts it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             now = time.time() - self.started
             self.output.append(line)
             if re.search(r": \d+ trials?, state in", line):
-                self.stages.setdefault("everything decided, Ray joined", now)
+                self.stages.setdefault("experiment checked and planned, Ray joined", now)
             if re.search(r"  started  \d+ rounds", line):
                 self.stages.setdefault("Tune has begun the first trial", now)
             if re.search(r"  round 1/\d+  ", line):
                 self.stages.setdefault("first round shown", now)
 
     def watch(self) -> dict[str, float]:
-        """The stages and when they were reached. Raises RuntimeError if there was no first round."""
+        """Return each stage's time. Raises RuntimeError if there was no first round."""
         found: dict[str, Callable[[], bool]] = {
             "MLflow store opened": (self.home / "mlflow.db").exists,
             "Ray begun": lambda: any(self.home.glob("r/ray/session_2*")),
@@ -95,7 +95,7 @@ class Run:
         return self.stages | self._actors() | {CPU: cpu}
 
     def _store_ready(self) -> bool:
-        """Whether MLflow has a run: read without a lock, which might hold up the command."""
+        """Whether MLflow has a run. The database is read without a lock, which could delay the command."""
         try:
             with sqlite3.connect(f"file:{self.home / 'mlflow.db'}?mode=ro&immutable=1", uri=True) as database:
                 return bool(database.execute("SELECT count(*) FROM runs").fetchone()[0])
@@ -103,21 +103,21 @@ class Run:
             return False
 
     def _actors(self) -> dict[str, float]:
-        """When the first trial's server and the last of its clients could be called, as Ray's log has it."""
+        """Return when the first trial's server and the last of its client actors were ready, by Ray's log."""
         log = next(self.home.glob("r/ray/session_latest/logs/gcs_server.out")).read_text()
         times = re.findall(r"\[([\d-]+ [\d:]+,\d+) .*Actor created successfully", log)
         ready = [datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").timestamp() - self.started for text in times]
         return {"trial's server ready": ready[0], "client actors ready": ready[-1]}
 
     def _count(self) -> float:
-        """CPU seconds of all processes so far; notes what they are called by now."""
+        """Return the CPU seconds of all processes so far, and note their command lines."""
         for process in self.tree.alive():
             with suppress(psutil.Error):
                 self.names[process] = " ".join(process.cmdline())[:90]
         return self.tree.cpu()
 
     def close(self) -> None:
-        """Interrupts the command as a person would, and ends what does not listen."""
+        """Interrupt the command as Ctrl-C does, and kill what does not end."""
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(30)
@@ -129,7 +129,7 @@ class Run:
 
 
 def table(runs: list[dict[str, float]]) -> str:
-    """Markdown: each stage's median, least and most, in the order in which they were reached."""
+    """Return a Markdown table of each stage's median, minimum and maximum, in the order of time."""
     stages = {name: [run[name] for run in runs] for name in runs[0] if all(name in run for run in runs)}
     lines = ["| stage | median | min | max |", "| --- | --- | --- | --- |"]
     for name, times in sorted(stages.items(), key=lambda item: (item[0] == CPU, statistics.median(item[1]))):
@@ -140,10 +140,10 @@ def table(runs: list[dict[str, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", default=["demo.yaml"], help="what follows `python -m platform.sweep`")
+    parser.add_argument("words", nargs="*", default=["demo.yaml"], help="arguments of `python -m platform.sweep`")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="every run's figures go here")
-    parser.add_argument("--root", type=Path, action="append", help="another checkout; several take turns")
+    parser.add_argument("--json", type=Path, help="write the times of every run to this file")
+    parser.add_argument("--root", type=Path, action="append", help="another checkout; runs of several alternate")
     parser.add_argument("--processes", action="store_true", help="CPU seconds of every process of the last run")
     options = parser.parse_args()
     roots = [path.resolve() for path in options.root or [ROOT]]

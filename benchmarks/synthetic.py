@@ -1,4 +1,4 @@
-"""Corpora of made-up texts for benchmarks: words by Zipf's law, lengths log-normal, about 120 words and at most 200."""
+"""Synthetic corpora for benchmarks: words by Zipf's law, lengths log-normal, about 120 words and at most 200."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ RESERVED = 2  # <pad> and <unk>
 
 
 def tokens(rng: np.random.Generator, texts: int, vocabulary: int, longest: int = 200) -> TokenSet:
-    """``texts`` texts in ids of the whole vocabulary, of two classes drawn at random."""
+    """Draw ``texts`` texts of two classes, in ids of the whole vocabulary."""
     lengths = np.clip(rng.lognormal(np.log(100), 0.6, texts).astype(np.int64), 5, longest)
     share = np.cumsum(1 / np.arange(RESERVED, vocabulary))
     words = RESERVED + np.searchsorted(share, rng.random(lengths.sum()) * share[-1])
@@ -22,13 +22,12 @@ def tokens(rng: np.random.Generator, texts: int, vocabulary: int, longest: int =
 
 
 def client(number: int, texts: int, vocabulary: int, longest: int = 200) -> ClientData:
-    """A client with ``texts`` train texts."""
+    """Make a client with ``texts`` train texts."""
     return holding(number, tokens(np.random.default_rng(number), texts, vocabulary, longest))
 
 
 def holding(number: int, made: TokenSet) -> ClientData:
-    """A client with these train texts, given in ids of the whole vocabulary, in its own row numbers, and nothing to be
-    evaluated on."""
+    """Make a client with these train texts and no test texts. Ids of the whole vocabulary become the client's rows."""
     words, places = np.unique(made.tokens_T, return_inverse=True)
     rows = np.concatenate([[0], words]).astype(np.int32)
     nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
@@ -37,14 +36,14 @@ def holding(number: int, made: TokenSet) -> ClientData:
 
 
 def corpus(clients: int, texts: int, vocabulary: int = 50_000, longest: int = 200) -> Corpus:
-    """``clients`` clients of equal size."""
+    """Make ``clients`` clients of equal size."""
     made = [client(number, texts, vocabulary, longest) for number in range(clients)]
     words = ["<pad>", "<unk>", *[f"w{number}" for number in range(RESERVED, vocabulary)]]
     return Corpus("synthetic", 2, words, made, [], f"synthetic-{clients}-{texts}-{vocabulary}-{longest}", None)
 
 
 def real(data: Path) -> list[ClientData]:
-    """The sixteen clients of FDU-MTL in ``data``."""
+    """Load the sixteen clients of FDU-MTL from ``data``."""
     experiment = files.validate(files.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
     drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
     return prepare(experiment.corpus, drawn, experiment.seed, data).clients

@@ -1,9 +1,9 @@
-"""What a word of the vocabulary costs FedAtt's language model: W3 of local_loop.py with other vocabularies.
+"""Cost of vocabulary size in FedAtt's language model: W3 of local_loop.py with other vocabularies.
 
-``python -m benchmarks.vocabulary``: milliseconds of CPU for a step of 20 sentences of 35 words, on one core, and what
-of it goes to the three products of the softmax, which alone grow with the vocabulary. Nothing of these products can be
-left out without changing the result: only places that hold a word are multiplied, <pad> has no row, and the logits of a
-chunk of tokens become their own gradient in the cache (fedtext/models/softmax.py).
+``python -m benchmarks.vocabulary``: milliseconds of CPU for a step of 20 sentences of 35 words, on one core, and the
+time of the three products of the softmax, which alone grow with the vocabulary. The products cannot be reduced without
+changing the result: padding is left out already, <pad> has no row, and the logits of a chunk of tokens are replaced by
+their gradient in the cache (fedtext/models/softmax.py).
 """
 
 import argparse
@@ -19,7 +19,7 @@ SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 33_000)
 
 
 def products(vocabulary: int) -> Callable[[int], None]:
-    """The three products of a step's softmax and nothing else: logits, and their gradient towards both factors."""
+    """Return a loop of the three products of a step's softmax: logits, and the gradients of both factors."""
     tokens = w3.BATCH * (w3.TOKENS - 1)
     hidden, weight, logits = (
         torch.randn(shape) for shape in ((tokens, w3.WIDTH), (vocabulary, w3.WIDTH), (tokens, vocabulary))

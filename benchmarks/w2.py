@@ -1,11 +1,11 @@
-"""W2 of local_loop.py: RR-LDP's client, and the plain torch loop.
+"""W2 of local_loop.py: a client of RR-LDP, and a plain torch loop.
 
 W2: texts as sets of 5,000 buckets, dense layers 100-50-25, Adam at 0.001, one epoch of 250 texts in batches of 32, then
-one-bit quantisation and randomised response of all weights. The texts are made up (Zipf's law, about 120 words and at
+one-bit quantisation and randomised response of all weights. The texts are synthetic (Zipf's law, about 120 words and at
 most 200), or whole IMDB reviews whose words are hashed (real.py).
-``naive`` is what one would write first: dense vectors through a DataLoader, torch's optimizer as it comes, copies of
-the state dict, two Bernoulli draws a tensor. ``ours`` is a worker's whole turn: resetting its memory, training, checks,
-privacy, and the payload's bytes.
+``naive`` is a straightforward loop: dense vectors through a DataLoader, torch's optimizer with its defaults, copies of
+the state dict, two Bernoulli draws per tensor. ``ours`` is a worker's whole local update: resetting its memory,
+training, checks, privacy, and the payload's bytes.
 """
 
 import copy
@@ -31,14 +31,14 @@ ROWS = 1 + BUCKETS  # the first is <pad>
 
 
 def corpus(data: Path | None) -> list[ClientData]:
-    """Made-up clients, or with a folder of corpora those of IMDB. Raises UserError where IMDB is not in it."""
+    """Make synthetic clients, or with a folder of corpora those of IMDB. Raises UserError if IMDB is not in it."""
     if data:
         return real.reviews(data, CLIENTS, TEXTS, BUCKETS)
     return [synthetic.client(number, TEXTS, ROWS) for number in range(CLIENTS)]
 
 
 def dense(client: ClientData) -> TensorDataset:
-    """The client's texts as vectors of zeros and ones."""
+    """Return the client's texts as vectors of zeros and ones."""
     vectors, tokens = torch.zeros(len(client.train), BUCKETS), client.train
     for text in range(len(tokens)):
         vectors[text, client.rows_R[tokens.tokens_T[tokens.offsets[text] : tokens.offsets[text + 1]]] - 1] = 1
@@ -46,7 +46,7 @@ def dense(client: ClientData) -> TensorDataset:
 
 
 def respond(delta: Tensor) -> Tensor:
-    """Quantisation and randomised response, a draw each."""
+    """Apply quantisation and randomised response, with a draw for each."""
     bits = torch.bernoulli((delta.clamp(-Q, Q) + Q) / (2 * Q))
     kept = torch.bernoulli(torch.full_like(bits, 1 - 1 / (1 + math.exp(EPSILON))))
     return bits * kept + (1 - bits) * (1 - kept)
@@ -98,5 +98,5 @@ def ours(clients: list[ClientData], device: str = "cpu") -> Callable[[int], None
 
 
 def variants(clients: list[ClientData]) -> dict[str, Callable[[int], None]]:
-    """Each makes so many clients' turns."""
+    """Return the two loops; each computes the local updates of the given number of clients."""
     return {"naive": naive(clients), "ours": ours(clients)}

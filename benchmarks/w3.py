@@ -1,9 +1,9 @@
-"""W3 of local_loop.py: FedAtt's language model, and the plain torch loop.
+"""W3 of local_loop.py: FedAtt's language model, and a plain torch loop.
 
-Tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 read and 35 predicted); SGD with momentum. The
-words are made up (Zipf's law), or those of WikiText-2 or Penn Treebank (real.py). ``naive`` is what one would write
-first: nn.GRU on the padded batch, a linear layer that shares the embedding's weights, cross entropy of all logits,
-torch's optimizer as it comes. ``ours`` is the model as it is trained here.
+Tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 inputs and 35 targets); SGD with momentum. The
+words are synthetic (Zipf's law), or those of WikiText-2 or Penn Treebank (real.py). ``naive`` is a straightforward
+loop: nn.GRU on the padded batch, a linear layer that shares the embedding's weights, cross entropy of all logits,
+torch's optimizer with its defaults. ``ours`` is fedtext's model and training.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
-    """Batches x B x T word ids, made up, or of a text in a folder of corpora. Raises UserError where none is in it."""
+    """Return word ids, batches x B x T, synthetic or from a folder of corpora. Raises UserError if it has no text."""
     if data:
         return real.lines(data, vocabulary, BATCH, TOKENS)
     share = np.cumsum(1 / np.arange(1, vocabulary + 1))
@@ -77,7 +77,7 @@ def naive(made: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], Non
 def ours(
     data: np.ndarray, vocabulary: int = VOCABULARY, device: torch.device = CPU, directions: int | None = 1
 ) -> Callable[[int], None]:
-    """``directions``: None for the engine ``reference``."""
+    """Return fedtext's loop. ``directions`` is None for the engine ``reference``."""
     network, at = model(vocabulary).to(device), 0
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
@@ -103,5 +103,5 @@ def ours(
 
 
 def variants(data: np.ndarray, vocabulary: int = VOCABULARY) -> dict[str, Callable[[int], None]]:
-    """Each trains for so many steps."""
+    """Return the two loops; each trains for the given number of steps."""
     return {"naive": naive(data, vocabulary), "ours": ours(data, vocabulary)}

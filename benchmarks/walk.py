@@ -1,7 +1,7 @@
-"""``python -m benchmarks.walk``: which files of the library a key, and one round's weights, pass on their way.
+"""``python -m benchmarks.walk``: the library's files that handle a key of an experiment, and one round's weights.
 
-Of a key these are the files whose functions are on the stack when the experiment file is read, when the key is
-validated, and when its value is used in training; of weights those on the stack when they are broadcast, trained,
+For a key these are the files whose functions are on the call stack when the experiment file is loaded, when the key is
+validated, and when its value is used in training; for weights those on the stack when they are broadcast, trained,
 encoded, decoded, added up and applied. One run in one process, without Ray.
 """
 

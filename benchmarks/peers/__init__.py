@@ -1,1 +1,1 @@
-"""The same maths in fedtext, Flower and pfl-research, timed side by side: `make bench-peers`."""
+"""The same computation in fedtext, Flower and pfl-research, compared in time and memory: `make bench-peers`."""

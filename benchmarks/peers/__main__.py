@@ -1,11 +1,11 @@
-"""The same maths in fedtext, Flower and pfl-research: `make bench-peers`, or `python -m benchmarks.peers --help`.
+"""The same computation in fedtext, Flower and pfl-research: `make bench-peers`, or `python -m benchmarks.peers --help`.
 
 Every system gets the same initial weights, the same texts in the same batches, the same model, optimizer and
-sample-weighted FedAvg over all clients, and one torch thread in each of --workers processes. The last column proves
-it: the largest difference of any final weight to fedtext's of the same turn, beside the largest change that training
-made; a run that is further off than rounding explains is reported as failed. Runs take turns (A B C A B C ...);
-figures are medians over the turns, with the smallest and largest. fedtext keeps and sends the rows of the embedding
-that a client's texts use and computes recurrent layers by itself; the peers train torch's modules on the whole table.
+sample-weighted FedAvg over all clients, and one torch thread in each of --workers processes. The last column shows
+the largest difference of any final weight from fedtext's in the same repetition, beside the largest change by training;
+a run whose difference is larger than rounding explains is reported as failed. Runs alternate (A B C A B C ...); values
+are medians over the repetitions, with minimum and maximum. fedtext keeps and sends only the embedding rows that a
+client's texts use and has its own recurrent layers; the others train torch's modules on the whole embedding table.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def words() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes that train (default: 2)")
     parser.add_argument("--turns", type=int, help="default: 3, with --quick 1")
     parser.add_argument("--quick", action="store_true", help="small workloads, to see that everything works")
-    parser.add_argument("--json", type=Path, help="write the figures here as well")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--folder", type=Path, help="keep the runs' logs and weights here")
     arguments = parser.parse_args()
     if arguments.folder and arguments.folder.exists():
@@ -80,7 +80,7 @@ def words() -> argparse.Namespace:
 
 
 def interpreters(systems: Sequence[str]) -> dict[str, str | RuntimeError]:
-    """Each side's interpreter, or why there is none."""
+    """Return each system's interpreter, or why there is none."""
     found: dict[str, str | RuntimeError] = {}
     for side in dict.fromkeys(SYSTEMS[system][0] for system in systems):
         try:
@@ -98,7 +98,7 @@ def compare(
     pythons: dict[str, str | RuntimeError],
     folder: Path,
 ) -> list[Result]:
-    """All systems on one workload, in turns; one that fails is left out of the turns that follow."""
+    """Run all systems on one workload, alternating. One that fails is left out of later repetitions."""
     inputs = folder / work.name
     prepare(work, inputs)
     results = {system: Result(work, system, workers, [], [], []) for system in systems}
@@ -128,7 +128,7 @@ def compare(
 
 
 def prepare(work: Workload, inputs: Path) -> None:
-    """Writes the initial weights and the clients' texts, in ids of the whole vocabulary."""
+    """Write the initial weights and the clients' texts, in ids of the whole vocabulary."""
     inputs.mkdir(parents=True)
     made = corpus(work)
     shared, _ = initial(experiment(work), made)
@@ -144,7 +144,7 @@ def prepare(work: Workload, inputs: Path) -> None:
 
 
 def command(task: Task, side: str, python: str | RuntimeError) -> tuple[list[str], dict[str, str], Path]:
-    """The command, its environment, and the folder it runs in."""
+    """Return the command, its environment, and its working folder."""
     if isinstance(python, RuntimeError):
         raise python
     # A peer must not see this repository's folders beside its own packages: only this one, as a package of its own.
@@ -161,9 +161,9 @@ def load(file: Path) -> dict[str, np.ndarray]:
 
 
 def same(reference: dict[str, np.ndarray], final: dict[str, np.ndarray]) -> float:
-    """The largest difference of a weight. Raises RuntimeError if it is more than rounding explains."""
+    """Return the largest difference of a weight. Raises RuntimeError if it is more than rounding explains."""
     if reference.keys() != final.keys():
-        raise RuntimeError(f"its weights are named otherwise: {', '.join(sorted(reference.keys() ^ final.keys()))}")
+        raise RuntimeError(f"its weights have other names: {', '.join(sorted(reference.keys() ^ final.keys()))}")
     found = distance(reference, final)
     if not found < TOLERANCE:
         raise RuntimeError(f"its final weights are up to {found:.1e} away from those of {REFERENCE}")

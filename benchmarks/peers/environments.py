@@ -1,4 +1,4 @@
-"""A virtual environment of its own for each peer, made once and reused while its pins are unchanged."""
+"""Virtual environments of the other frameworks, made once and reused while their pins are unchanged."""
 
 import hashlib
 import os
@@ -16,9 +16,9 @@ def cache_folder() -> Path:
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter of ``peer``'s environment, which is made first if need be.
+    """Return the interpreter of ``peer``'s environment, which is made if necessary.
 
-    Raises RuntimeError with pip's own words if it cannot be made.
+    Raises RuntimeError with pip's message if it cannot be made.
     """
     pins = HERE / f"{peer}.txt"
     wanted = f"{sys.version} {hashlib.sha256(pins.read_bytes()).hexdigest()}"

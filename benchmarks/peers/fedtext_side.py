@@ -1,4 +1,4 @@
-"""fedtext as it is: its Federation over its Ray actors, as a trial runs it, without Tune and MLflow."""
+"""fedtext: its Federation on Ray actors, as a trial runs it, without Tune and MLflow."""
 
 from actors.cluster import connect
 from actors.fleet import RayFleet, ship
@@ -12,7 +12,7 @@ from .workloads import Task, Workload
 
 
 def experiment(work: Workload, engine: str = "auto") -> Experiment:
-    """The workload as an experiment file would say it."""
+    """Return the workload as an experiment."""
     optimizer = {"name": "sgd", "lr": work.lr, "momentum": work.momentum}
     return Experiment.model_validate(
         {

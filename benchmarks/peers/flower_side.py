@@ -20,7 +20,7 @@ client_app = ClientApp()
 
 @cache
 def hosted(file: str) -> tuple[Task, Classifier]:
-    """What a worker process keeps between clients: the task, and one module that every client's weights are put in."""
+    """State of a worker process: the task, and one module into which each client's weights are loaded."""
     torch.set_num_threads(1)
     task = Task.read(file)
     return task, Classifier(task.workload)

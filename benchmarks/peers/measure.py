@@ -1,7 +1,7 @@
-"""Runs one command and reads what its whole tree of processes uses: CPU time every 0.2 s, memory every second.
+"""Run a command and measure its whole tree of processes: CPU time every 0.2 s, memory every second.
 
-The last reading is taken when the run has said that its rounds are done and before anything shuts down. Reading the
-memory of a Ray cluster of ten processes takes 35 ms: more often would slow down what is measured.
+The last measurement is taken after the last round and before anything shuts down. Measuring the memory of a Ray cluster
+of ten processes takes 35 ms: a higher rate would slow down the run.
 """
 
 import json
@@ -23,9 +23,12 @@ END_S = 60.0  # for what a run does after its last round
 
 @dataclass(frozen=True)
 class Reading:
-    """One run. Seconds; bytes. ``rounds_s`` are the rounds after the first, ``first_s`` runs from the start of the
-    process to the end of its first round; ``cpu_rounds_s`` is CPU per round after the first, ``cpu_s`` all of it.
-    ``reading_s`` is the CPU time that taking these readings itself has cost."""
+    """One run, in seconds and bytes.
+
+    ``rounds_s`` are the rounds after the first. ``first_s`` is the time from the start of the process to the end of its
+    first round. ``cpu_rounds_s`` is CPU per round after the first, ``cpu_s`` all CPU time. ``reading_s`` is the CPU
+    time of the measurements themselves.
+    """
 
     first_s: float
     rounds_s: list[float]
@@ -36,7 +39,7 @@ class Reading:
 
 
 def measure(task: Task, command: list[str], environment: dict[str, str], folder: Path, timeout: float) -> Reading:
-    """Runs ``command`` in ``folder``. Raises RuntimeError with one clause if it fails."""
+    """Run ``command`` in ``folder``. Raises RuntimeError with one clause if it fails."""
     own, start, log = time.process_time(), time.time(), task.folder / "log.txt"
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}  # each starts its own Ray
     with log.open("w") as output:
@@ -81,7 +84,7 @@ def measure(task: Task, command: list[str], environment: dict[str, str], folder:
 
 
 def reason(log: Path, status: int) -> str:
-    """The last line of ``log`` that names an error, or its last line."""
+    """Return the last line of ``log`` that names an error, or its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line or "Exception" in line] or lines
     return named[-1][:160] if named else f"exit status {status}"

@@ -1,4 +1,4 @@
-"""The model and the clients' data in plain torch, for the systems that take the user's own.
+"""The model and the clients' data in plain torch, for the systems that train the user's modules.
 
 Legend: N texts, B batch, T time (the longest text of the batch), F features.
 """
@@ -38,7 +38,7 @@ class Classifier(nn.Module):
 
 
 def sgd(parameters: Iterator[nn.Parameter], lr: float, momentum: float = 0.0) -> torch.optim.SGD:
-    """The fastest of torch's three implementations, which fedtext uses as well."""
+    """Make torch's fastest SGD of three, which fedtext uses too."""
     return torch.optim.SGD(parameters, lr=lr, momentum=momentum, fused=True)
 
 
@@ -60,7 +60,7 @@ class Texts:
 
 @cache
 def texts(inputs: Path) -> list[Texts]:
-    """Everybody's texts, read once in each process."""
+    """All clients' texts, loaded once in each process."""
     with np.load(inputs / "data.npz") as file:
         tokens_T, offsets, labels, sizes = (file[name] for name in ("tokens", "offsets", "labels", "sizes"))
     each = torch.from_numpy(tokens_T.astype(np.int64)).split(np.diff(offsets).tolist())
@@ -72,7 +72,7 @@ def texts(inputs: Path) -> list[Texts]:
 
 
 def network(task: Task, kind: type[Classifier] = Classifier) -> Classifier:
-    """A model with the initial weights."""
+    """Return a model with the initial weights."""
     module = kind(task.workload)
     module.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in task.initial().items()})
     return module

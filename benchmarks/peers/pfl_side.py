@@ -59,7 +59,7 @@ def simulate(task: Task) -> None:
     work: Workload = task.workload
     first = os.environ.get("PFL_WORKER_RANK", "0") == "0"
     if work.clients % task.workers:  # pfl draws a user for every process at a time
-        raise ValueError(f"{work.clients} clients cannot be dealt out to {task.workers} processes evenly")
+        raise ValueError(f"{work.clients} clients cannot be split evenly over {task.workers} processes")
 
     class Clock(TrainingProcessCallback):
         """Counts rounds from 1, and notes when each of them ended."""
@@ -84,14 +84,14 @@ def simulate(task: Task) -> None:
             return self.held.round(work, clock.round, self.number)
 
     class Training(FederatedAveraging):
-        """Without the evaluation on train data that pfl always makes in the first iteration."""
+        """FederatedAveraging without the evaluation on train data that pfl makes in the first iteration."""
 
         def get_next_central_contexts(self, *arguments: Any, **named: Any) -> Any:
             contexts, model, metrics = super().get_next_central_contexts(*arguments, **named)
             return contexts and tuple(replace(context, do_evaluation=False) for context in contexts), model, metrics
 
     class WithMetrics(Classifier):
-        """pfl asks for a ``metrics`` method, which nothing here calls."""
+        """Required by pfl; never called here."""
 
         def metrics(self, *batch: Any) -> dict[str, Any]:
             return {}

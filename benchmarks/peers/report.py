@@ -1,4 +1,4 @@
-"""The figures of all turns as one Markdown table."""
+"""Results of all repetitions as one Markdown table."""
 
 import statistics
 from collections.abc import Sequence
@@ -23,8 +23,11 @@ COLUMNS = (
 
 @dataclass
 class Result:
-    """One system on one workload, or why it failed. For each turn a reading, how far its final weights were from the
-    reference's at most (None: there was none), and how far from the initial ones."""
+    """One system on one workload, or why it failed.
+
+    Each repetition has a measurement, the largest difference of its final weights from the reference's (None without a
+    reference), and that from the initial weights.
+    """
 
     workload: Workload
     system: str
@@ -35,7 +38,7 @@ class Result:
     failure: str = ""
 
     def figures(self) -> dict[str, list[float]]:
-        """Every figure by turn. Seconds of a round: the median of the rounds after the first."""
+        """Return the measurements of each repetition. Seconds of a round are the median of the rounds after the first."""
         rounds = [statistics.median(reading.rounds_s) for reading in self.readings]
         samples = self.workload.clients * self.workload.texts
         return {
@@ -63,7 +66,7 @@ class Result:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The median, and the smallest and largest where there are several."""
+    """Return the median, with minimum and maximum if there are several values."""
     middle, low, high = (number(pick(values)) for pick in (statistics.median, min, max))
     return middle if len(values) == 1 else f"{middle} ({low}..{high})"
 

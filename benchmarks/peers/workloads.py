@@ -1,4 +1,4 @@
-"""What is computed, and where a run of it leaves its results. Needs no fedtext: every system's side reads it."""
+"""The workloads, and the files of their results. Imports no fedtext: every system's module imports this one."""
 
 import json
 import time
@@ -79,13 +79,13 @@ class Task:
             file.write(json.dumps({"time": time.time()}) + "\n")
 
     def finish(self, state: dict[str, NDArray[np.float32]]) -> None:
-        """Lets the driver take its last reading while every process is still alive, then writes the weights."""
+        """Let the driver take its last measurement while every process is alive, then write the weights."""
         (self.folder / "finished").touch()
         self.wait()
         np.savez(self.folder / "final.npz", **state)
 
     def wait(self, timeout: float = 60.0) -> None:
-        """Until the driver has taken its last reading."""
+        """Wait until the driver has taken its last measurement."""
         deadline = time.monotonic() + timeout
         while not (self.folder / "released").exists() and time.monotonic() < deadline:
             time.sleep(0.05)

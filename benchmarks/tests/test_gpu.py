@@ -81,5 +81,5 @@ def test_a_device_that_is_not_there_is_said(device: str, capsys: pytest.CaptureF
         gpu.main(["--device", device])
     message = capsys.readouterr().err
     assert end.value.code == 2
-    assert message.startswith(f"error: --device: {device} is not there (")
+    assert message.startswith(f"error: --device: {device} is not available (")
     assert message.count("\n") == 1
