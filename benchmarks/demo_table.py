@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
+from fedtext.config.overrides import override
 from fedtext.corpora.prepare import prepare
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
@@ -28,7 +29,7 @@ def last(method: object, seed: int) -> dict[str, float]:
     """The metrics of the last round of one run."""
     written = files.read(Path(__file__).resolve().parent.parent / "tune_spaces" / "demo.yaml")
     changes = {"method": method, "seed": seed, "space": {}, "baselines": [], "evaluation.every": 100}
-    experiment = files.validate(files.override(written, changes))
+    experiment = files.validate(override(written, changes))
     corpus = prepare(experiment.corpus, experiment.model.embedding, seed, None)
     shared, private = initial(experiment, corpus)
     records = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())

@@ -14,6 +14,7 @@ from fedtext.client.participants import count
 from fedtext.config import files
 from fedtext.config.engine import check_engine, stack_size, trainees
 from fedtext.config.experiment import Experiment
+from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
@@ -93,8 +94,8 @@ def asked(request: Request) -> Asked:
     elif request.resume is not None:
         folder = RunFolder.begun(home() / STORAGE, request.resume, request.command)
         source = str(folder.path / PLAN)
-        pairs = dict(map(files.parse_override, overrides)) | changes
-        content = files.with_plugins(files.override(folder.content(), pairs), more=request.plugins)
+        pairs = parse_overrides(overrides) | changes
+        content = files.with_plugins(override(folder.content(), pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
@@ -111,8 +112,8 @@ def given(
     """Return the content of an experiment, the experiment, and its name in messages."""
     if isinstance(named, str | Path):
         return *files.load(named, overrides, changes, plugins), files.find(named).name
-    pairs = dict(map(files.parse_override, overrides)) | dict(changes)
-    content = files.with_plugins(files.override(files.content_of(named), pairs), more=plugins)
+    pairs = parse_overrides(overrides) | dict(changes)
+    content = files.with_plugins(override(files.content_of(named), pairs), more=plugins)
     return content, files.validate(content, overridden=pairs), "the experiment"
 
 

@@ -15,6 +15,7 @@ from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
 from dashboards.trial import Outcome
 from fedtext.config import files
+from fedtext.config.overrides import override
 from fedtext.errors import UserError
 from sweeps.coverage import update
 from sweeps.folder import RunFolder, home
@@ -83,7 +84,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
     of = papers.stem(asked.paper, scene)
     name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = scale.applied(files.override(paper.scenes[scene], changes | {"name": name}))
+    content = scale.applied(override(paper.scenes[scene], changes | {"name": name}))
     experiment = files.validate(content, f"{asked.paper}, scene {scene}")
     out = _folder(asked.out or home() / "docs" / "reproductions")
     store = reached(experiment)

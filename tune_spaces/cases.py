@@ -9,6 +9,7 @@ from fedtext.audits import Audit
 from fedtext.config import files
 from fedtext.config.compatibility.audits import fits
 from fedtext.config.experiment import Experiment
+from fedtext.config.overrides import override
 from fedtext.config.selection import Sorting
 from fedtext.errors import UserError
 from fedtext.mechanisms import Mechanism
@@ -149,7 +150,7 @@ def cases(content: files.Content, experiment: Experiment, source: str) -> list[C
         label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
         made.append((label, True, {}, files.validate(content, source)))
     for point in points(experiment):
-        variant = files.validate(files.override(base, point), f"{source}, space {point}")
+        variant = files.validate(override(base, point), f"{source}, space {point}")
         label = " ".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in point.items())
         made.append((label or experiment.method.name, False, point, variant))
     if len(made) > 1:

@@ -38,7 +38,7 @@ class Result:
     failure: str = ""
 
     def figures(self) -> dict[str, list[float]]:
-        """Return the measurements of each repetition. Seconds of a round are the median of the rounds after the first."""
+        """Return the measurements of each repetition. A round takes the median of the rounds after the first."""
         rounds = [statistics.median(reading.rounds_s) for reading in self.readings]
         samples = self.workload.clients * self.workload.texts
         return {

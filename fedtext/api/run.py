@@ -1,6 +1,7 @@
 """Load an experiment, and run it in this process."""
 
 import logging
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from fedtext.client.participants import count
 from fedtext.config import files
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
+from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
 from fedtext.ledger import ledger
 from fedtext.parameters import initial
 from fedtext.records import RoundRecord
@@ -48,8 +50,8 @@ def load(
         return experiment
     if isinstance(experiment, str | Path):
         return files.load(experiment, overrides, more=more)[1]
-    pairs = dict(files.parse_override(word) for word in overrides)
-    content = files.override(files.content_of(experiment), pairs)
+    pairs = parse_overrides(overrides)
+    content = override(files.content_of(experiment), pairs)
     return files.validate(files.with_plugins(content, more=more), overridden=pairs)
 
 
@@ -87,6 +89,10 @@ def run(
     if folder is not None and not resume and any(folder.glob("round-*")):
         raise UserError(f"out: {folder} has a run already: name another folder, or continue it with resume=True")
     device_of(device)
+    if folder is not None:
+        with writing(folder, "out"):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = _federation(single, corpus, device, folder)

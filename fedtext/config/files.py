@@ -1,6 +1,5 @@
-"""Loading of experiment files and ``key=value`` words, with messages that say what to do."""
+"""Loading of experiment files, with messages that say what to do."""
 
-import copy
 import difflib
 import os
 import re
@@ -14,11 +13,11 @@ from pydantic import ValidationError
 
 from fedtext.config import plugins
 from fedtext.config.experiment import Experiment, use
+from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.yaml_text import YAMLTextError, lines, parse
 from fedtext.errors import UserError
 from fedtext.schema import classes_of, names_of
 
-Content = dict[str, Any]
 SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
 
 
@@ -58,7 +57,7 @@ def load(
         UserError: The message has one sentence for each problem.
     """
     path = find(name)
-    pairs = dict(parse_override(word) for word in overrides) | dict(changes or {})
+    pairs = parse_overrides(overrides) | dict(changes or {})
     content = with_plugins(override(read(path), pairs), path.parent, more)
     return content, validate(content, path.name, path, pairs)
 
@@ -128,51 +127,6 @@ def read(path: Path) -> Content:
     if not isinstance(content, dict):
         raise UserError(f"{path}: an experiment file has keys and values, such as `name: my-experiment`")
     return content
-
-
-def parse_override(word: str) -> tuple[str, Any]:
-    """Parse ``training.rounds=3`` into ("training.rounds", 3). The value is YAML. Raises UserError otherwise."""
-    key, equals, value = word.partition("=")
-    if not equals or not key:
-        raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
-    try:
-        return key, parse(value)
-    except YAMLTextError as error:
-        raise UserError(f"command line: the value of {key}, {value!r}: {error}") from error
-
-
-def override(content: Content, changes: Mapping[str, Any]) -> Content:
-    """Return a copy of ``content`` with dotted keys set. A name in place of a mapping (``method: kteps``) becomes one;
-    entries of lists have numbers (``uplink.0.gaussian.sigma``). Raises UserError if a key cannot be set."""
-    result = copy.deepcopy(content)
-    for dotted, value in changes.items():
-        *parents, last = dotted.split(".")
-        node: Any = result
-        for place, key in enumerate(parents):
-            where = ".".join(parents[: place + 1])
-            child = _entry(node, key, where) if isinstance(node, list) else node.get(key)
-            if isinstance(child, str):
-                child = {child: {}} if isinstance(node, list) else {"name": child}
-            elif child is None:
-                child = {}
-            elif not isinstance(child, dict | list):
-                raise UserError(f"{dotted} cannot be set: {where} is {child!r}, which has no keys")
-            _put(node, key, child)
-            node = child
-        if isinstance(node, list):
-            _entry(node, last, dotted)
-        _put(node, last, copy.deepcopy(value))  # a later key may change it
-    return result
-
-
-def _entry(node: list[Any], key: str, where: str) -> Any:
-    if not key.isdecimal() or int(key) >= len(node):
-        raise UserError(f"{where} does not exist: that list has entries 0 to {len(node) - 1}")
-    return node[int(key)]
-
-
-def _put(node: Any, key: str, value: Any) -> None:
-    node[int(key) if isinstance(node, list) else key] = value
 
 
 def validate(

@@ -12,6 +12,7 @@ from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.gradients import local_steps
 from fedtext.config import files
 from fedtext.config.files import load
+from fedtext.config.overrides import override
 from fedtext.corpora.agnews import AGNewsCorpus, Auxiliary
 from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.partition import Dirichlet
@@ -151,7 +152,7 @@ def test_the_attacks_figures_are_those_the_paper_prints() -> None:
 def test_a_scene_whose_name_has_blanks_gives_a_run_its_name() -> None:
     for scene, content in nonempty(PAPER.scenes.items()):
         name = f"reproduce-{papers.stem('fedevocab', scene)}"
-        assert files.validate(files.override(content, {"name": name})).name == name
+        assert files.validate(override(content, {"name": name})).name == name
 
 
 def test_leaking_less_is_told_as_better() -> None:

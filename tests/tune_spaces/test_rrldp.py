@@ -8,6 +8,7 @@ import yaml
 from fedtext.accounting import composition
 from fedtext.config import files
 from fedtext.config.files import load
+from fedtext.config.overrides import override
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger import ledger
@@ -84,7 +85,7 @@ def test_a_batch_size_by_steps_reads_back_and_gives_way_to_a_number() -> None:
     experiment = tiny.experiment(training=stepwise({"steps": 3}))
     content = yaml.safe_load(files.resolved(experiment))
     assert files.validate(content) == experiment
-    assert files.validate(files.override(content, {"training.batch_size": 16})).training.batch_size == 16
+    assert files.validate(override(content, {"training.batch_size": 16})).training.batch_size == 16
 
 
 def test_the_papers_sweep_is_whole_and_every_number_of_clients_makes_five_steps() -> None:

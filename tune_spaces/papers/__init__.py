@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
+from fedtext.config.overrides import override, parse_overrides
 from fedtext.errors import UserError
 from fedtext.methods import LGFedAvg
 from fedtext.schema import Strict
@@ -104,7 +105,7 @@ class Scale:
         }
         if isinstance(whole.method, LGFedAvg) and whole.method.pretrain:
             changes["method.pretrain"] = max(1, round(self.share * whole.method.pretrain))
-        return files.override(content, changes)
+        return override(content, changes)
 
 
 def metric_of(word: str, scale: Scale) -> tuple[str, int | None]:
@@ -203,7 +204,7 @@ NOT_TO_SET = {"name", "seed", "seeds", "space", "baselines", "tune"}  # set by t
 
 def changes(words: Sequence[str]) -> dict[str, Any]:
     """Parse ``key=value`` words for every experiment. Raises UserError for keys that the command sets itself."""
-    found = dict(files.parse_override(word) for word in words)
+    found = parse_overrides(words)
     for key in found:
         if key.partition(".")[0] in NOT_TO_SET:
             raise UserError(f"--set: {key} is not to be set here: --seeds and the tables decide what is run")
@@ -218,7 +219,7 @@ def content(
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
             raise UserError(f"--set: {key} is not to be set for {row.system}, whose {taken} is what the row is about")
-    return scale.applied(files.override(paper.scenes[scene], own | dict(overrides)))
+    return scale.applied(override(paper.scenes[scene], own | dict(overrides)))
 
 
 def _overlap(one: str, other: str) -> bool:

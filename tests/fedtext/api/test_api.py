@@ -213,3 +213,9 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["predict", str(tmp_path / "model"), "a", "--client", "nobody"]) == 2
     assert "no part of client nobody: it has appliances, films" in capsys.readouterr().err
     assert main(["predict", str(tmp_path), "a"]) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(fedtext.UserError, match=r"^out: .*/file cannot be written"):
+        fedtext.run("kteps.yaml", data=tmp_path / "nowhere", out=tmp_path / "file")

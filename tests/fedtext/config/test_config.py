@@ -12,6 +12,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from fedtext.config import files
 from fedtext.config.files import SPACES, find, load
+from fedtext.config.overrides import override, parse_override, parse_overrides
 from fedtext.errors import UserError
 from fedtext.methods import METHODS
 from tests import tiny
@@ -177,22 +178,25 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
     base = {"corpus": "demo", "uplink": [{"gaussian": {"sigma": 1}}], "method": {"name": "kteps"}}
     changes = dict(
         map(
-            files.parse_override,
+            parse_override,
             ["corpus.clients=3", "uplink.0.gaussian.sigma=0.5", "training.optimizer.lr=1e-3", "method=fedavg"],
         )
     )
-    assert files.override(base, changes) == {
+    assert override(base, changes) == {
         "corpus": {"name": "demo", "clients": 3},
         "uplink": [{"gaussian": {"sigma": 0.5}}],
         "method": "fedavg",
         "training": {"optimizer": {"lr": "1e-3"}},  # YAML 1.1 reads this as a word; the schema reads it as a number
     }
     assert base["corpus"] == "demo"
-    by_name = files.override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
+    by_name = override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
     assert by_name == {"uplink": [{"gaussian": {"sigma": 2}}]}
     for word, message in (("lr", "is not key=value"), ("uplink.3.x=1", "entries 0 to 0"), ("seed.a=1", "has no keys")):
         with pytest.raises(UserError, match=message):
-            files.override(base | {"seed": 3}, dict([files.parse_override(word)]))
+            override(base | {"seed": 3}, dict([parse_override(word)]))
+    assert parse_overrides(["method=kteps", "method.beta=2", "method.beta=3"]) == {"method": "kteps", "method.beta": 3}
+    with pytest.raises(UserError, match=r"^method\.beta has no effect, since method after it replaces the section"):
+        parse_overrides(["method.beta=2", "method=kteps"])
 
 
 @given(st.sampled_from(sorted(METHODS)), st.integers(0, 9), st.floats(1e-6, 1e3), st.booleans())
@@ -328,5 +332,5 @@ def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
 
 def test_an_override_leaves_its_values_alone() -> None:
     changes = {"uplink": [{"clip": {"norm": 1.0}}], "uplink.0.clip.norm": 2.0}
-    assert files.override({}, changes) == {"uplink": [{"clip": {"norm": 2.0}}]}
+    assert override({}, changes) == {"uplink": [{"clip": {"norm": 2.0}}]}
     assert changes["uplink"] == [{"clip": {"norm": 1.0}}]

@@ -11,8 +11,8 @@ import pytest
 from fedtext.aggregations import IndividualAggregation
 from fedtext.aggregations.base import State, Weight, samples
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.config.files import override
 from fedtext.config.keys import listing
+from fedtext.config.overrides import override
 from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.messages import Update
 from fedtext.methods import FedAvg
