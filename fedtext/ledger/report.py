@@ -38,6 +38,32 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
             "deployment would"
         )
+    said += _table(experiment, noisy)
+    if not noisy and not experiment.server.noise:
+        said += _next_words(experiment)
+    if beside := ", ".join(experiment.method.extras(Tensors())):
+        said.append(
+            f"beside its update a client sends {beside} (method {experiment.method.name}); mechanisms of the uplink "
+            "and the ledger cover both"
+        )
+    if not experiment.aggregation.sums:
+        aggregation = experiment.aggregation
+        said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
+    if experiment.server.noise:
+        said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
+    for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
+        said += mechanism.sentences(before, hidden(experiment, place))
+    return said + guarantees(entries)
+
+
+def _table(experiment: Experiment, noisy: bool) -> list[str]:
+    """Return sentences on what the rows of the embedding table disclose.
+
+    Args:
+        experiment: The experiment.
+        noisy: Whether a mechanism of the uplink adds noise.
+    """
+    said = []
     if experiment.method.withholds:
         said.append(
             "rows of words with a digit in them are neither sent nor asked for"
@@ -58,21 +84,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         )
     if experiment.shares_table and not experiment.method.shared_in(TABLE, experiment.training.rounds):
         said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
-    if not noisy and not experiment.server.noise:
-        said += _next_words(experiment)
-    if beside := ", ".join(experiment.method.extras(Tensors())):
-        said.append(
-            f"beside its update a client sends {beside} (method {experiment.method.name}); mechanisms of the uplink "
-            "and the ledger cover both"
-        )
-    if not experiment.aggregation.sums:
-        aggregation = experiment.aggregation
-        said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
-    if experiment.server.noise:
-        said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
-    for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
-        said += mechanism.sentences(before, hidden(experiment, place))
-    return said + guarantees(entries)
+    return said
 
 
 def guarantees(entries: Sequence[Entry]) -> list[str]:
@@ -132,6 +144,8 @@ def _prepared(experiment: Experiment) -> list[str]:
     if trained:
         whose = "train and test" if "full" in trained else "train"
         said.append(f"word vectors are trained on all clients' {whose} texts in one place: there is no privacy in that")
+    if any(isinstance(source, Word2VecInit) and source.corpus == "unlabeled" for source in sources):
+        said.append("word vectors are trained on the unlabeled texts in one place, as if these were public")
     if corpus.scales_features:
         said.append("features are scaled by the least and the greatest value of all clients' train texts")
     return said
