@@ -124,12 +124,12 @@ def stopped(value: Tensor) -> Tensor:
 
 
 def test_the_weight_of_a_mixture_stops_at_its_bounds_and_leaves_them() -> None:
-    value = torch.tensor([1.2, 1.2, -0.3, -0.3, 0.4], requires_grad=True)
+    value = torch.tensor([1.2, 1.2, -0.3, -0.3, 0.4, 1.0, 0.0], requires_grad=True)
     clamped: Tensor = Clamped.apply(value)  # type: ignore[no-untyped-call]
-    clamped.backward(torch.tensor([-1.0, 1.0, 1.0, -1.0, 2.0]))
-    assert clamped.tolist() == pytest.approx([1, 1, 0, 0, 0.4])
+    clamped.backward(torch.tensor([-1.0, 1.0, 1.0, -1.0, 2.0, -1.0, 1.0]))
+    assert clamped.tolist() == pytest.approx([1, 1, 0, 0, 0.4, 1, 0])
     assert value.grad is not None
-    assert value.grad.tolist() == [0, 1, 0, -1, 2]
+    assert value.grad.tolist() == [0, 1, 0, -1, 2, 0, 0]
 
 
 def fused(p: Numbers, received: Numbers, x_BV: Tensor, y_B: Tensor, task: int) -> Tensor:
