@@ -26,7 +26,7 @@ from fedtext.parameters import withheld
 from fedtext.server.aggregation import WeightedSum
 from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
-from fedtext.state.noise_key import NoiseKey, noise_key
+from fedtext.state.noise_key import NoiseKey
 
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
@@ -75,12 +75,12 @@ class RayFleet:
         experiment: Experiment,
         shipment: Shipment,
         private: Mapping[str, NDArray[np.float32]],
+        noise: NoiseKey,
         plan: Plan,
-        group: PlacementGroup | None,
-        noise: NoiseKey | None = None,
+        group: PlacementGroup | None = None,
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
-        self.noise = noise or noise_key(experiment, shipment.header.content, len(shipment.infos))
+        self.noise = noise
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.aggregation.sums

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,11 @@ from actors.placement import Plan
 from fedtext.client.audit_runner import write_files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
-from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
+from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
-from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fingerprint import fingerprint
-from fedtext.state.noise_key import noise_key
 
 # Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
 # other trial.
@@ -72,25 +70,23 @@ def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
     """The records of the rounds that are left, each with a sentence if GPUs are reserved for nothing. The actors then
     wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
-    shared, private = initial(experiment, shipment.header, shipment.corpus_clients)
-    made_from = experiment, shipment.header.content, len(shipment.infos)
-    checkpoints = Checkpoints(assignment.folder / "checkpoint", fingerprint(*made_from))
-    noise = noise_key(*made_from, checkpoints.folder)
-    fleet = RayFleet(experiment, shipment, private, assignment.plan, ray.util.get_current_placement_group(), noise)
+    group = ray.util.get_current_placement_group()
+    fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group)
+    folder = assignment.folder / "checkpoint"
+    federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients)
     sound = False
     try:
-        federation = Federation(experiment, shared, fleet, checkpoints)
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         for record in federation.run():
             _keep(federation, assignment)
-            nodes = {"nodes": float(len(set(fleet.nodes)))}  # not in checkpoints: results do not depend on it
-            yield replace(record, metrics=record.metrics | nodes), fleet.unused_gpus
+            nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
+            yield replace(record, metrics=record.metrics | {"nodes": nodes}), federation.fleet.unused_gpus
         sound = True
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True
         raise
     finally:
-        fleet.close(keep=sound)
+        federation.fleet.close(keep=sound)
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:

@@ -3,18 +3,14 @@
 Usage: python benchmarks/demo_table.py [SEEDS] (from the repository's folder; default 5)
 """
 
+import json
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fedtext.client.local_fleet import LocalFleet
-from fedtext.config import files
-from fedtext.config.overrides import override
-from fedtext.corpora.prepare import prepare
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
+import fedtext
 
 METHODS = {
     "local_only": "local_only",
@@ -27,13 +23,8 @@ METHODS = {
 
 def last(method: object, seed: int) -> dict[str, float]:
     """The metrics of the last round of one run."""
-    written = files.read(Path(__file__).resolve().parent.parent / "tune_spaces" / "demo.yaml")
-    changes = {"method": method, "seed": seed, "space": {}, "baselines": [], "evaluation.every": 100}
-    experiment = files.validate(override(written, changes))
-    corpus = prepare(experiment.corpus, experiment.model.embedding, seed, None)
-    shared, private = initial(experiment, corpus)
-    records = list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
-    return records[-1].metrics
+    changes = f"method={json.dumps(method)}", f"seed={seed}", "evaluation.every=100", "space={}", "baselines=[]"
+    return fedtext.run("demo.yaml", *changes).metrics
 
 
 def main() -> None:

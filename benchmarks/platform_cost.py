@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
+from fedtext.server.start import start
 
 REAL = {"name": "bigru", "embedding": {"dim": 200}, "hidden": 64}
 SMALL = {"name": "bigru", "embedding": {"dim": 32}, "hidden": 32}
@@ -64,25 +65,23 @@ def through_ray(made: Experiment, corpus: Corpus, actors: int, memory: bool = Fa
 
     Memory is measured every two seconds, with ``memory`` only: it takes time to walk the page tables of all processes.
     """
-    start = time.perf_counter()
-    shared, private = initial(made, corpus)
-    fleet = RayFleet(made, ship(made, corpus), private, Plan(actors, 1, 0, 1), None)
+    began = time.perf_counter()
+    federation = start(made, corpus, partial(RayFleet, made, ship(made, corpus), plan=Plan(actors, 1, 0, 1)))
     try:
-        federation = Federation(made, shared, fleet, None)
         walls, cpus, tree = [], [], Tree()
         with peak_pss(2.0) if memory else nullcontext([0]) as peak:
             before, cpu = time.perf_counter(), tree.cpu()
             for record in federation.run():
                 now, used = time.perf_counter(), tree.cpu()
                 if record.round == 1:
-                    first = now - start
+                    first = now - began
                 else:
                     walls.append(now - before)
                     cpus.append(used - cpu)
                 before, cpu = now, used
         return {"first round s": first, "wall s": walls, "cpu s": cpus, "peak MB": peak[0] / 1e6}
     finally:
-        fleet.close()
+        federation.fleet.close()
 
 
 def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, ready: Any, times: Any) -> None:

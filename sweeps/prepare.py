@@ -10,7 +10,6 @@ from typing import Any
 from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext.client.audit_runner import audited_words
-from fedtext.client.participants import count
 from fedtext.config import files
 from fedtext.config.engine import check_engine, stack_size, trainees
 from fedtext.config.experiment import Experiment
@@ -20,6 +19,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
+from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import KEPT, recorded
 from fedtext.state.fingerprint import fingerprint
 from sweeps.folder import PLAN, STORAGE, RunFolder, home
@@ -186,7 +186,7 @@ def _plans(
     concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
     plans, made = {}, dict[tuple[str, int, int, int], placement.Plan]()
     for case in cases:
-        clients = count(case.experiment, corpora[key(case.experiment)])
+        clients = participant_count(case.experiment, corpora[key(case.experiment)])
         resources, stack = case.experiment.resources, stack_size(case.experiment, clients)[0]
         alike = repr(resources), clients, stack, trainees(case.experiment, clients)
         if alike not in made:
@@ -236,7 +236,7 @@ def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, C
         corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
         if made_from is None:
             continue
-        if made_from != fingerprint(case.experiment, corpus.content, count(case.experiment, corpus)):
+        if made_from != fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus)):
             raise UserError(
                 f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
                 "it was made from, or remove it, and it is run again"

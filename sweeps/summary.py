@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from fedtext.client.participants import count
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.models.inits import RandomInit
+from fedtext.server.start import participant_count
 from fedtext.text.vocabulary import SPECIAL
 from sweeps.job import Job, key
 from tune_spaces.cases import Case
@@ -26,7 +26,7 @@ def details(job: Job) -> list[str]:
     placed = [(job.plans[case.id].sentence(job.nodes), case) for case in job.cases if case.id in job.plans]
     trained = []
     for case in job.cases:
-        clients = count(case.experiment, job.corpora[key(case.experiment)])
+        clients = participant_count(case.experiment, job.corpora[key(case.experiment)])
         trained.append((f"{engine_reason(case.experiment)}; {stack_size(case.experiment, clients)[1]}", case))
     searched = [case for case in job.cases if not case.baseline]
     revealed = [(sentence, case) for case in searched for sentence in job.disclosed[case.id]]

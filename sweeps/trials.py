@@ -20,11 +20,11 @@ from dashboards.recorder import Recorder
 from dashboards.table import best
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
 from dashboards.trial import Ended as Ending
-from fedtext.client.participants import count
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
 from sweeps.job import Job, key
 from tune_spaces.cases import Case
@@ -90,7 +90,7 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     """Return what MLflow records of a trial beyond its experiment. ``shown`` caches the files of corpora, by digest."""
     corpus, plan = job.corpora[key(case.experiment)], job.plans[case.id]
     tags = {f"reveals.{n}": said for n, said in enumerate(job.disclosed[case.id])}
-    size, why = stack_size(case.experiment, count(case.experiment, corpus))
+    size, why = stack_size(case.experiment, participant_count(case.experiment, corpus))
     tags |= {"engine": case.experiment.engine, "engine.why": engine_reason(case.experiment)}
     tags |= {"stack": str(size), "stack.why": why}
     tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}

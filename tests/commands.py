@@ -16,13 +16,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.client.participants import count
 from fedtext.config import files
 from fedtext.corpora.prepare import prepare
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import STATE, SUMS, Checkpoints, history
-from fedtext.state.fingerprint import fingerprint
+from fedtext.state.checkpoint import STATE, SUMS, history
+from fedtext.testing.runs import federated
 from tests import ROOT
 
 # Three cases of a few seconds each: one reference row and a grid of two.
@@ -148,10 +145,7 @@ def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = No
     """The final state of one experiment (no space) trained in this process, as case ``local`` of ``folder``."""
     made = files.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
     corpus = prepare(made.corpus, made.model.embedding, made.seed, data)
-    shared, private = initial(made, corpus)
-    name = fingerprint(made, corpus.content, count(made, corpus))
-    checkpoints = Checkpoints(folder / "local" / "checkpoint", name)
-    list(Federation(made, shared, LocalFleet(made, corpus, private), checkpoints).run())
+    list(federated(made, corpus, LocalFleet, folder / "local" / "checkpoint").run())
     return states(folder)["local"]
 
 

@@ -1,17 +1,19 @@
 """Small corpora and experiments made in the test, for whatever needs no real text."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.methods.base import Method
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
-from fedtext.testing.runs import Recording
+from fedtext.testing.runs import Recording, federated
 from fedtext.testing.tiny import (
     TRAINING,
     corpus,
@@ -29,6 +31,7 @@ __all__ = [
     "Recording",
     "corpus",
     "experiment",
+    "federation",
     "grads",
     "language_corpus",
     "language_model",
@@ -45,6 +48,13 @@ def grads(method: Method, term: str, parameters: Sequence[str], **how: Any) -> l
 
 
 TWO = corpus(clients=2)
+
+
+def federation(
+    experiment: Experiment, corpus: Corpus = TWO, fleet: Any = LocalFleet, folder: Path | None = None
+) -> Any:
+    """A federation in this process whose clients are a ``fleet``, continued if ``folder`` has rounds of it."""
+    return federated(experiment, corpus, fleet, folder)
 
 
 class Finished(Federation):

@@ -1,12 +1,14 @@
 """fedtext: its Federation on Ray actors, as a trial runs it, without Tune and MLflow."""
 
+from functools import partial
+
 from actors.cluster import connect
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan
 from benchmarks import synthetic
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.server.federation import Federation
+from fedtext.server.start import start
 
 from .workloads import Task, Workload
 
@@ -41,8 +43,10 @@ def run(file: str) -> None:
     task = Task.read(file)
     described = experiment(task.workload, task.engine)
     connect(None, num_cpus=task.workers)
-    fleet = RayFleet(described, ship(described, corpus(task.workload)), {}, Plan(task.workers, 1, 0, 1), None)
-    federation = Federation(described, task.initial(), fleet, None)
+    texts = corpus(task.workload)
+    fleet = partial(RayFleet, described, ship(described, texts), plan=Plan(task.workers, 1, 0, 1))
+    federation = start(described, texts, fleet)
+    federation.flat = federation.layout.pack(task.initial())
     for _ in federation.run():
         task.round_ended()
     task.finish(federation.state)

@@ -3,30 +3,25 @@
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.client.participants import count
 from fedtext.config import files
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
-from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, writing
 from fedtext.ledger import ledger
-from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.runtime.devices import device_of
-from fedtext.server.federation import Federation
+from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
-from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fingerprint import fingerprint
-from fedtext.state.noise_key import noise_key
 
 
 def load(
@@ -95,7 +90,9 @@ def run(
             tempfile.TemporaryFile(dir=folder).close()
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
-    federation = _federation(single, corpus, device, folder)
+    federation = start(single, corpus, partial(LocalFleet, single, corpus, device=device), folder)
+    stack = stack_size(single, len(federation.fleet.clients))[1]
+    logging.getLogger(__name__).info("%s; %s", engine_reason(single), stack)
     for record in federation.run():
         if folder:
             write_files(record, folder)
@@ -108,14 +105,3 @@ def run(
         if single.save.model != "none":
             model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
-
-
-def _federation(experiment: Experiment, corpus: Corpus, device: str, folder: Path | None) -> Federation:
-    """Return a federation of all clients of a corpus in this process, with its checkpoints in ``folder`` if any."""
-    shared, private = initial(experiment, corpus)
-    made_from = experiment, corpus.content, count(experiment, corpus)
-    fleet = LocalFleet(experiment, corpus, private, device, noise_key(*made_from, folder))
-    stack = stack_size(experiment, len(fleet.clients))[1]
-    logging.getLogger(__name__).info("%s; %s", engine_reason(experiment), stack)
-    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
-    return Federation(experiment, shared, fleet, checkpoints)

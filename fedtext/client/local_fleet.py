@@ -68,3 +68,6 @@ class LocalFleet:
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         self.worker.restore(states)
+
+    def close(self) -> None:
+        pass

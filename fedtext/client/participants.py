@@ -6,11 +6,9 @@ from itertools import groupby
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.pool import pool
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.errors import UserError
 from fedtext.evaluation.unigram import unigram
-from fedtext.parameters import check_fit
 from fedtext.server.fleet import ClientInfo
-from fedtext.server.sampling import most
+from fedtext.server.start import participant_count
 
 
 def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
@@ -24,20 +22,8 @@ def participants(experiment: Experiment, corpus: Corpus) -> list[ClientData]:
     Raises:
         UserError: The experiment does not fit the corpus, or its aggregation needs more clients.
     """
-    _check(experiment, corpus)
+    participant_count(experiment, corpus)
     return [*corpus.clients, pool(corpus.clients)] if experiment.method.pooled else list(corpus.clients)
-
-
-def count(experiment: Experiment, corpus: Corpus) -> int:
-    """Return the number of ``participants``, without pooling texts. Raises UserError like it."""
-    _check(experiment, corpus)
-    return len(corpus.clients) + experiment.method.pooled
-
-
-def _check(experiment: Experiment, corpus: Corpus) -> None:
-    check_fit(experiment, corpus)
-    if problem := experiment.aggregation.problem(most(experiment, len(corpus.clients))):
-        raise UserError(problem)
 
 
 def baselines(experiment: Experiment, corpus: Corpus) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from fedtext.messages import Reply, Update
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
 from fedtext.server.downlink import Downlink
-from fedtext.server.fleet import ClientInfo, Fleet
+from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import PREFIX, MethodState
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
@@ -43,7 +43,7 @@ class Traffic:
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
-class Federation:
+class Federation(Generic[FleetT]):
     """The server of one experiment, and the loop over rounds. It continues from the last checkpoint, if there is one.
 
     Args:
@@ -60,7 +60,7 @@ class Federation:
         self,
         experiment: Experiment,
         shared: dict[str, NDArray[np.float32]],
-        fleet: Fleet,
+        fleet: FleetT,
         checkpoints: Checkpoints | None,
     ) -> None:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints

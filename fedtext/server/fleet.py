@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,3 +105,9 @@ class Fleet(Protocol):
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Restore private states that ``private_states`` returned."""
+
+    def close(self) -> None:
+        """Free what the clients hold, such as processes."""
+
+
+FleetT = TypeVar("FleetT", bound=Fleet)

@@ -13,11 +13,9 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus, RawCorpus, Split
 from fedtext.models.base import Embedding
-from fedtext.parameters import initial
 from fedtext.records import RoundRecord
-from fedtext.server.federation import Federation
 from fedtext.testing.parts import check_declared, no_global_draws
-from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
+from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with, federated
 
 
 def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) -> None:
@@ -111,8 +109,6 @@ def _reported(record: RoundRecord) -> set[str]:
 
 
 def _run(experiment: Experiment, corpus: Corpus) -> tuple[Any, list[RoundRecord]]:
-    shared, private = initial(experiment, corpus)
-    fleet = LocalFleet(experiment, corpus, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = federated(experiment, corpus, LocalFleet)
     records = list(federation.run())
-    return (federation.flat.tobytes(), fleet.private_states()), records
+    return (federation.flat.tobytes(), federation.fleet.private_states()), records

@@ -1,6 +1,7 @@
 """Checks of complete runs on small corpora in this process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,9 +21,9 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import Reply
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
+from fedtext.server.fleet import FleetT
 from fedtext.server.method_state import MethodState
-from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fingerprint import fingerprint
+from fedtext.server.start import start
 from fedtext.testing import tiny
 
 Host = Sequence[Sequence[int]]  # each worker's clients
@@ -68,6 +69,13 @@ def corpus_for(experiment: Experiment, clients: int = 3) -> Corpus:
     return tiny.language_corpus(clients) if experiment.language else tiny.corpus(clients)
 
 
+def federated(
+    experiment: Experiment, corpus: Corpus, fleet: Callable[..., FleetT], folder: Path | None = None
+) -> Federation[FleetT]:
+    """Start a run, or continue it in ``folder``, with a fleet that is made like ``LocalFleet``."""
+    return start(experiment, corpus, partial(fleet, experiment, corpus), folder)
+
+
 def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, rounds: int | None = None) -> Any:
     """Run an experiment, or continue it in ``folder``.
 
@@ -79,14 +87,11 @@ def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, ro
     Returns:
         The shared parameters and the clients' private states, as bytes.
     """
-    shared, private = initial(experiment, corpus)
-    fleet = LocalFleet(experiment, corpus, private)
-    name = fingerprint(experiment, corpus.content, len(fleet.clients))
-    federation = Federation(experiment, shared, fleet, Checkpoints(folder, name) if folder else None)
+    federation = federated(experiment, corpus, LocalFleet, folder)
     for record in federation.run():
         if record.round == rounds:
             break
-    return federation.flat.tobytes(), fleet.private_states()
+    return federation.flat.tobytes(), federation.fleet.private_states()
 
 
 def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
@@ -109,9 +114,8 @@ def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
 
 def check_wire(experiment: Experiment, corpus: Corpus) -> None:
     """Check that a client sends the shared parameters of the round, and no private ones."""
-    shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = federated(experiment, corpus, Recording)
+    fleet, shared = federation.fleet, federation.state
     for record in federation.run():
         for reply in fleet.received:
             content = set(load(reply.payload.tobytes())) if reply.payload.size else set()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,7 @@ from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.federation import Federation
-from fedtext.server.fleet import Fleet
-from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fingerprint import fingerprint
+from fedtext.server.start import start
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
@@ -37,14 +36,13 @@ THREE = tiny.TRAINING | {"rounds": 3}
 SELECTING = {"personalize": None, "select": "perplexity_val"}
 
 
-def final(experiment: Experiment, fleet: Fleet, corpus: Corpus = CORPUS) -> tuple[Any, ...]:
+def final(federation: Federation) -> tuple[Any, ...]:
     """Everything a run computes: server weights, each client's figures in each round and those pooled over clients,
     with what audits found and show and the server says of it, the clients' private states, and their parts of the
     model."""
-    federation = Federation(experiment, initial(experiment, corpus)[0], fleet, None)
-    accuracies = [seen(row) for row in federation.run()]
-    clients = range(len(corpus.clients))
-    parts = fleet.parts(fleet.broadcast(federation.flat), experiment.training.rounds, clients)
+    fleet, accuracies = federation.fleet, [seen(row) for row in federation.run()]
+    clients = range(len(fleet.clients) - federation.experiment.method.pooled)
+    parts = fleet.parts(fleet.broadcast(federation.flat), len(accuracies), clients)
     assert sorted(parts) == list(clients)
     kept = [
         ({name: t.tobytes() for name, t in part.state.items()}, part.vocabulary) for _, part in sorted(parts.items())
@@ -59,8 +57,22 @@ def seen(record: RoundRecord) -> Any:
     return record.clients, figures, record.files
 
 
-def local(experiment: Experiment, corpus: Corpus = CORPUS) -> LocalFleet:
-    return LocalFleet(experiment, corpus, initial(experiment, corpus)[1])
+def local(experiment: Experiment, corpus: Corpus = CORPUS, folder: Path | None = None) -> Federation[LocalFleet]:
+    return tiny.federation(experiment, corpus, folder=folder)
+
+
+TWO = Plan(2, 1, 0, 1)
+
+
+def in_actors(
+    experiment: Experiment, corpus: Corpus = CORPUS, plan: Plan = TWO, folder: Path | None = None
+) -> Federation[RayFleet]:
+    return start(experiment, corpus, partial(RayFleet, experiment, ship(experiment, corpus), plan=plan), folder)
+
+
+def with_key(fleet: Any, key: NoiseKey) -> Any:
+    """The same fleet, whatever key the run would draw for it."""
+    return lambda *words, **given: fleet(*words, **given | {"noise": key})
 
 
 @pytest.fixture(scope="module")
@@ -80,25 +92,26 @@ def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
     uplink = [{"clip": {"norm": 0.5}}, {"project": {"d1": 2, "d2": 5}}, {"gaussian": {"sigma": 0.01}}]
     audits = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}]
     experiment = tiny.experiment("kteps", uplink=uplink, audits=audits)
-    expected = final(experiment, local(experiment))
-    private = initial(experiment, CORPUS)[1]
-    shipment = ship(experiment, CORPUS)
+    expected = final(local(experiment))
     assert _by_quarters().actors == 4
     for made in (Plan(2, 1, 0, 1), _by_quarters()):
-        fleet = RayFleet(experiment, shipment, private, made, None)
+        federation = in_actors(experiment, plan=made)
+        fleet = federation.fleet
         assert len(fleet.actors) == made.actors
         reason = no_cuda() if made.gpus else ""
         reserved = "4 of 4 client actors reserved 0.25 GPUs each and cannot use that: "
         assert fleet.unused_gpus == (f"{reserved}{reason}: their clients train on the CPU" if reason else "")
-        assert final(experiment, fleet) == expected
+        assert final(federation) == expected
         fleet.close(keep=True)
     pytest.importorskip("randomgen")
     hidden, key = experiment.model_copy(update={"privacy": Privacy(noise="secret")}), NoiseKey(b"k" * 32, secret=True)
-    fleet = RayFleet(hidden, shipment, private, _by_quarters(), None, key)
-    secret = final(hidden, LocalFleet(hidden, CORPUS, private, noise=key))
-    assert final(hidden, fleet) == secret
+    secret = final(tiny.federation(hidden, CORPUS, with_key(LocalFleet, key)))
+    federation = start(
+        hidden, CORPUS, with_key(partial(RayFleet, hidden, ship(hidden, CORPUS), plan=_by_quarters()), key)
+    )
+    assert final(federation) == secret
     assert secret[0] != expected[0]
-    fleet.close(keep=True)
+    federation.fleet.close(keep=True)
 
 
 def _by_quarters() -> Plan:
@@ -113,13 +126,11 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     pooled client, and those that only evaluate, may be apart too, in actors that another trial has left."""
     experiment = tiny.experiment("kteps", training=tiny.TRAINING | {"stack": 4, "rounds": 3})
     assert stack_size(experiment, len(CORPUS.clients))[0] == 4
-    expected = final(experiment, local(experiment))
-    private = initial(experiment, CORPUS)[1]
+    expected = final(local(experiment))
     for made in (_by_quarters(), Plan(2, 1, 0, 1)):
         actors = made.actors
-        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, made, None)
-        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
-        accuracies = []
+        federation = in_actors(experiment, plan=made)
+        fleet, accuracies = federation.fleet, []
         for record in nonempty(federation.run()):
             accuracies.append(seen(record))
             assert fleet.folding == (list(range(actors)) if record.round > 1 else [])
@@ -131,22 +142,21 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         fleet.close(keep=True)
     left = fleet.actors
     stateful = tiny.experiment("scaffold", training=tiny.TRAINING | {"rounds": 3})
-    private = initial(stateful, CORPUS)[1]
-    fleet = RayFleet(stateful, ship(stateful, CORPUS), private, Plan(2, 1, 0, 1), None)
-    assert final(stateful, fleet) == final(stateful, local(stateful))
+    federation = in_actors(stateful)
+    fleet = federation.fleet
+    assert final(federation) == final(local(stateful))
     assert fleet.folding == [0, 1], "what is sent beside an update is added up with it"
     fleet.close(keep=True)
     pooled = tiny.experiment("asp_mtl", training=tiny.TRAINING | {"rounds": 1})  # a task for each of the corpus's
-    private = initial(pooled, FEW)[1]
-    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
-    assert fleet.actors == left
-    expected = final(pooled, local(pooled, FEW), FEW)
-    assert final(pooled, fleet, FEW) == expected
-    fleet.close(keep=True)
+    federation = in_actors(pooled, FEW)
+    assert federation.fleet.actors == left
+    expected = final(local(pooled, FEW))
+    assert final(federation) == expected
+    federation.fleet.close(keep=True)
     ray.kill(left[0])
-    fleet = RayFleet(pooled, ship(pooled, FEW), private, Plan(2, 1, 0, 1), None)
-    assert final(pooled, fleet, FEW) == expected
-    fleet.close(keep=True)
+    federation = in_actors(pooled, FEW)
+    assert final(federation) == expected
+    federation.fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -154,14 +164,12 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
 def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
     """Two rounds of FedAvg, then the head alone: an actor decides by the round before whether it sends one sum."""
     experiment = tiny.experiment({"name": "lg_fedavg", "pretrain": 2}, training=tiny.TRAINING | {"rounds": 4})
-    fleet = RayFleet(experiment, ship(experiment, CORPUS), initial(experiment, CORPUS)[1], Plan(2, 1, 0, 1), None)
-    folded = []
-    federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
-    accuracies = []
+    federation = in_actors(experiment)
+    fleet, folded, accuracies = federation.fleet, [], []
     for row in nonempty(federation.run()):
         accuracies.append(seen(row))
         folded.append(fleet.folding)
-    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(experiment, local(experiment))[:3]
+    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == final(local(experiment))[:3]
     assert folded == [[], [0, 1], [0, 1], []]
     fleet.close(keep=True)
 
@@ -176,19 +184,19 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
     known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
     two, reading = replace(FEW, table_VD=drawn, public_SV=known_SV), {"personalize": None, "union": {"texts": 39}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
-    for method, start, corpus, evaluation in (
+    for method, vectors, corpus, evaluation in (
         ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two, reading),
         (recon, {}, FEW, reading),
         ("fedevocab", {}, FEW, {"personalize": None}),
     ):
-        model = {"name": "bag", "embedding": {"dim": 5} | start, "hidden": ()}
+        model = {"name": "bag", "embedding": {"dim": 5} | vectors, "hidden": ()}
         made = tiny.experiment(method, model=model, evaluation=evaluation, audits=["membership"])
-        expected = final(made, local(made, corpus), corpus)
+        expected = final(local(made, corpus))
         for metric in ("member_auc", "Global") if "union" in evaluation else ("member_auc",):
             assert len({figures[metric] for figures in expected[1][-1][0].values()}) > 1
-        fleet = RayFleet(made, ship(made, corpus), initial(made, corpus)[1], Plan(2, 1, 0, 1), None)
-        assert final(made, fleet, corpus) == expected
-        fleet.close(keep=True)
+        federation = in_actors(made, corpus)
+        assert final(federation) == expected
+        federation.fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -206,17 +214,19 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
     experiment: Experiment, corpus: Corpus, tmp_path: Path
 ) -> None:
     """Also where a language model's best round counts, and after an interruption."""
-    shared, private = initial(experiment, corpus)
-    weights, rows, states, _ = expected = final(experiment, local(experiment, corpus), corpus)
+    weights, rows, states, _ = expected = final(local(experiment, corpus))
     for _, figures, _ in nonempty(rows):
         assert len([name for name in figures if name.startswith("attention_clients/")]) > 5
     assert ("selected_round" in rows[-1][1]) == experiment.language
-    fleet = RayFleet(experiment, ship(experiment, corpus), private, Plan(2, 1, 0, 1), None)
-    assert final(experiment, fleet, corpus) == expected
-    checkpoints = Checkpoints(tmp_path, "same")
-    interrupted = Federation(experiment, shared, fleet, checkpoints).run()
-    next(interrupted), next(interrupted)
-    continued = Federation(experiment, shared, fleet, checkpoints)
+    whole = in_actors(experiment, corpus)
+    assert final(whole) == expected
+    whole.fleet.close(keep=True)
+    interrupted = in_actors(experiment, corpus, folder=tmp_path)
+    rounds = interrupted.run()
+    next(rounds), next(rounds)
+    interrupted.fleet.close(keep=True)
+    continued = in_actors(experiment, corpus, folder=tmp_path)
+    fleet = continued.fleet
     assert [seen(row) for row in continued.run()] == rows[2:]
     assert (continued.flat.tobytes(), fleet.private_states()) == (weights, states)
     fleet.close(keep=True)
@@ -226,16 +236,14 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 @pytest.mark.usefixtures("started")
 def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
     """One that takes sums, and one that compares updates; the others read the same updates in the same order."""
-    private = initial(tiny.experiment(), CORPUS)[1]
     for name in ("norm_bounded", "multi-krum"):
         experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]})
-        fleet = RayFleet(experiment, ship(experiment, CORPUS), private, Plan(2, 1, 0, 1), None)
-        federation = Federation(experiment, initial(experiment, CORPUS)[0], fleet, None)
-        rounds, folded = [], []
+        federation = in_actors(experiment)
+        fleet, rounds, folded = federation.fleet, [], []
         for record in nonempty(federation.run()):
             rounds.append(seen(record))
             folded.append(fleet.folding)
-        assert (federation.flat.tobytes(), rounds) == final(experiment, local(experiment))[:2], name
+        assert (federation.flat.tobytes(), rounds) == final(local(experiment))[:2], name
         assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[]] * 3), name
         fleet.close(keep=True)
 
@@ -250,14 +258,12 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer
     if not METHODS[method].pooled:
         changes["participation"] = {"fraction": 0.5, "dropout": 0.2}
     experiment = tiny.experiment(method, **changes)
-    shared = initial(experiment, FEW)[0]
-    whole = Federation(experiment, shared, local(experiment, FEW), None)
+    whole = local(experiment, FEW)
     rows = list(whole.run())
 
-    checkpoints = Checkpoints(tmp_path, fingerprint(experiment, FEW.content, len(FEW.clients)))
-    interrupted = Federation(experiment, shared, local(experiment, FEW), checkpoints).run()
+    interrupted = local(experiment, FEW, tmp_path).run()
     next(interrupted), next(interrupted)
-    continued = Federation(experiment, shared, local(experiment, FEW), checkpoints)
+    continued = local(experiment, FEW, tmp_path)
     assert [record.round for record in continued.history] == [1, 2]
     last = list(continued.run())
     assert [record.round for record in last] == [3]
@@ -268,12 +274,12 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.whole_table])
 def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
     own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
-    assert final(own, local(own, FEW), FEW) == final(everything, local(everything, FEW), FEW)
+    assert final(local(own, FEW)) == final(local(everything, FEW))
 
 
 def test_an_optimizer_that_persists_remembers_across_rounds() -> None:
     finals = [
-        final(experiment, local(experiment, FEW), FEW)[0]
+        final(local(experiment, FEW))[0]
         for persist in (False, True)
         for experiment in [tiny.experiment("fedavg", training={"rounds": 2, "optimizer": {"persist": persist}})]
     ]
@@ -288,7 +294,7 @@ def test_rows_no_client_trains_on_stay_as_they_were_unless_noise_covers_them() -
     for uplink, moved in (([], False), ([{"gaussian": {"sigma": 0.1}}], True)):
         experiment = tiny.experiment("fedavg", uplink=uplink)
         shared = initial(experiment, corpus)[0]
-        federation = Federation(experiment, shared, local(experiment, corpus), None)
+        federation = local(experiment, corpus)
         list(federation.run())
         same = federation.state["embedding.weight"][untouched] == shared["embedding.weight"][untouched]
         assert same.all() != moved

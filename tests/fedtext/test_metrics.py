@@ -11,9 +11,6 @@ from fedtext.audits import AUDITS
 from fedtext.config.selection import Sorting, Validated
 from fedtext.methods import METHODS
 from fedtext.metrics import METRICS, column_order, find, legend, of_test, of_validation, smaller_is_better
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
 from tests import tiny
 from tests.loops import nonempty
 from tests.runs.test_language_models import SELECTING, federation
@@ -24,25 +21,19 @@ def test_bytes_are_added_up_over_rounds_also_of_a_run_that_was_resumed(stop: int
     corpus = tiny.corpus(clients=3)
     training, participation = tiny.TRAINING | {"rounds": 4}, {"fraction": 0.7, "dropout": 0.3}
     experiment = tiny.experiment("kteps", training=training, participation=participation)
-    shared, private = initial(experiment, corpus)
-
-    def federation() -> tuple[Federation, tiny.Recording]:
-        fleet = tiny.Recording(experiment, corpus, private)
-        return Federation(experiment, shared, fleet, Checkpoints(tmp_path, "same")), fleet
-
     up = down = 0.0
     totals, expected = [], []
-    made, fleet = federation()
     for _ in range(2):
+        made = tiny.federation(experiment, corpus, tiny.Recording, tmp_path)
         for record in made.run():
             metrics = record.metrics
-            up += sum(len(reply.payload) for reply in fleet.received)
+            up += sum(len(reply.payload) for reply in made.fleet.received)
             down += metrics["bytes_down"]
             totals.append({name: metrics[name] for name in ("bytes_up_total", "bytes_down_total", "bytes_total")})
             expected.append({"bytes_up_total": up, "bytes_down_total": down, "bytes_total": up + down})
             if record.round == stop:
                 break
-        made, fleet = federation()
+    made = tiny.federation(experiment, corpus, tiny.Recording, tmp_path)
     assert len(made.history) == len(totals) == 4
     assert totals == expected
     assert up > 0

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from dashboards.store import Store
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger.report import reveals
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from sweeps.folder import RunFolder
 from sweeps.job import Job, disclosed, key
 from sweeps.summary import summary
@@ -96,8 +94,8 @@ def test_both_ends_of_a_language_model_reveal_words(method: str, tied: bool, exp
 @pytest.mark.parametrize("tied", [True, False])
 def test_an_update_of_a_language_model_tells_its_words_as_is_said(tied: bool) -> None:
     corpus, experiment = tiny.language_corpus(clients=1, words=80), tiny.language_model(tied=tied)
-    before, private = initial(experiment, corpus)
-    made = Federation(experiment, before, LocalFleet(experiment, corpus, private), None)
+    before = initial(experiment, corpus)[0]
+    made = tiny.federation(experiment, corpus)
     list(made.run())
     change = {name: now - before[name] for name, now in made.state.items()}
     train = corpus.clients[0].train

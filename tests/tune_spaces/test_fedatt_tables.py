@@ -12,7 +12,6 @@ from dashboards.paired import difference, differs, order
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import table_csv
 from dashboards.trial import Outcome
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.files import load
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.ptb import PTBCorpus
@@ -23,9 +22,8 @@ from fedtext.evaluation.unigram import unigram
 from fedtext.ledger import ledger
 from fedtext.methods.fedatt import FedAtt
 from fedtext.models.base import Embedding
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from sweeps.results import check_columns, reproduced, when
+from tests import tiny
 from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.cases import Case
@@ -272,8 +270,7 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     outcomes = {}
     for case in (case for found in made.values() for case in found):
         corpus = prepare(case.experiment.corpus, case.experiment.model.embedding, case.experiment.seed, tmp_path)
-        shared, private = initial(case.experiment, corpus)
-        history = Federation(case.experiment, shared, LocalFleet(case.experiment, corpus, private), None).run()
+        history = tiny.federation(case.experiment, corpus).run()
         outcomes[case.id] = Outcome("finished", tuple(history))
     result = reproduced(Origin("fedatt", "PTB", "fig3", "command"), table, Scale(), made, outcomes, [when(table, made)])
     text = markdown(result)

@@ -13,7 +13,6 @@ from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger import ledger
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.training.config import Training
 from tests import tiny
 from tests.loops import nonempty
@@ -42,9 +41,9 @@ def test_each_client_trains_as_with_the_number_that_follows_from_its_texts() -> 
     sent = {}
     for size in ({"steps": 3}, *sizes):
         experiment = tiny.experiment(training=stepwise(size) | {"rounds": 1, "stack": 1})
-        shared, private = initial(experiment, corpus)
-        fleet = Recording(experiment, corpus, private)
-        list(Federation(experiment, shared, fleet, None).run())
+        federation = tiny.federation(experiment, corpus, Recording)
+        fleet = federation.fleet
+        list(federation.run())
         sent[str(size)] = [reply.payload.tobytes() for reply in fleet.received]
     assert sent.pop(str({"steps": 3})) == [sent[str(size)][client] for client, size in enumerate(sizes)]
     assert len({payloads[0] for payloads in sent.values()}) == 3
@@ -125,9 +124,10 @@ def test_a_method_runs_under_rr_ldp_by_its_name_alone(method: str) -> None:
     """The file as it stands on another corpus: a bit is sent for each shared number, private ones stay and differ."""
     _, experiment = load("rrldp.yaml", [f"method={method}", DEMO, "training.rounds=2", "evaluation.every=1"])
     corpus = prepare(experiment.corpus, experiment.model.embedding, experiment.seed, None)
-    shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
-    rows = list(Federation(experiment, shared, fleet, None).run())
+    shared = initial(experiment, corpus)[0]
+    federation = tiny.federation(experiment, corpus, Recording)
+    fleet = federation.fleet
+    rows = list(federation.run())
     numbers = sum(tensor.size for tensor in shared.values())
     for reply in nonempty(fleet.received):
         assert numbers / 8 <= len(reply.payload) < numbers / 8 + 2_000, "one bit for each number, and names"

@@ -19,16 +19,12 @@ from fedtext.aggregations.median import Median
 from fedtext.aggregations.norm_bounded import NormBounded
 from fedtext.aggregations.trimmed_mean import TrimmedMean
 from fedtext.aggregations.update_set import UpdateSet
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import METHODS, layouts
 from fedtext.metrics import find
-from fedtext.parameters import initial
 from fedtext.server.aggregation import WeightedSum
-from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
 from tests import tiny
 from tests.loops import nonempty
 
@@ -260,10 +256,8 @@ def test_own_rows_equal_all_rows_and_a_resumed_run_ends_with_the_same_bits(name:
     whole = run("fedavg", name, server={"optimizer": {"momentum": 0.5}})
     everything = run("fedavg", name, server={"optimizer": {"momentum": 0.5}}, wire={"rows": "all"})
     assert whole.flat.tobytes() == everything.flat.tobytes()
-    experiment, checkpoints = whole.experiment, Checkpoints(tmp_path, "same")
-    shared, private = initial(experiment, CORPUS)
-    next(Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints).run())
-    again = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints)
+    next(tiny.federation(whole.experiment, CORPUS, folder=tmp_path).run())
+    again = tiny.federation(whole.experiment, CORPUS, folder=tmp_path)
     (last,) = again.run()
     assert again.flat.tobytes() == whole.flat.tobytes()
     measured = ("seconds", "cpu")

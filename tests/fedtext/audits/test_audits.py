@@ -14,7 +14,6 @@ from fedtext.client.worker import Reply
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.methods import METHODS
-from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.state.fingerprint import SCIENCE, fingerprint
 from fedtext.wire.decoder import Decoder
@@ -55,9 +54,8 @@ class Watching(Recording):
 
 def run(method: str = "fedavg", audits: Any = AUDIT, **changes: Any) -> tuple[Federation, Watching, list[Any]]:
     corpus, experiment = tiny.corpus(), tiny.experiment(method, audits=audits, **changes)
-    shared, private = initial(experiment, corpus)
-    fleet = Watching(experiment, corpus, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, corpus, Watching)
+    fleet = federation.fleet
     return federation, fleet, list(federation.run())
 
 

@@ -10,13 +10,11 @@ import torch
 from fedtext.audits.embedding_rows import above_gap, stands_out
 from fedtext.audits.label_leakage import stretch
 from fedtext.audits.membership import measures
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.client.worker import Worker
 from fedtext.config import files
 from fedtext.layout import Layout
 from fedtext.models.batch import Batch
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from tests import tiny
 from tests.leaking import BAG, MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 from tests.loops import nonempty
@@ -254,6 +252,5 @@ def test_of_a_language_model_there_are_no_classes(audit: str) -> None:
 def test_the_rows_of_a_language_model() -> None:
     """Without tied weights only rows of the words that were read move."""
     texts, experiment = tiny.language_corpus(), tiny.language_model(tied=False, audits=["embedding_rows"])
-    shared, private = initial(experiment, texts)
-    *_, record = Federation(experiment, shared, LocalFleet(experiment, texts, private), None).run()
+    *_, record = tiny.federation(experiment, texts).run()
     assert (record.metrics["rows_precision"], record.metrics["rows_recall"]) == (1, 1)

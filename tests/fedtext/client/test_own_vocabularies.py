@@ -22,7 +22,6 @@ from fedtext.layout import TABLE
 from fedtext.ledger.report import reveals
 from fedtext.models.initial_table import source_of
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
 from tests.fedtext.methods.test_fedevocab import BAG, digits_of, federated
@@ -127,9 +126,10 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
 def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
     experiment = demo()
     corpus = encoded(experiment)
-    shared, private = initial(experiment, corpus)
-    fleet = tiny.Recording(experiment, corpus, private)
-    list(Federation(experiment, shared, fleet, None).run())
+    private = initial(experiment, corpus)[1]
+    federation = tiny.federation(experiment, corpus, tiny.Recording)
+    fleet = federation.fleet
+    list(federation.run())
     sizes = {reply.bytes_up for reply in fleet.received}
     assert len(sizes) == 1, "however many words a client has"
     assert sizes.pop() < private[TABLE].nbytes

@@ -17,7 +17,6 @@ from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.classes import Scored, area
 from fedtext.models.bag import BagEmbedding
 from fedtext.parameters import check_classes, initial
-from fedtext.server.federation import Federation
 from tests import tiny
 from tests.loops import nonempty
 from tune_spaces.cases import check_metric
@@ -68,8 +67,7 @@ def test_a_class_without_texts_has_no_area() -> None:
 
 def run(corpus: Corpus, **changes: Any) -> list[dict[str, Any]]:
     experiment = tiny.experiment(**({"model": LOGISTIC, "evaluation": {"personalize": None}} | changes))
-    shared, private = initial(experiment, corpus)
-    return list(Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run())
+    return list(tiny.federation(experiment, corpus).run())
 
 
 def demo(**options: Any) -> Corpus:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.errors import ClientError
 from fedtext.layout import TABLE
 from fedtext.ledger import ledger
@@ -17,7 +16,6 @@ from fedtext.mechanisms.draws import _below
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from fedtext.seeding import generator
-from fedtext.server.federation import Federation
 from tests import tiny
 
 RNG = generator(0, "test")
@@ -75,8 +73,7 @@ def test_a_clip_nobody_reaches_changes_nothing(method: str) -> None:
     corpus, finals = tiny.corpus(), []
     for uplink in ([], [{"clip": {"norm": 1e9}}]):
         experiment = tiny.experiment(method, uplink=uplink)
-        shared, private = initial(experiment, corpus)
-        federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+        federation = tiny.federation(experiment, corpus)
         list(federation.run())
         finals.append(federation.flat.tobytes())
     assert finals[0] == finals[1]
@@ -177,8 +174,8 @@ def test_what_randomised_response_guarantees_is_said() -> None:
 def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> None:
     corpus, experiment = tiny.corpus(), tiny.experiment(method, uplink=PAIR, model=model)
     assert not experiment.own_rows
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    shared = initial(experiment, corpus)[0]
+    federation = tiny.federation(experiment, corpus)
     before = federation.flat.copy()
     rows = list(federation.run())
     twice = 1 + (method == "scaffold")  # as much again beside an update
@@ -204,8 +201,7 @@ def test_an_update_of_bits_takes_a_thirty_second_of_its_size() -> None:
     corpus, sizes = tiny.corpus(vocabulary=2000), {}
     for name, uplink in (("floats", ["gaussian"]), ("bits", PAIR)):
         experiment = tiny.experiment(model={"name": "bag"}, uplink=uplink, training=tiny.TRAINING | {"rounds": 1})
-        shared, private = initial(experiment, corpus)
-        (record,) = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).run()
+        (record,) = tiny.federation(experiment, corpus).run()
         sizes[name] = record.metrics["bytes_up"]
     assert sizes["floats"] / sizes["bits"] == pytest.approx(32, rel=0.05)
 

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
@@ -37,9 +36,8 @@ def project(d1: int, d2: int, *others: Any) -> list[Any]:
 
 def run(method: str = "fedavg", **changes: Any) -> tuple[Federation, Recording, list[dict[str, Any]]]:
     corpus, experiment = tiny.corpus(), tiny.experiment(method, **changes)
-    shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, corpus, Recording)
+    fleet = federation.fleet
     return federation, fleet, list(federation.run())
 
 
@@ -251,8 +249,8 @@ def test_leaving_out_the_first_components_forgets_more_every_round(d1: int, fall
         training={"rounds": 5, "local_epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.01, "embedding_lr": 0}},
         evaluation={"personalize": None},
     )
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    shared = initial(experiment, corpus)[0]
+    federation = tiny.federation(experiment, corpus)
     rows = np.unique(np.concatenate([client.rows_R[: client.train_rows] for client in corpus.clients]))
     first = shared[TABLE][rows].var(0).sum()
     left = [federation.state[TABLE][rows].var(0).sum() / first for _ in federation.run()]

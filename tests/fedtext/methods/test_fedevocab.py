@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import TABLE
@@ -37,8 +36,7 @@ CORPUS = tiny.TWO
 
 
 def federated(experiment: Experiment, corpus: Corpus) -> Federation:
-    shared, private = initial(experiment, corpus)
-    return Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    return tiny.federation(experiment, corpus)
 
 
 def descend(p: dict[str, Tensor], client: ClientData, texts_N: np.ndarray, epochs: int, moves: Callable) -> dict:

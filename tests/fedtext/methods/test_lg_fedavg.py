@@ -10,14 +10,11 @@ import torch
 from safetensors.numpy import load
 from torch import Tensor
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.layout import TABLE
 from fedtext.ledger.report import reveals
 from fedtext.methods import LGFedAvg
 from fedtext.parameters import initial
 from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fingerprint import fingerprint
 from fedtext.wire import encoding
 from tests import tiny
 from tests.fedtext.methods.test_by_hand import LR, descend, plain
@@ -122,15 +119,14 @@ def test_an_interrupted_run_continues_to_the_same_weights_wherever_it_stopped(tm
     changes = of(4, participation={"fraction": 0.5, "dropout": 0.2})
     changes["training"] |= {"optimizer": {"lr": 0.1, "persist": True}}
     experiment = tiny.experiment(PRETRAINED, **changes)
-    shared, private = initial(experiment, CORPUS)
-    whole = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), None)
+    whole = tiny.federation(experiment, CORPUS)
     rows = list(whole.run())
     for stop in (1, 2, 3):
-        checkpoints = Checkpoints(tmp_path / str(stop), fingerprint(experiment, CORPUS.content, 3))
-        interrupted = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints).run()
+        folder = tmp_path / str(stop)
+        interrupted = tiny.federation(experiment, CORPUS, folder=folder).run()
         for _ in range(stop):
             next(interrupted)
-        continued = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints)
+        continued = tiny.federation(experiment, CORPUS, folder=folder)
         last = list(continued.run())
         assert continued.flat.tobytes() == whole.flat.tobytes()
         assert [record.clients for record in last] == [record.clients for record in rows[stop:]]

@@ -27,7 +27,6 @@ from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.server.aggregation import WeightedSum
-from fedtext.server.federation import Federation
 from fedtext.server.optimizers import step
 from tests import tiny
 from tests.loops import nonempty
@@ -259,14 +258,11 @@ def test_fedavg_with_one_client_equals_pooled_training() -> None:
     for method in ("fedavg", "pooled"):
         # the pooled client has another number, so only batches that do not depend on the draw are comparable
         experiment = tiny.experiment(method, training={"rounds": 3, "local_epochs": 1, "batch_size": 999})
-        shared, private = initial(experiment, corpus)
-        federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+        federation = tiny.federation(experiment, corpus)
         list(federation.run())
         finals.append(federation.flat)
     assert np.allclose(*finals, atol=1e-6)
-    assert not np.array_equal(
-        finals[0], Federation(experiment, shared, LocalFleet(experiment, corpus, private), None).flat
-    )
+    assert not np.array_equal(finals[0], tiny.federation(experiment, corpus).flat)
 
 
 class FirstMedian(IndividualAggregation):
@@ -297,8 +293,8 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
     corpus, training = tiny.corpus(clients=3), tiny.TRAINING | {"rounds": 1}
     experiment = tiny.experiment("fedavg", training=training, wire={"rows": "all"})
     experiment = experiment.model_copy(update={"method": CoordinateMedian(looked_at=looked_at)})
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    private = initial(experiment, corpus)[1]
+    federation = tiny.federation(experiment, corpus)
     before = federation.flat
     worker = LocalFleet(experiment, corpus, private).worker
     replies = [worker.train(before, 1, [client])[0] for client in range(3)]
@@ -314,9 +310,10 @@ def test_a_method_that_wants_every_update_gets_them_in_client_order_and_all_of_t
 
 def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() -> None:
     corpus, experiment = tiny.corpus(), tiny.experiment("kteps")
-    shared, private = initial(experiment, corpus)
-    fleet = LocalFleet(experiment, corpus, private)
-    list(Federation(experiment, shared, fleet, None).run())
+    private = initial(experiment, corpus)[1]
+    federation = tiny.federation(experiment, corpus)
+    fleet = federation.fleet
+    list(federation.run())
     heads = [fleet.worker.private[client]["head_private.0.weight"] for client in range(3)]
     assert not np.array_equal(heads[0], heads[1])
     assert not np.array_equal(heads[0], private["head_private.0.weight"])

@@ -222,9 +222,10 @@ def test_state_is_checkpointed_and_not_sent(method: str, tmp_path: Path) -> None
     (group,) = {name.split("/")[1] for name in load(kept.read_bytes())}
     assert group == {"scaffold": "c", "feddyn": "h"}[method]
     assert final(experiment, CORPUS, tmp_path) == whole
-    shared, private = initial(experiment, CORPUS)
-    fleet = Recording(experiment, CORPUS, private)
-    for record in nonempty(Federation(experiment, shared, fleet, None).run()):
+    shared = initial(experiment, CORPUS)[0]
+    federation = tiny.federation(experiment, CORPUS, Recording)
+    fleet = federation.fleet
+    for record in nonempty(federation.run()):
         (reply,) = fleet.received
         sent = {name for name in load(reply.payload.tobytes()) if name[0] != "#"}
         extras = {f"delta_c/{name}" for name in shared} if method == "scaffold" else set()
@@ -237,9 +238,9 @@ def test_mechanisms_and_ledger_cover_what_is_sent_beside_an_update() -> None:
     """A clip bounds both as one vector, noise lies on both, and randomised response is counted over both."""
     clip = [{"clip": {"norm": 0.01}}]
     experiment = configured("scaffold", uplink=clip)
-    shared, private = initial(experiment, CORPUS)
-    fleet = Recording(experiment, CORPUS, private)
-    federation = Federation(experiment, shared, fleet, None)
+    shared = initial(experiment, CORPUS)[0]
+    federation = tiny.federation(experiment, CORPUS, Recording)
+    fleet = federation.fleet
     next(federation.run())
     for reply in nonempty(fleet.received):
         sent = {name: tensor for name, tensor in load(reply.payload.tobytes()).items() if name[0] != "#"}

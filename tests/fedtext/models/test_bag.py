@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.engine import stack_size
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import TABLE, Layout
@@ -18,7 +17,6 @@ from fedtext.models.bag import BagClassifier
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
@@ -135,8 +133,7 @@ def test_a_text_is_the_set_of_its_words() -> None:
 
 def final(**changes: Any) -> tuple[bytes, list[Any]]:
     experiment, corpus = tiny.experiment(**({"model": BAG} | changes)), tiny.corpus()
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    federation = tiny.federation(experiment, corpus)
     return federation.flat.tobytes(), [record.clients for record in federation.run()], federation.flat.tobytes()
 
 

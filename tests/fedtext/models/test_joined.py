@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.client.participants import participants
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
@@ -108,8 +107,7 @@ def encoded(experiment: Experiment, data: Path) -> Corpus:
 
 
 def federated(experiment: Experiment, corpus: Corpus) -> Federation:
-    shared, private = initial(experiment, corpus)
-    return Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    return tiny.federation(experiment, corpus)
 
 
 @pytest.fixture

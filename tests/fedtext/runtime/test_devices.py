@@ -1,6 +1,7 @@
 """Clients computed on a device that is not the CPU: the same results, and nobody waits for it in between."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from fedtext.client.worker import Worker
 from fedtext.evaluation import classes, words
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from tests import tiny
 from tests.elsewhere import DEVICE, Elsewhere
 from tests.fedtext.models.test_models import METHODS, MODELS, named
@@ -24,8 +24,7 @@ READ = {"personalize": {"steps": 2}, "union": {"texts": 5}}
 
 def run(experiment: Any, corpus: Any, device: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The last parameters of all rounds, and what was read in them."""
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private, device), None)
+    federation = tiny.federation(experiment, corpus, partial(LocalFleet, device=device))
     rows = list(federation.run())
     return federation.flat, [{k: v for k, v in record.metrics.items() if "seconds" not in k} for record in rows]
 

@@ -76,9 +76,9 @@ def test_a_client_that_failed_has_not_trained() -> None:
         training=tiny.TRAINING | {"rounds": 1},
         evaluation={"personalize": None},
     )
-    shared, private = initial(experiment, corpus)
-    fleet = Unlucky(experiment, corpus, private)
-    (record,) = Federation(experiment, shared, fleet, None).run()
+    federation = tiny.federation(experiment, corpus, Unlucky)
+    fleet = federation.fleet
+    (record,) = federation.run()
     metrics = record.metrics
     assert metrics["clients_trained"] == 3
     assert metrics["clients_failed"] == 1
@@ -121,10 +121,10 @@ class Faulty(LocalFleet):
 
 def faulty(how: str, method: str, on_client_error: str) -> Federation:
     experiment = tiny.experiment(method, participation={"on_client_error": on_client_error})
-    shared, private = initial(experiment, CORPUS)
-    fleet = Faulty(experiment, CORPUS, private)
+    federation = tiny.federation(experiment, CORPUS, Faulty)
+    fleet = federation.fleet
     fleet.how = how
-    return Federation(experiment, shared, fleet, None)
+    return federation
 
 
 SENT = {
@@ -189,9 +189,9 @@ class Adding(LocalFleet):
 
 def test_updates_that_were_added_up_elsewhere_count_as_if_they_had_been_sent() -> None:
     experiment = tiny.experiment()
-    shared, private = initial(experiment, CORPUS)
-    fleet = Adding(experiment, CORPUS, private)
-    fleet.federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, CORPUS, Adding)
+    fleet = federation.fleet
+    fleet.federation = federation
     list(fleet.federation.run())
     assert fleet.federation.flat.tobytes() == tiny.Finished("fedavg", CORPUS).flat.tobytes()
 
@@ -212,10 +212,10 @@ class Releasing(LocalFleet):
 
 def test_a_broadcast_is_freed_before_the_next_one_takes_memory() -> None:
     experiment = tiny.experiment()
-    shared, private = initial(experiment, CORPUS)
-    fleet = Releasing(experiment, CORPUS, private)
+    federation = tiny.federation(experiment, CORPUS, Releasing)
+    fleet = federation.fleet
     fleet.held = []
-    list(Federation(experiment, shared, fleet, None).run())
+    list(federation.run())
     assert fleet.held == [False, False]
 
 
@@ -257,9 +257,7 @@ def test_a_run_made_longer_equals_one_begun_with_as_many_rounds(changes: dict[st
         training = changes.get("training", tiny.TRAINING) | {"rounds": rounds}
         experiment = tiny.experiment("kteps", **changes | {"training": training})
         assert not fixed_length(experiment)
-        shared, private = initial(experiment, corpus)
-        checkpoints = Checkpoints(tmp_path / folder, fingerprint(experiment, corpus.content, 4))
-        federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), checkpoints)
+        federation = tiny.federation(experiment, corpus, folder=tmp_path / folder)
         list(federation.run())
         return federation
 

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.files import validate
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.ledger import noise_multiplier
 from fedtext.messages import Update
 from fedtext.methods import METHODS, FedAvg
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.server.noise import add_noise, deviation
 from fedtext.state.noise_key import noise_key
 from tests import tiny
@@ -66,9 +63,8 @@ def test_a_round_is_the_sum_over_who_came_divided_by_who_was_expected_plus_noise
     corpus = tiny.corpus(clients=5)
     participation = CENTRAL["participation"] | {"dropout": dropout}
     experiment = central(training=tiny.TRAINING | {"rounds": 1}, participation=participation)
-    shared, private = initial(experiment, corpus)
-    fleet = tiny.Recording(experiment, corpus, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, corpus, tiny.Recording)
+    fleet = federation.fleet
     start = federation.flat.copy()
     list(federation.run())
     change = np.zeros(len(start))
@@ -96,8 +92,7 @@ def test_a_sample_in_which_nobody_is_shows_as_noise_like_any_other() -> None:
 def test_poisson_takes_each_client_by_itself() -> None:
     corpus = tiny.corpus(clients=20)
     experiment = tiny.experiment(participation={"fraction": 0.3, "sampling": "poisson"})
-    shared, private = initial(experiment, corpus)
-    federation = Federation(experiment, shared, LocalFleet(experiment, corpus, private), None)
+    federation = tiny.federation(experiment, corpus)
     rounds = 2000
     taken = np.zeros((rounds, 20))
     for round_ in range(rounds):

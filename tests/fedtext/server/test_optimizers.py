@@ -10,13 +10,11 @@ import pytest
 
 from fedtext.aggregations import IndividualAggregation
 from fedtext.aggregations.base import State, Weight, samples
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.keys import listing
 from fedtext.config.overrides import override
 from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.messages import Update
 from fedtext.methods import FedAvg
-from fedtext.parameters import initial
 from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
 from fedtext.server.optimizers import Moments, step
@@ -128,9 +126,8 @@ def test_the_default_is_plain_averaging_to_the_bit() -> None:
     experiment = tiny.experiment(server={"optimizer": "sgd"}, training=tiny.TRAINING | {"rounds": 1})
     assert experiment.server == tiny.experiment().server
     assert experiment.server.optimizer.plain
-    shared, private = initial(experiment, tiny.TWO)
-    fleet = tiny.Recording(experiment, tiny.TWO, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, tiny.TWO, tiny.Recording)
+    fleet = federation.fleet
     start = federation.flat.copy()
     list(federation.run())
     assert federation.flat.tobytes() == mean(start, federation, fleet.received).tobytes()
@@ -159,8 +156,7 @@ def test_a_killed_run_goes_on_with_what_the_optimizer_remembers(server: dict[str
     experiment = tiny.experiment(server={"optimizer": server}, training=tiny.TRAINING | {"rounds": 4})
 
     def federation(folder: Path) -> Federation:
-        shared, private = initial(experiment, tiny.TWO)
-        return Federation(experiment, shared, LocalFleet(experiment, tiny.TWO, private), Checkpoints(folder, "one"))
+        return tiny.federation(experiment, tiny.TWO, folder=folder)
 
     whole = federation(tmp_path / "whole")
     list(whole.run())

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from fedtext.messages import Reply
-from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.server.sampling import sampled
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
@@ -81,9 +79,9 @@ def test_a_federation_asks_the_cohort_of_its_round() -> None:
     experiment = tiny.experiment(
         participation={"fraction": 0.5}, training=tiny.TRAINING | {"rounds": 6}, evaluation={"personalize": None}
     )
-    shared, private = initial(experiment, corpus)
-    fleet = Noting(experiment, corpus, private)
-    rows = list(Federation(experiment, shared, fleet, None).run())
+    federation = tiny.federation(experiment, corpus, Noting)
+    fleet = federation.fleet
+    rows = list(federation.run())
     assert fleet.cohorts == [sampled(experiment, range(6), round_, fleet.noise) for round_ in range(1, 7)]
     assert len({tuple(cohort) for cohort in fleet.cohorts}) > 1
     assert [record.metrics["clients_trained"] for record in rows] == [3] * 6

@@ -14,12 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.parameters import initial
 from fedtext.seeding import generator
-from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint, released
 from fedtext.state.noise_key import FILE, NoiseKey, noise_key
 from tests import tiny
@@ -39,20 +36,17 @@ def local(*uplink: Any, **changes: Any) -> Experiment:
     return tiny.experiment(**(ONE | {"uplink": list(uplink), "wire": {"rows": "all"}} | changes))
 
 
-def released_by(experiment: Experiment, folder: Path | None = None) -> NDArray[np.float64]:
+def released_by(experiment: Experiment) -> NDArray[np.float64]:
     """The shared parameters after all rounds."""
-    shared, private = initial(experiment, CORPUS)
-    key = noise_key(experiment, CORPUS.content, len(CORPUS.clients), folder)
-    federation = Federation(experiment, shared, LocalFleet(experiment, CORPUS, private, noise=key), None)
+    federation = tiny.federation(experiment, CORPUS)
     list(federation.run())
     return federation.flat.astype(np.float64)
 
 
 def sent_by(experiment: Experiment) -> dict[int, Mapping[str, NDArray[Any]]]:
     """What the server reads in each client's first payload."""
-    shared, private = initial(experiment, CORPUS)
-    fleet = tiny.Recording(experiment, CORPUS, private)
-    federation = Federation(experiment, shared, fleet, None)
+    federation = tiny.federation(experiment, CORPUS, tiny.Recording)
+    fleet = federation.fleet
     start = federation.flat.copy()
     list(federation.run())
     return {r.client: federation.decoder.update(r.payload, r.client, start, 1).tensors for r in fleet.received}
@@ -227,24 +221,16 @@ def test_a_secret_run_resumes_and_replays_to_the_same_bits(tmp_path: Path) -> No
     experiment = central(
         1.0, **SECRET, training=tiny.TRAINING | {"rounds": 4}, participation=participation, wire={"rows": "all"}
     )
-    shared, private = initial(experiment, CORPUS)
-
-    def federation(folder: Path) -> Federation:
-        made_from = experiment, CORPUS.content, len(CORPUS.clients)
-        key = noise_key(*made_from, folder)
-        fleet = LocalFleet(experiment, CORPUS, private, noise=key)
-        return Federation(experiment, shared, fleet, Checkpoints(folder, fingerprint(*made_from)))
-
     folder = tmp_path / "run"
-    begun = federation(folder)
+    begun = tiny.federation(experiment, CORPUS, folder=folder)
     for record, _ in nonempty(zip(begun.run(), range(2), strict=False)):
         assert record.metrics["epsilon"] > 0
     assert stat.S_IMODE(os.stat(folder / FILE).st_mode) == 0o600
-    resumed = federation(folder)
+    resumed = tiny.federation(experiment, CORPUS, folder=folder)
     list(resumed.run())
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / FILE).write_bytes((folder / FILE).read_bytes())
-    whole = federation(tmp_path / "again")
+    whole = tiny.federation(experiment, CORPUS, folder=tmp_path / "again")
     list(whole.run())
     assert resumed.flat.tobytes() == whole.flat.tobytes()
     assert [record.metrics["clients_trained"] for record in resumed.history] == [

@@ -13,7 +13,6 @@ from fedtext.layout import TABLE
 from fedtext.messages import Update
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation
 from fedtext.wire import encoding
 from tests import tiny
 from tests.loops import nonempty
@@ -106,9 +105,10 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
 @pytest.mark.parametrize("uplink", [[], [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}]])
 def test_the_server_receives_shared_tensors_and_counts_and_nothing_else(method: str, uplink: Any) -> None:
     experiment, corpus = tiny.experiment(method, uplink=uplink), tiny.corpus()
-    shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
-    record = list(Federation(experiment, shared, fleet, None).run())[-1]
+    shared = initial(experiment, corpus)[0]
+    federation = tiny.federation(experiment, corpus, Recording)
+    fleet = federation.fleet
+    record = list(federation.run())[-1]
     assert fleet.received
     hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
     for reply in nonempty(fleet.received):
@@ -136,9 +136,9 @@ def test_noise_covers_every_row_unless_own_rows_are_asked_for() -> None:
     assert tiny.experiment().own_rows
     corpus = tiny.corpus()
     experiment = tiny.experiment(uplink=noisy)
-    shared, private = initial(experiment, corpus)
-    fleet = Recording(experiment, corpus, private)
-    list(Federation(experiment, shared, fleet, None).run())
+    federation = tiny.federation(experiment, corpus, Recording)
+    fleet = federation.fleet
+    list(federation.run())
     for reply in nonempty(fleet.received):
         assert np.all(np.any(load(reply.payload.tobytes())[TABLE] != 0, axis=1))
 

@@ -1,0 +1,64 @@
+"""Start a run or continue it: its initial parameters, its clients, its key of noise and its checkpoints."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
+from fedtext.parameters import check_fit, initial
+from fedtext.server.federation import Federation
+from fedtext.server.fleet import FleetT
+from fedtext.server.sampling import most
+from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.noise_key import noise_key
+
+
+def start(
+    experiment: Experiment,
+    corpus: Corpus,
+    fleet: Callable[..., FleetT],
+    folder: Path | None = None,
+    clients: int | None = None,
+) -> Federation[FleetT]:
+    """Return the federation of an experiment before its first round, or after the last one in ``folder``.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus. Its list of clients may be left out, with ``clients``.
+        fleet: Makes the clients, from ``private``, their initial private parameters, and ``noise``, the run's key:
+            ``partial(LocalFleet, experiment, corpus)``. They are closed again if the run cannot be started.
+        folder: The folder of checkpoints and of a secret key; None: nothing is saved.
+        clients: Number of the corpus's clients; None: that of its list.
+
+    Raises:
+        UserError: The experiment does not fit the corpus, or the run in ``folder`` cannot be continued.
+    """
+    made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
+    shared, private = initial(experiment, corpus, clients)
+    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
+    made = fleet(private=private, noise=noise_key(*made_from, folder))
+    try:
+        return Federation(experiment, shared, made, checkpoints)
+    except BaseException:  # the clients would hold their share of a cluster
+        made.close()
+        raise
+
+
+def participant_count(experiment: Experiment, corpus: Corpus, clients: int | None = None) -> int:
+    """Return the number of participants: the corpus's clients, and the pooled one if the method has it.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus.
+        clients: Number of its clients; None: that of its list.
+
+    Raises:
+        UserError: The experiment does not fit the corpus, or its aggregation needs more clients.
+    """
+    clients = len(corpus.clients) if clients is None else clients
+    check_fit(experiment, corpus)
+    if problem := experiment.aggregation.problem(most(experiment, clients)):
+        raise UserError(problem)
+    return clients + experiment.method.pooled
