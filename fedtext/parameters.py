@@ -93,11 +93,9 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
         raise UserError(
             f"model {model.name} uses words alone, and corpus {corpus.name} has features: use bag or logistic"
         )
-    own = model.embedding.own
-    knows = "method fedrecon" if experiment.method.withholds else ""
-    knows = knows or ("model.embedding.own: digits" if own and own.words == "digits" else "")
-    if knows and corpus.digits_V is not None and not corpus.digits_V.any():
-        raise UserError(f"{knows} is about words with a digit in them, and corpus {corpus.name} has none: leave it out")
+    key = experiment.digit_rows
+    if key and corpus.digits_V is not None and not corpus.digits_V.any():
+        raise UserError(f"{key} is about words with a digit in them, and corpus {corpus.name} has none: leave it out")
     for metric in (experiment.evaluation.select, *experiment.evaluation.thresholds):
         check_classes("evaluation", metric, corpus)
 

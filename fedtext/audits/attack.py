@@ -5,11 +5,12 @@ Legend: N texts of the client, B texts that are attacked, T places, M = B x T du
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from fedtext.audits.base import LocalUpdate
@@ -22,8 +23,19 @@ from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.training.config import SGD
 
-if TYPE_CHECKING:
-    from fedtext.audits.gradient_inversion import GradientInversion
+
+class Attacker(Search):
+    """The assumptions about an attacker, and its search."""
+
+    texts: int = Field(4, ge=1, description="number of texts to search for; others of the client are not recovered")
+    labels: Literal["known", "inferred", "optimised"] = Field(
+        "known",
+        description="labels of the texts; inferred: from the output layer (label_leakage); optimised: with the dummies",
+    )
+    lengths: Literal["known", "longest"] = Field(
+        "known", description="lengths of the texts; longest: all have corpus.max_length words, also for ``span``"
+    )
+    unroll: int = Field(4, ge=1, description="local steps that are simulated one by one")
 
 
 @dataclass(frozen=True)
@@ -83,19 +95,19 @@ class Attack:
         return [row_T[: len(text_T)] for row_T, text_T in zip(rows_M.view(len(found), -1).numpy(), found, strict=True)]
 
 
-def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
+def attack(attacker: Attacker, local: LocalUpdate) -> Attack:
     """Search for word vectors with which this client would have sent the same update."""
     known, data = local.known, local.data
     experiment, count = known.experiment, len(data.train)
     texts = known.read(data, "train")
-    size = min(count, audit.texts)
+    size = min(count, attacker.texts)
     lengths_N = torch.from_numpy(texts.lengths_N)
-    if audit.lengths == "longest":
+    if attacker.lengths == "longest":
         lengths_N = torch.full((count,), experiment.corpus.max_length or 0)
     lengths_B = lengths_N[:size]
     target = {name: torch.from_numpy(tensor) for name, tensor in mean_gradient(local).items()}
     steps, optimizer = local_steps(experiment, local.update.samples), experiment.training.optimizer
-    whole = steps <= audit.unroll and size == count
+    whole = steps <= attacker.unroll and size == count
     client = Client(
         experiment.method,
         known.network,
@@ -111,24 +123,24 @@ def attack(audit: "GradientInversion", local: LocalUpdate) -> Attack:
     table_VD = torch.from_numpy(known.table(local.received))
     dim = table_VD.shape[1]
     read = int(lengths_N.sum())
-    layer = first_layer(target, client.start, read, dim, client.squashed) if audit.span else everywhere(dim)
+    layer = first_layer(target, client.start, read, dim, client.squashed) if attacker.span else everywhere(dim)
     inputs_VD = layer.inputs(table_VD, 0)
     spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
-    found_MD, labels_B, distance = audit.reconstruct(
-        client, target, lengths_B, _labels(audit, local, size), spread, rng, layer
+    found_MD, labels_B, distance = attacker.reconstruct(
+        client, target, lengths_B, _labels(attacker, local, size), spread, rng, layer
     )
     found_BTD = found_MD.detach().view(size, -1, dim).numpy()
     # in models for which padding counts as words a text includes it; an attacker who knows lengths leaves it out
-    real_B = np.diff(data.train.offsets)[:size] if audit.lengths == "known" else lengths_B.numpy()
+    real_B = np.diff(data.train.offsets)[:size] if attacker.lengths == "known" else lengths_B.numpy()
     vectors = [text_TD[:length] for text_TD, length in zip(found_BTD, real_B, strict=True)]
-    return Attack(audit, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
+    return Attack(attacker, client, target, lengths_N, layer, vectors, labels_B, distance, rng)
 
 
-def _labels(audit: "GradientInversion", local: LocalUpdate, size: int) -> Tensor | int:
+def _labels(attacker: Attacker, local: LocalUpdate, size: int) -> Tensor | int:
     """Return the labels of the attacked texts; or the number of classes, if labels are optimised."""
-    if audit.labels == "known":
+    if attacker.labels == "known":
         return torch.from_numpy(np.asarray(local.data.train.labels_N[:size], np.int64))
-    if audit.labels == "optimised":
+    if attacker.labels == "optimised":
         return local.known.classes
     shares_C = inferred_shares(local)
     ends_C = np.round(np.cumsum(shares_C) * size).astype(np.int64)

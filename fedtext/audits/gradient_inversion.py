@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
-from fedtext.audits.attack import attack
+from fedtext.audits.attack import Attacker, attack
 from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
 from fedtext.audits.markdown import plain
-from fedtext.audits.matching import Search
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
@@ -32,7 +31,7 @@ ATTACKERS = ("true", "public", "unrelated")
 _SHOWN = 8  # texts in the report
 
 
-class GradientInversion(Search, Audit):
+class GradientInversion(Attacker, Audit):
     """Gradient inversion (Zhu et al. 2019; FedeVocab paper): recovers texts by gradient matching.
 
     The attacker knows the model, the method, the optimizer, the batch size, everything that was sent to the client, its
@@ -79,23 +78,14 @@ class GradientInversion(Search, Audit):
 
     name: Literal["gradient_inversion"] = "gradient_inversion"
     clients: int = Field(1, ge=1, description="number of a round's clients to attack, those with the lowest ids")
-    texts: int = Field(4, ge=1, description="number of texts to search for; others of the client are not recovered")
     rounds: Literal["last"] | tuple[PositiveInt, ...] = Field(
         "last", description="rounds to attack; each must be evaluated"
-    )
-    labels: Literal["known", "inferred", "optimised"] = Field(
-        "known",
-        description="labels of the texts; inferred: from the output layer (label_leakage); optimised: with the dummies",
     )
     candidates: Literal["vocabulary", "public"] = Field(
         "vocabulary",
         description="candidates of decoding: the corpus's vocabulary, which with own vocabularies is the "
         "union of all clients' words; or public: of these only words of the word vectors that clients start from",
     )
-    lengths: Literal["known", "longest"] = Field(
-        "known", description="lengths of the texts; longest: all have corpus.max_length words, also for ``span``"
-    )
-    unroll: int = Field(4, ge=1, description="local steps that are simulated one by one")
     unrelated: str | None = Field(
         None,
         description="the unrelated table: a file of vectors as wide as the embedding, as of model.embedding.init.file, "

@@ -95,6 +95,14 @@ class Settings(Strict):
         return self.method.shares and not self.method.private(TABLE)
 
     @property
+    def digit_rows(self) -> str:
+        """What treats the embedding rows of words with a digit differently, for messages; empty if nothing does."""
+        own = self.model.embedding.own
+        if self.method.withholds:
+            return f"method {self.method.name}"
+        return "model.embedding.own: digits" if own and own.words == "digits" else ""
+
+    @property
     def own_vocabularies(self) -> bool:
         """Whether each client has a vocabulary of its own, which only it knows."""
         asked = self.corpus.own_vocabularies

@@ -84,13 +84,10 @@ def own_embeddings(e: "Settings") -> Iterator[str]:
 
 def digits(e: "Settings") -> Iterator[str]:
     """Check that tokens are words if a method or an initialisation distinguishes words with digits."""
-    own = e.model.embedding.own
-    if not e.method.withholds and not (own and own.words == "digits"):
-        return
-    key = f"method {e.method.name}" if e.method.withholds else "model.embedding.own: digits"
-    if e.language:
+    key = e.digit_rows
+    if key and e.language:
         yield f"{key} is for classifiers, and {e.model.name} predicts words: leave it out"
-    if e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters):
+    if key and (e.corpus.text.name == "hash" or (isinstance(e.corpus.text, Words) and e.corpus.text.letters)):
         yield f"{key} needs the digits of words, which corpus.text removes: use other words, or pieces"
 
 
