@@ -16,17 +16,20 @@ from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, STATE, Host
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
-from fedtext.layout import finite
-from fedtext.messages import Reply
-from fedtext.methods.state import Local, Tensors
+from fedtext.layout import TABLE, finite
+from fedtext.messages import Reply, Update
+from fedtext.methods.base import Method
+from fedtext.methods.state import Local, State, Tensors, grouped
 from fedtext.methods.state import flat as by_name
 from fedtext.parameters import withheld
+from fedtext.runtime.devices import to_device
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.seeding import torch_scope
 from fedtext.training.local import train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
+from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
 
 Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
@@ -39,6 +42,16 @@ class Worker(Host):
     def uplink(self) -> Uplink:
         """The encoder of updates."""
         return Uplink(self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus))
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The decoder of updates, as the server has it."""
+        return Decoder(self.experiment, self.shared)
+
+    @property
+    def follows_uplink(self) -> bool:
+        """Whether the method's state of a client depends on what mechanisms make of what the client sends."""
+        return bool(self.uplink.steps) and type(self.method).after_sending is not Method.after_sending
 
     @cached_property
     def audits(self) -> AuditRunner:
@@ -116,41 +129,63 @@ class Worker(Host):
                 finished[client] = Reply(client, error=wrong), {}
                 continue
             start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
-            state, extras = self._after(problem.local, stack, optimizer, outcome.steps)
-            payload, said = self.uplink.payload(flat, parameters, round_, data, extras)
+            local, state, extras = self._after(problem.local, stack, optimizer, outcome.steps)
+            payload, said = self.uplink.payload(flat, parameters, round_, data, _arrays(extras))
+            if local is not None and self.follows_uplink and payload.size:
+                state = self._as_sent(local, state, self.decoder.update(payload, client, flat, round_))
+            kept = self._kept(parameters, optimizer, place, round_, state)
             self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
             seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
             metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
             reply = Reply(client, payload, payload.nbytes, metrics)
-            finished[client] = reply, self._kept(parameters, optimizer, place, round_) | state
+            finished[client] = reply, kept
         return [finished[client] for client in sorted(members)]
 
     def _after(
         self, local: Local | None, stack: Stack, optimizer: LocalOptimizer, steps: int
-    ) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """Return the method's next state of the client at the first place of ``stack``, and the tensors it sends beside
-        its update; both are empty for a method without hooks."""
+    ) -> tuple[Local | None, State, State]:
+        """Return the completed local update of the client at the first place of ``stack``, the method's next state of
+        it, and the tensors it sends beside its update; nothing for a method without hooks."""
         if local is None:
-            return {}, {}
+            return None, {}, {}
+        parameters, lr_sums = Tensors(stack.tensors(0)), optimizer.lr_sums(local.received, steps)
+        local = replace(local, parameters=parameters, lr_sums=lr_sums)
         with torch.no_grad():
-            parameters, lr_sums = Tensors(stack.tensors(0)), optimizer.lr_sums(local.received, steps)
-            state, extras = self.method.after_update(replace(local, parameters=parameters, lr_sums=lr_sums))
-        kept = {STATE + name: tensor.cpu().numpy().copy() for name, tensor in by_name(state).items()}
-        if not all(map(finite, kept.values())):
-            raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        return kept, {name: tensor.cpu().numpy().copy() for name, tensor in by_name(extras).items()}
+            return local, *self.method.after_update(local)
+
+    def _as_sent(self, local: Local, state: State, update: Update) -> State:
+        """Return the method's next state of a client whose update the server decodes as ``update``."""
+        rows_R, tensors = self.clients[update.client].rows_R, {}
+        for name, values in update.tensors.items():
+            if name == TABLE and update.rows is not None:
+                whole = np.zeros(self.shared.shapes[TABLE], np.float32)
+                whole[update.rows] = values
+                values = whole
+            own = values[rows_R] if name.rpartition("/")[2] == TABLE else values
+            tensors[name] = to_device(own, self.device)
+        shared = Tensors({name: tensor for name, tensor in tensors.items() if name in self.shared.shapes})
+        beside = grouped({name: tensor for name, tensor in tensors.items() if name not in shared})
+        with torch.no_grad():
+            return self.method.after_sending(local, state, shared, beside)
 
     def _kept(
-        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int
+        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int, state: State
     ) -> dict[str, NDArray]:
-        """Return the tensors that stay with the client at this place after its local update."""
+        """Return the tensors that stay with the client at this place after its local update, the method's among them.
+
+        Raises:
+            ValueError: The method's state is not finite.
+        """
+        theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
+        if not all(map(finite, theirs.values())):
+            raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
         sent, mirrors = self.method.shared_in, self.method.mirrors
         kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
-        return kept
+        return kept | theirs
 
     def evaluate(
         self,
@@ -188,6 +223,11 @@ class Worker(Host):
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
                 raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
         return evaluations
+
+
+def _arrays(state: State) -> dict[str, NDArray]:
+    """Return copies of the tensors of all groups by ``group/name``."""
+    return {name: tensor.cpu().numpy().copy() for name, tensor in by_name(state).items()}
 
 
 def _clocks() -> tuple[float, float]:

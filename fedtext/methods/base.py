@@ -195,6 +195,17 @@ class Method(Strict, ABC):
         """
         return local.state, {}
 
+    def after_sending(self, local: Local, state: State, update: Tensors, extras: State) -> State:
+        """Return a client's next state if mechanisms of the uplink change what it sends, after ``after_update``.
+
+        Args:
+            local: The client's local update.
+            state: The next state that ``after_update`` returned.
+            update: The update as the server decodes it, in the client's own rows of tables.
+            extras: The tensors beside it as the server decodes them.
+        """
+        return state
+
     def server_step(self, server: State, change: Tensors, extras: State, share: float) -> tuple[State, Tensors]:
         """Change the step that ``server.optimizer`` is then applied to. It is not called in a round without updates.
 

@@ -16,8 +16,9 @@ class FedDyn(FedAvg):
     subtracts alpha times the mean update of all clients, and subtracts h / alpha from the mean of the participants'
     models. A stationary point of this iteration is one of the sum of the L_k.
 
-    Nothing is sent beside an update, and clients do not receive h. Where a clip or server.aggregation: norm_bounded
-    shortens updates, h follows the shortened ones and h_k the whole ones: h is then not the mean of the h_k.
+    Nothing is sent beside an update, and clients do not receive h. Where mechanisms change updates, h_k follows the
+    update as the server decodes it, like h, in the embedding rows that the client has. With an aggregation other than
+    the mean, h follows the aggregate.
     """
 
     name: Literal["feddyn"] = "feddyn"  # type: ignore[assignment]
@@ -34,6 +35,9 @@ class FedDyn(FedAvg):
 
     def after_update(self, local: Local) -> tuple[State, State]:
         return {"h_k": local.state["h_k"] - self.alpha * local.delta}, {}
+
+    def after_sending(self, local: Local, state: State, update: Tensors, extras: State) -> State:
+        return {"h_k": local.state["h_k"] - self.alpha * update}
 
     def server_step(self, server: State, change: Tensors, extras: State, share: float) -> tuple[State, Tensors]:
         h = server["h"] - self.alpha * share * change

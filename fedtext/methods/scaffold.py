@@ -14,8 +14,8 @@ class Scaffold(FedAvg):
     how much a step moves the parameters in all. The client sends the change of c_k beside its update, which doubles the
     bytes both ways. The server adds these changes to c: with server.weights: uniform c is the mean of all c_k.
 
-    Where a clip or server.aggregation: norm_bounded shortens what is sent, the server adds less to c than clients add
-    to c_k. The difference is not made up later, so c is then not the mean of the c_k.
+    Where mechanisms change what is sent, c_k changes by what the server decodes, clip and noise included, so that c
+    remains that mean. Noise of the server (server.noise) is in c alone.
 
     The correction moves every embedding row, also of words that a client does not have: all rows travel and are
     trained. It needs training.optimizer: sgd, whose update is linear in the gradients.
@@ -41,6 +41,9 @@ class Scaffold(FedAvg):
     def after_update(self, local: Local) -> tuple[State, State]:
         c_k = local.state["c_k"] - local.server["c"] + local.mean_gradient
         return {"c_k": c_k}, {"delta_c": c_k - local.state["c_k"]}
+
+    def after_sending(self, local: Local, state: State, update: Tensors, extras: State) -> State:
+        return {"c_k": local.state["c_k"] + extras["delta_c"]}
 
     def server_step(self, server: State, change: Tensors, extras: State, share: float) -> tuple[State, Tensors]:
         return {"c": server["c"] + share * extras["delta_c"]}, change

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.aggregations import SumAggregation
 from fedtext.layout import TABLE
 from fedtext.methods.base import Method
 from fedtext.methods.fedevocab import FedeVocab
@@ -127,12 +128,21 @@ def mean_gradient(e: "Settings") -> Iterator[str]:
         )
 
 
-def mean_over_holders(e: "Settings") -> Iterator[str]:
-    """Check that a server step of the method gets the mean over all participants, also of embedding rows."""
-    if type(e.method).server_step is not Method.server_step and e.server.absent_rows == "holders_only":
+def mean_of_updates(e: "Settings") -> Iterator[str]:
+    """Check that a server step of the method gets the mean of what all participants sent, also of embedding rows."""
+    if type(e.method).server_step is Method.server_step:
+        return
+    if e.server.absent_rows == "holders_only":
         yield (
             f"server.absent_rows: holders_only averages an embedding row over those who have it, and method "
             f"{e.method.name} needs the mean over all participants: use unchanged"
+        )
+    aggregation = e.aggregation
+    if isinstance(aggregation, SumAggregation) and type(aggregation).factor is not SumAggregation.factor:
+        yield (
+            f"server.aggregation: {aggregation.name} scales updates on the server, and clients of method "
+            f"{e.method.name}, whose states follow what they sent, cannot know by how much: use mean, and clip in "
+            "uplink"
         )
 
 
@@ -169,4 +179,4 @@ def extras(e: "Settings") -> Iterator[str]:
 
 
 RULES = (embedding_lr, language, pooled)
-OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg, mean_gradient, mean_over_holders, whole_table, extras)
+OF_ONE_METHOD = (fedsgd, fedevocab, fedrecon, lg_fedavg, mean_gradient, mean_of_updates, whole_table, extras)

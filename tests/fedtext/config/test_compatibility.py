@@ -69,10 +69,16 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "wire.rows: own leaves out the words that a client does not have, and method scaffold moves all",
     ),
     (
-        methods.mean_over_holders,
+        methods.mean_of_updates,
         "feddyn",
         {"wire": {"rows": "own"}, "server": {"absent_rows": "holders_only"}},
         "server.absent_rows: holders_only averages an embedding row over those who have it, and method feddyn needs",
+    ),
+    (
+        methods.mean_of_updates,
+        "feddyn",
+        {"server": {"aggregation": {"norm_bounded": {"norm": 1.0}}}},
+        "server.aggregation: norm_bounded scales updates on the server, and clients of method feddyn, whose states",
     ),
     (
         methods.extras,

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.types import ClientData
+from fedtext.layout import TABLE
 from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
 from fedtext.methods import FedAvg, FedDyn, Scaffold
@@ -213,6 +214,56 @@ def test_feddyn_in_a_federation(participation: dict[str, Any]) -> None:
             assert np.allclose(kept, own[client.id][name][rows], atol=3e-6), name
 
 
+CLIP, GAUSSIAN = {"clip": {"norm": 0.05}}, {"gaussian": {"sigma": 0.01}}
+BITS = [{"quantize": {"q": 0.1}}, {"randomized_response": {"epsilon": 1.0}}]
+UPLINKS = {"clip": [CLIP], "noise": [CLIP, GAUSSIAN], "bits": BITS}
+
+
+@pytest.mark.parametrize("uplink", UPLINKS)
+@pytest.mark.parametrize("participation", [{}, HALF], ids=["all", "half"])
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("method", ["scaffold", "feddyn"])
+def test_states_follow_what_is_sent(method: str, weights: str, participation: dict[str, Any], uplink: str) -> None:
+    """The server's state is the mean of the clients' whatever mechanisms make of what clients send. In embedding rows
+    of words that a client of feddyn does not have, only noise is sent, and no state is kept."""
+    server = {"weights": weights}
+    experiment = configured(method, server=server, participation=participation, uplink=UPLINKS[uplink])
+    federation, fleet, x = trained(experiment)
+    plain, _, _ = trained(configured(method, server=server, participation=participation))
+    group, own = {"scaffold": ("c", "c_k"), "feddyn": ("h", "h_k")}[method]
+    share = [0.5, 0.5] if weights == "uniform" else [12 / 27, 15 / 27]
+    for name in nonempty(x):
+        if name == TABLE and method == "feddyn" and uplink != "clip":
+            continue
+        kept = federation.beside.tensors[f"{group}/{name}"].astype(np.float64)
+        mean = np.zeros_like(kept)
+        for client, weight in zip(CORPUS.clients, share, strict=True):
+            state = fleet.worker.private[client.id][f"#state/{own}/{name}"]
+            rows = fleet.worker.clients[client.id].rows_R if name == TABLE else slice(None)
+            mean[rows] += weight * state.astype(np.float64)
+        assert np.abs(kept - mean).max() < 1e-6, name
+        assert np.abs(kept).max() > 1e-4, name
+        assert not np.allclose(kept, plain.beside.tensors[f"{group}/{name}"], rtol=0.01, atol=1e-5), name
+
+
+@pytest.mark.parametrize("rows", ["own", "all"])
+def test_a_client_of_feddyn_follows_its_shortened_update_in_its_own_rows(rows: str) -> None:
+    """One round: h_k is -alpha times the payload, in the client's own rows, which are a part of the table."""
+    shared, private = initial(experiment := configured("feddyn", uplink=[CLIP], wire={"rows": rows}), CORPUS)
+    fleet = Recording(experiment, CORPUS, private)
+    next(Federation(experiment, shared, fleet, None).run())
+    for reply in nonempty(fleet.received):
+        sent = load(reply.payload.tobytes())
+        table = np.zeros_like(shared[TABLE])
+        table[sent.get("#rows", slice(None))] = sent[TABLE]
+        client = fleet.worker.clients[reply.client]
+        kept = fleet.worker.private[reply.client]
+        assert len(client.rows_R) < len(table)
+        assert np.array_equal(kept[f"#state/h_k/{TABLE}"], -np.float32(FedDyn().alpha) * table[client.rows_R])
+        assert np.array_equal(kept["#state/h_k/head.0.bias"], -np.float32(FedDyn().alpha) * sent["head.0.bias"])
+        assert np.any(kept[f"#state/h_k/{TABLE}"])
+
+
 @pytest.mark.parametrize("method", ["scaffold", "feddyn"])
 def test_state_is_checkpointed_and_not_sent(method: str, tmp_path: Path) -> None:
     experiment = configured(method, participation=HALF)
@@ -279,6 +330,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("scaffold", {"wire": {"rows": "own"}}, "wire.rows: own leaves out the words"),
     ("scaffold", {"server": {"aggregation": "median"}}, "server.aggregation: median compares updates"),
+    ("scaffold", {"server": {"aggregation": {"norm_bounded": {"norm": 1.0}}}}, "norm_bounded scales updates on the"),
     ("scaffold", {"corpus": {"name": "demo", "own_vocabularies": True}}, "corpus.own_vocabularies"),
     ("feddyn", {"audits": ["gradient_inversion"]}, "gradient_inversion treats an update as the gradient"),
     ("scaffold", {"audits": ["embedding_rows"]}, "embedding_rows searches for the rows that a client moved"),

@@ -125,6 +125,14 @@ class Growing(_Method):
         return {"d": local.delta}, {}
 
 
+class Shrinking(_Method):
+    def client_state(self, received: Any) -> Any:
+        return {"c": received.zeros()}
+
+    def after_sending(self, local: Any, state: Any, update: Any, extras: Any) -> Any:
+        return {}
+
+
 class Chatty(_Method):
     def after_update(self, local: Any) -> Any:
         return {}, {"extra": local.delta}
@@ -261,6 +269,7 @@ FOUND: list[tuple[Callable[..., None], Any, str]] = [
     (check_method, Looking(), "clients cannot be trained in stacks"),
     (check_method, Unnormalised(), "probabilities .both. are below 0, or do not sum to 1"),
     (check_method, Growing(), "after_update of faulty returns other tensors than client_state: c/"),
+    (check_method, Shrinking(), "after_sending of faulty returns other tensors than client_state: c/"),
     (check_method, Chatty(), "faulty sends other tensors than those of extras: extra/"),
     (check_method, Dropping(), "gradient of faulty returns other tensors than it is given: /encoder"),
     (check_method, Stepless(), "server_step of faulty returns other tensors than server_state: h/"),
