@@ -61,9 +61,21 @@ class Trial:
         """The trained model.
 
         Raises:
-            UserError: There is none (``save.model: none``), or the trial has not ended.
+            UserError: There is none (``save.model: none``), the trial has not ended, or the model has plug-ins that are
+                not trusted.
         """
-        return Model.load(self.folder / model_folder.FOLDER)
+        return self.load_model()
+
+    def load_model(self, trust_plugins: bool = False) -> Model:
+        """Load the trained model.
+
+        Args:
+            trust_plugins: Whether plug-ins that are kept with the model may run, as in ``Model.load``.
+
+        Raises:
+            UserError: As ``model``.
+        """
+        return Model.load(self.folder / model_folder.FOLDER, trust_plugins=trust_plugins)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Sweeps from Python, on a Ray that the first of them starts."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +10,11 @@ import ray
 
 import fedtext
 import sweeps
+from fedtext.config.experiment import use
 from fedtext.errors import UserError
 from sweeps import load_model, sweep
-from tests.commands import EXPERIMENT, runs
+from tests import tiny
+from tests.commands import EXPERIMENT, ROOT, runs
 
 SHORT = ["training.rounds=2", "evaluation.personalize=null", "tune.metric=Ag_val"]
 
@@ -57,6 +61,44 @@ def test_a_sweep_of_a_mapping_and_its_resumption(home: Path, capsys: pytest.Capt
     assert len(runs(home)) == 4
     with pytest.raises(UserError, match="the run mine exists"):
         sweep(EXPERIMENT, name="mine")
+
+
+PLUGIN = """
+from typing import Literal
+
+from fedtext.methods import FedAvg
+
+
+class Elsewhere(FedAvg):
+    \"\"\"FedAvg of another process.\"\"\"
+
+    name: Literal["elsewhere"] = "elsewhere"
+"""
+
+
+def test_a_trial_with_plug_ins_is_opened_where_they_are_trusted(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(PLUGIN)
+    words = ["demo.yaml", "method=elsewhere", "training.rounds=1", "corpus.clients=2", "corpus.train=20"]
+    asked = [
+        sys.executable,
+        "-m",
+        "fedtext",
+        *words,
+        "--plugin",
+        str(tmp_path / "elsewhere.py"),
+        "--out",
+        str(tmp_path),
+    ]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    trial = sweeps.Trial("0", "", False, tiny.experiment(), {}, "finished", "", (), tmp_path)
+    with pytest.raises(UserError, match=r"needs the plug-in elsewhere\.py, a program: read it"):
+        _ = trial.model
+    try:
+        (found,) = trial.load_model(trust_plugins=True).predict(["a superb kettle"])
+        assert (found,) == tuple(trial.model.predict(["a superb kettle"])), "its plug-ins are loaded now"
+    finally:
+        use(())
 
 
 def test_what_there_is_to_import() -> None:
