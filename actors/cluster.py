@@ -32,6 +32,8 @@ AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_th
 # The monitors are left out: one machine is not scaled, and the workers' output is not used.
 LEAN = {"dashboard_agent_listen_port": 0, "no_monitor": True, "include_log_monitor": False}
 
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+
 
 def job_ships_code() -> bool:
     """Whether this process is a Ray job whose working folder was shipped (``ray job submit --working-dir``)."""
@@ -59,21 +61,8 @@ def connect(
     if ray.is_initialized():
         return
     address = address or os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not address:
-        ahead = AHEAD if (num_cpus or os.cpu_count() or 1) <= processes else {}
-        os.environ.update(
-            {name: os.environ.get(name, value) for name, value in (ENVIRONMENT | FREEING | ahead).items()}
-        )
-        with _lean():
-            # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
-            try:
-                ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **quiet)
-            except Exception as error:  # Ray raises this very class where one of its processes does not start
-                raise UserError(
-                    f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
-                    "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
-                ) from error
+        _start(num_cpus, num_gpus, processes)
         return
     if address.startswith("ray://"):
         raise UserError(
@@ -88,12 +77,27 @@ def connect(
         environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
         environment["excludes"] = ["__pycache__"]
     try:
-        ray.init(address, runtime_env=environment, **quiet)
+        ray.init(address, runtime_env=environment, **QUIET)
     except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
         raise UserError(
             f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0].partition('. ')[0]}): check the "
             "address, that it runs, and RAY_AUTH_MODE and its token"
         ) from error
+
+
+def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> None:
+    """Start Ray on this machine. Arguments and errors are those of ``connect``."""
+    ahead = AHEAD if (num_cpus or os.cpu_count() or 1) <= processes else {}
+    os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | FREEING | ahead).items()})
+    with _lean():
+        # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
+        try:
+            ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **QUIET)
+        except Exception as error:  # Ray raises this very class where one of its processes does not start
+            raise UserError(
+                f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
+                "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
+            ) from error
 
 
 def _check_address(address: str) -> None:

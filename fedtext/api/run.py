@@ -80,14 +80,8 @@ def run(
         ClientError: The training of a client failed.
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
-    folder = None if out is None else Path(out).expanduser()
-    if folder is not None and not resume and any(folder.glob("round-*")):
-        raise UserError(f"out: {folder} has a run already: name another folder, or continue it with resume=True")
     device_of(device)
-    if folder is not None:
-        with writing(folder, "out"):
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
+    folder = None if out is None else _writable(Path(out).expanduser(), resume)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = start(single, corpus, partial(LocalFleet, single, corpus, device=device), folder)
@@ -105,3 +99,17 @@ def run(
         if single.save.model != "none":
             model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
+
+
+def _writable(folder: Path, resume: bool) -> Path:
+    """Make the folder of a run, and check that its files can be written.
+
+    Raises:
+        UserError: They cannot, or the folder has a run that is not to be continued.
+    """
+    if not resume and any(folder.glob("round-*")):
+        raise UserError(f"out: {folder} has a run already: name another folder, or continue it with resume=True")
+    with writing(folder, "out"):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    return folder

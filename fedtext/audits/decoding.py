@@ -72,11 +72,7 @@ def decoded(
         inputs_WD = layer.inputs(table_RD[there_W], kind)
         chosen_H = torch.cat([torch.cdist(part, inputs_WD).argmin(1) for part in found_MD[here_H].split(_CHUNK)])
         if alone_K[kind]:
-            far_HW = torch.cdist(found_MD[here_H], inputs_WD)
-            for _ in range(min(far_HW.shape)):
-                place, word = divmod(int(far_HW.argmin()), len(there_W))
-                chosen_H[place] = word
-                far_HW[place], far_HW[:, word] = torch.inf, torch.inf
+            _choose_all(chosen_H, torch.cdist(found_MD[here_H], inputs_WD))
             alone.append(inputs_WD[chosen_H])
         chosen_M[here_H] = there_W[chosen_H]
         far_M[here_H] = (found_MD[here_H] - inputs_WD[chosen_H]).norm(dim=1)
@@ -86,6 +82,14 @@ def decoded(
     missing = _missing(layer.basis_SD, torch.cat(alone)) if alone else 0.0
     against = Against(float((~alone_M).float().mean()), missing, outside, float(far_M.mean()))
     return np.split(rows[chosen_M.numpy()], ends), against
+
+
+def _choose_all(chosen_H: Tensor, far_HW: Tensor) -> None:
+    """Assign each word to at least one place, the nearest first, as long as there are places. Changes both tensors."""
+    for _ in range(min(far_HW.shape)):
+        place, word = divmod(int(far_HW.argmin()), far_HW.shape[1])
+        chosen_H[place] = word
+        far_HW[place], far_HW[:, word] = torch.inf, torch.inf
 
 
 def _missing(basis_SD: Tensor, inputs_HD: Tensor) -> float:

@@ -5,7 +5,7 @@ Legend: N texts, T tokens of a split laid end to end, R rows of a client's own t
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,12 @@ from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
-from fedtext.corpora.types import ClientData, Corpus, RawClient, RawCorpus, Split, TokenSet
+from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
+from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
@@ -53,36 +54,28 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
-
-    def encode(split: Split) -> TokenSet:
-        return _encode_split(split, config, index)
-
     table_VD, vectors = initial_table(
         embedding, seed, words, index, len(raw.features), data, partial(texts_for_vectors, config, data, seed, raw)
     )
     public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
-    encoded = [(encode(client.train), encode(client.validation), encode(client.test)) for client in used]
+    encoded = [_encode(client, config, index) for client in used]
     clients = []
     for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
         rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
         public_V = None if public_SV is None else public_SV[source_of(seed, number, len(public_SV))]
         clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, public_V))
     classes = len(vocabulary) - 1 if config.language else raw.classes
-    known = next((found for found in vectors if found is not None), None)
-    first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)  # of its own words
+    shown = clients if config.language else [None] * len(clients)
     return Corpus(
         name=raw.name,
         classes=classes,
         vocabulary=vocabulary,
         clients=clients,
-        report=[
-            describe(*parts, clients[i] if config.language else None)
-            for i, parts in enumerate(zip(raw.clients, used, counts, leaking.counts(), strict=True))
-        ],
+        report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaking.counts(), shown, strict=True)],
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
-        coverage=None if known is None else coverage(words[first:], known, counts),
+        coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
         tests=() if config.language else tuple(sets[2] for sets in encoded),
         words=None if config.language else _distinct_words(raw),
@@ -186,6 +179,24 @@ def _localised(
     local_V[rows_R] = np.arange(len(rows_R), dtype=np.int32)
     sets = tuple(replace(tokens, tokens_T=local_V[tokens.tokens_T]) for tokens in sets)  # type: ignore[assignment]
     return ClientData(number, name, rows_R, 1 + len(train), *sets)
+
+
+def _coverage(
+    words: list[str], vectors: Sequence[WordVectors | None], counts: list[Counter[str]], config: CorpusConfig
+) -> Coverage | None:
+    """Return the coverage of the vocabulary's own words by the first word vectors; None if there are none."""
+    known = next((found for found in vectors if found is not None), None)
+    first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)
+    return None if known is None else coverage(words[first:], known, counts)
+
+
+def _encode(client: RawClient, config: CorpusConfig, index: WordIndex) -> tuple[TokenSet, TokenSet, TokenSet]:
+    """Encode a client's train, validation and test texts as global rows."""
+    return (
+        _encode_split(client.train, config, index),
+        _encode_split(client.validation, config, index),
+        _encode_split(client.test, config, index),
+    )
 
 
 def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:

@@ -1,9 +1,7 @@
 """The loop over rounds, against the interface Fleet: independent of Ray, of processes, and of the place of clients."""
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Generic
 
@@ -26,21 +24,9 @@ from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.sampling import sampled
 from fedtext.server.selection import best_round, reached
+from fedtext.server.traffic import Traffic
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire.decoder import Decoder
-
-NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # metrics of local updates that a record does not average
-
-
-@dataclass
-class Traffic:
-    """Sums over the replies of a round."""
-
-    samples: float = 0.0
-    bytes_up: int = 0
-    cpu_seconds: float = 0.0
-    errors: dict[int, str] = field(default_factory=dict)
-    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class Federation(Generic[FleetT]):
@@ -122,13 +108,7 @@ class Federation(Generic[FleetT]):
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
                     "server.optimizer.lr or training.optimizer.lr, or the noise"
                 )
-            if self.fleet.withheld is not None:  # updates have only a mechanism's noise in these rows
-                views, kept = self.layout.views(self.flat), self.layout.views(before)
-                views[TABLE][self.fleet.withheld] = kept[TABLE][self.fleet.withheld]
-            if unsent := [name for name in self.layout.shapes if not self.experiment.method.shared_in(name, round_)]:
-                views, kept = self.layout.views(self.flat), self.layout.views(before)
-                for name in unsent:  # an optimizer's momentum or the server's noise would move it
-                    views[name][...] = kept[name]
+            self._keep_unsent(before, round_)
             del handle  # frees the memory of the last broadcast
             handle = self._broadcast()
             last = round_ == rounds
@@ -178,13 +158,7 @@ class Federation(Generic[FleetT]):
                     raise ClientError(self.names[reply.client], round_, error)
                 traffic.errors[reply.client] = error
                 continue
-            samples = reply.metrics["samples"]
-            traffic.samples += samples
-            traffic.bytes_up += reply.bytes_up
-            traffic.cpu_seconds += reply.metrics["cpu_seconds"]
-            for name, value in reply.metrics.items():
-                if name not in NOT_AVERAGED:
-                    traffic.sums[name] += samples * value
+            traffic.add(reply)
             if update:
                 yield update
 
@@ -224,6 +198,15 @@ class Federation(Generic[FleetT]):
         change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics
+
+    def _keep_unsent(self, before: NDArray[np.float32], round_: int) -> None:
+        """Give what no client has sent the value that it had before the round."""
+        now, then = self.layout.views(self.flat), self.layout.views(before)
+        if self.fleet.withheld is not None:  # updates have only a mechanism's noise in these rows
+            now[TABLE][self.fleet.withheld] = then[TABLE][self.fleet.withheld]
+        for name in self.layout.shapes:
+            if not self.experiment.method.shared_in(name, round_):  # momentum or the server's noise would move it
+                now[name][...] = then[name]
 
     def _weighed(self, updates: Iterable[Update], weights: list[float]) -> Iterator[Update]:
         """Yield the updates, and append their weights to ``weights``."""

@@ -73,14 +73,8 @@ def epoch(
     texts = [Texts(replace(c.tokens, tasks_N=np.arange(len(c.tokens)) % 2), c.rows, pad_to) for c in clients]
     for place, client in enumerate(clients):
         torch.manual_seed(client.rows)
-        for name, tensor in stack.tensors(place).items():
-            tensor.copy_(torch.randn(tensor.shape) if is_table(name) else drawn[name])
-            tensor.mul_(scales[place] if scales else 1)
-        own = stack.tensors(place)
-        for name, tensor in own.items():
-            tensor.copy_(own[method.mirrors(name) or name])
-    directions = 2 if config.name.startswith("bi") else 1
-    cells = engine != "reference"
+        _begin(method, stack.tensors(place), drawn, scales[place] if scales else 1)
+    cells, directions = engine != "reference", 2 if config.name.startswith("bi") else 1
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
     local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of)
@@ -96,6 +90,15 @@ def epoch(
     return [
         Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)
     ]
+
+
+def _begin(method: Method, own: dict[str, Tensor], drawn: dict[str, Tensor], scale: float) -> None:
+    """Set a client's parameters before its local update: ``drawn`` but for tables, which are drawn here."""
+    for name, tensor in own.items():
+        tensor.copy_(torch.randn(tensor.shape) if is_table(name) else drawn[name])
+        tensor.mul_(scale)
+    for name, tensor in own.items():
+        tensor.copy_(own[method.mirrors(name) or name])
 
 
 def stackable(method: Method | type[Method]) -> bool:

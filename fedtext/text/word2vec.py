@@ -57,34 +57,32 @@ def train_vectors(
     if cached.is_file():
         with np.load(cached, allow_pickle=False) as arrays:
             return WordVectors(arrays["words"].tolist(), arrays["vectors"])
-    model_class = _gensim()
     sentences = [words for text in texts if (words := text.words())]
-    total = sum(map(len, sentences))
+    parameters = {"vector_size": dim, "epochs": epochs, "window": window, "min_count": min_count, "sg": int(skip_gram)}
+    vectors = _trained(sentences, parameters, cached)
+    _save(cached, vectors)
+    return vectors
+
+
+def _trained(sentences: list[list[str]], parameters: dict[str, int], cached: Path) -> WordVectors:
+    """Train word vectors with gensim's ``parameters``, and log how long it takes."""
+    model_class, total = _gensim(), sum(map(len, sentences))
+    dim, epochs = parameters["vector_size"], parameters["epochs"]
     _log.warning(
         "training word vectors (%s, %d dimensions, %d epochs) on %d words: about %.1f minutes, "
         "once; then cached in %s",
-        "skip-gram" if skip_gram else "CBOW", dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
+        "skip-gram" if parameters["sg"] else "CBOW",
+        dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
     )  # fmt: skip
     started = time.perf_counter()
     try:
-        model = model_class(
-            sentences,
-            vector_size=dim,
-            window=window,
-            epochs=epochs,
-            sg=int(skip_gram),
-            min_count=min_count,
-            workers=1,
-            seed=_SEED,
-        )
+        model = model_class(sentences, **parameters, workers=1, seed=_SEED)
     except RuntimeError as error:  # gensim: no words to train on
         raise UserError(
             f"word vectors cannot be trained on {total} words ({error}): use model.embedding.init=random"
         ) from error
     _log.warning("word vectors trained in %.0f s", time.perf_counter() - started)
-    vectors = WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))
-    _save(cached, vectors)
-    return vectors
+    return WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))
 
 
 def _gensim() -> type:
