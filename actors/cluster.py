@@ -15,7 +15,7 @@ from unittest import mock
 import ray
 from ray.exceptions import AuthenticationError
 
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,10 @@ def connect(
             "of the cluster, or submit it there with ray job submit"
         )
     if num_cpus is not None or num_gpus is not None:
-        raise UserError(f"--num-cpus and --num-gpus are for a Ray started here; the cluster at {address} has its own")
+        raise UserError(
+            f"{option('num_cpus')} and {option('num_gpus')} are for a Ray started here; the cluster at {address} has "
+            "its own"
+        )
     _check_address(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
     if not job_ships_code():
@@ -113,8 +116,8 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UserError(
-            f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct --address or "
-            "$RAY_ADDRESS"
+            f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct "
+            f"{option('address')} or $RAY_ADDRESS"
         ) from error
 
 

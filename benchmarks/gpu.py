@@ -33,7 +33,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks import synthetic, w2, w3
 from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
-from fedtext.errors import UserError
+from fedtext.errors import UserError, command_line
 from fedtext.models.recurrent import KERNEL_WIDTH
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.precision import products
@@ -159,6 +159,7 @@ def rows_of(
     return rows
 
 
+@command_line()
 @one_torch_thread()
 @products(tf32=False)
 def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from fedtext.api.model import Model, NextWords, Prediction
 from fedtext.api.run import load, run
 from fedtext.commands import Parser, add_keys, add_plugin
 from fedtext.config import files, keys
-from fedtext.errors import ClientError, UserError, unwritable
+from fedtext.errors import ClientError, UserError, command_line, unwritable
 from fedtext.records import RoundRecord
 
 
@@ -26,7 +26,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if words is None else words)
     try:
-        return _predict(words[1:]) if words[:1] == ["predict"] else _run(words)
+        with command_line():
+            return _predict(words[1:]) if words[:1] == ["predict"] else _run(words)
     except (UserError, ClientError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1

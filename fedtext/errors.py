@@ -38,6 +38,32 @@ class ClientError(RuntimeError):
         return f"client {self.client} failed in round {self.round}: {self.cause}"
 
 
+class _Caller:
+    on_command_line = False
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Let messages name options of a command, ``--data FOLDER``, in this block, and not arguments, ``data=FOLDER``."""
+    before, _Caller.on_command_line = _Caller.on_command_line, True
+    try:
+        yield
+    finally:
+        _Caller.on_command_line = before
+
+
+def option(name: str, value: str = "") -> str:
+    """Return an option or argument in the form in which the caller gives it, for messages.
+
+    Args:
+        name: Name of the argument in Python.
+        value: Its value, if the message has one.
+    """
+    if _Caller.on_command_line:
+        return f"--{name.replace('_', '-')} {value}".rstrip()
+    return f"{name}={value}" if value else name
+
+
 def unwritable(error: OSError) -> str:
     """Return a message if a file cannot be written because a disk is full or read-only; empty for any other error."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedtext.commands import Parser, add_keys, add_plugin
-from fedtext.errors import UserError, unwritable
+from fedtext.errors import UserError, command_line, unwritable
 from sweeps.request import Cluster, Command, Request
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def guarded(main: Callable[[Sequence[str] | None], int], again: str = "") -> Cal
 
     def command() -> int:
         try:
-            return main(None)
+            with command_line():
+                return main(None)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

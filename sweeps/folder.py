@@ -16,7 +16,8 @@ from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
-from fedtext.errors import UserError, writing
+from fedtext.errors import UserError, option, writing
+from fedtext.runtime.folders import check_folder
 from fedtext.state.fingerprint import SCIENCE, fixed_length
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
@@ -46,11 +47,13 @@ class RunFolder:
     def new(storage: Path, name: str | None, experiment: str, command: str) -> "RunFolder":
         """Return the folder of a new run of ``command``. Raises UserError if it would overwrite another."""
         if name is not None and not re.fullmatch(NAME, name):
-            raise UserError(f"--name: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
+            raise UserError(
+                f"{option('name')}: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'"
+            )
         path = storage / (name or f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}")
         again = _again(path.resolve(), command)
         if (path / PLAN).exists():
-            raise UserError(f"the run {path.name} exists: continue it by {again}, or choose another --name")
+            raise UserError(f"the run {path.name} exists: continue it by {again}, or choose another {option('name')}")
         return RunFolder(path.resolve(), again)
 
     @staticmethod
@@ -64,11 +67,13 @@ class RunFolder:
         if not (path / PLAN).is_file():
             there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
             known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
-            raise UserError(f"--resume: there is no run {run} in {storage}{known}")
+            raise UserError(f"{option('resume')}: there is no run {run} in {storage}{known}")
         found = RunFolder(path.resolve(), _again(path.resolve(), command))
         by = found._plan().get("command") or command
         if by != command:
-            raise UserError(f"--resume: platform.{by} began {path.name}: continue it by {_again(found.path, by)}")
+            raise UserError(
+                f"{option('resume')}: platform.{by} began {path.name}: continue it by {_again(found.path, by)}"
+            )
         return found
 
     def content(self) -> Content:
@@ -81,8 +86,9 @@ class RunFolder:
         plan = self._plan()
         if not plan.get("command"):
             raise UserError(
-                f"--resume: {self.path.name} does not record how it was begun: name its experiment, overrides and "
-                "--data as well (what platform.reproduce began goes on when that command is given again)"
+                f"{option('resume')}: {self.path.name} does not record how it was begun: name its experiment, "
+                f"overrides and {option('data')} as well (what platform.reproduce began goes on when that command is "
+                "given again)"
             )
         return self._content()
 
@@ -106,11 +112,12 @@ class RunFolder:
             why = why or (f"its space has {swept[0]}" if swept else fixed_length(asked))
             if not why:
                 return
-            raise UserError(f"--resume: {self.path.name} cannot have more rounds: {why}; start a new run")
+            raise UserError(f"{option('resume')}: {self.path.name} cannot have more rounds: {why}; start a new run")
         how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
         changes = ", ".join(f"{key} {_shown(before, key)} -> {_shown(now, key)}" for key in keys)
         raise UserError(
-            f"--resume: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a new run"
+            f"{option('resume')}: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a "
+            "new run"
         )
 
     def longer(self, asked: Experiment) -> bool:
@@ -125,14 +132,13 @@ class RunFolder:
             UserError: It does not exist.
         """
         if given is not None:
-            if not given.is_dir():
-                raise UserError(f"--data: there is no folder {given}")
+            check_folder(given)
             return given.resolve()
         begun = self._plan().get("data")
         if begun and not Path(begun).is_dir():
             raise UserError(
-                f"{self.path.name} was begun with --data {begun}, and there is no such folder now: say with --data "
-                "where it is"
+                f"{self.path.name} was begun with {option('data', begun)}, and there is no such folder now: say with "
+                f"{option('data', 'FOLDER')} where it is"
             )
         return Path(begun) if begun else None
 

@@ -16,7 +16,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.ledger import noise_multiplier
 from fedtext.parameters import check_classes
 from fedtext.server.start import participant_count
@@ -74,7 +74,7 @@ def asked(request: Request) -> Asked:
         UserError: There is no such experiment or run, or they do not agree.
     """
     if request.resume is not None and request.name is not None:
-        raise UserError("--resume continues a run under the name it has: leave out --name")
+        raise UserError(f"{option('resume')} continues a run under the name it has: leave out {option('name')}")
     named: Given | None = request.experiment
     overrides = list(request.overrides)
     if request.resume is not None and isinstance(named, str) and "=" in named and not Path(named).is_file():
@@ -238,6 +238,6 @@ def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, C
             continue
         if made_from != fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus)):
             raise UserError(
-                f"{folder.case(case.id)} was made from other data or by another version of this code: give the --data "
-                "it was made from, or remove it, and it is run again"
+                f"{folder.case(case.id)} was made from other data or by another version of this code: give the "
+                f"{option('data')} it was made from, or remove it, and it is run again"
             )

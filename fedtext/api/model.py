@@ -1,7 +1,7 @@
 """A trained model, which classifies new texts or predicts next words."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,10 +122,10 @@ class Model:
             A ``Prediction`` for each text, or ``NextWords`` if it is a language model.
 
         Raises:
-            UserError: The model needs a client, or does not have this client's part.
+            UserError: The model needs a client, or does not have this client's part; or it is given something else than
+                texts.
         """
-        if isinstance(texts, str):
-            raise UserError("predict needs a list of texts, not a single text: write predict([text])")
+        texts = _checked(texts)
         if not texts:
             return []
         bound = self._bind(client)
@@ -233,6 +233,19 @@ class Model:
             return ClientPart({})
         known = f"it has {_some(self.clients)}" if self.clients else "train it with save.model=clients"
         raise UserError(f"this model has no part of client {client}: {known}")
+
+
+def _checked(texts: Any) -> list[str]:
+    """Return texts as a list. Raises UserError if they are something else."""
+    if isinstance(texts, str):
+        raise UserError("predict needs a list of texts, not a single text: write predict([text])")
+    if not isinstance(texts, Iterable):
+        raise UserError(f"predict needs a list of texts, not {texts!r}")
+    found = list(texts)
+    for place, text in enumerate(found):
+        if not isinstance(text, str):
+            raise UserError(f"predict needs texts: number {place} of the list is {text!r}, which is none")
+    return found
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

@@ -15,7 +15,7 @@ from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
-from fedtext.errors import UserError, writing
+from fedtext.errors import UserError, option, writing
 from fedtext.ledger import ledger
 from fedtext.records import RoundRecord
 from fedtext.runtime.devices import device_of
@@ -76,7 +76,7 @@ def run(
         The history of the run, its privacy ledger and its model.
 
     Raises:
-        UserError: The experiment, the data, the device or ``out`` cannot be used.
+        UserError: The experiment, the data, the device or ``out`` cannot be used, or an argument is of another type.
         ClientError: The training of a client failed.
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
@@ -108,8 +108,10 @@ def _writable(folder: Path, resume: bool) -> Path:
         UserError: They cannot, or the folder has a run that is not to be continued.
     """
     if not resume and any(folder.glob("round-*")):
-        raise UserError(f"out: {folder} has a run already: name another folder, or continue it with resume=True")
-    with writing(folder, "out"):
+        raise UserError(
+            f"{option('out')}: {folder} has a run already: name another folder, or continue it with resume=True"
+        )
+    with writing(folder, option("out")):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     return folder

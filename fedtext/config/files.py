@@ -63,9 +63,17 @@ def load(
 
 
 def content_of(experiment: Mapping[str, Any] | Experiment) -> Content:
-    """Return the content of an experiment file: all keys of an ``Experiment``, or a copy of a mapping."""
+    """Return the content of an experiment file: all keys of an ``Experiment``, or a copy of a mapping.
+
+    Raises:
+        UserError: It is neither.
+    """
     if isinstance(experiment, Experiment):
         return experiment.model_dump(mode="json") | {"plugins": list(experiment.plugins)}
+    if not isinstance(experiment, Mapping):
+        raise UserError(
+            f"an experiment is the path of a file, a mapping of its keys, or an Experiment, and not {experiment!r}"
+        )
     return dict(experiment)
 
 

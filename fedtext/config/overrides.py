@@ -12,7 +12,7 @@ Content = dict[str, Any]
 
 def parse_override(word: str) -> tuple[str, Any]:
     """Parse ``training.rounds=3`` into ("training.rounds", 3). The value is YAML. Raises UserError otherwise."""
-    key, equals, value = word.partition("=")
+    key, equals, value = word.partition("=") if isinstance(word, str) else ("", "", "")
     if not equals or not key:
         raise UserError(f"{word!r} is not key=value: write for example training.rounds=3")
     try:

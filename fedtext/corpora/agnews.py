@@ -13,7 +13,7 @@ from fedtext.corpora.files import read_table
 from fedtext.corpora.hub import check_hub_allowed
 from fedtext.corpora.labelled import COLUMNS, LabelledCorpus, Sides, file_sides, find_table, hub_sides, parted
 from fedtext.corpora.types import RawCorpus, Split
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.schema import Strict
 from fedtext.text.representation import TextField, Words
 
@@ -103,7 +103,7 @@ class AGNewsCorpus(LabelledCorpus):
             if self.titles == "never":
                 raise UserError(
                     f"corpus.titles: {HUB} on the hub does not separate titles from descriptions: give the folder of "
-                    f"{FILES[1]} with --data FOLDER, or set it to always"
+                    f"{FILES[1]} with {option('data', 'FOLDER')}, or set it to always"
                 )
             sides = hub_sides("agnews", HUB, self.labels, " or ".join(FILES), data, ("train", "test"), clean=repaired)
         else:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedtext.corpora.leaks import DropLeaked
 from fedtext.corpora.types import RawCorpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders
 from fedtext.schema import Strict
 from fedtext.text.representation import TextField, Words
@@ -34,7 +34,7 @@ def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) ->
         return path
     raise UserError(
         f"corpus {corpus}: no {name}, nor {folder}/{name}, in {' or '.join(map(str, folders(data)))}: give its folder "
-        f"with --data FOLDER or $FEDTEXT_DATA{advice}"
+        f"with {option('data', 'FOLDER')} or $FEDTEXT_DATA{advice}"
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.folders import cache_folder, folders
 
 TIMEOUT = 5.0  # seconds to wait for the hub's first answer
@@ -19,8 +19,8 @@ def check_hub_allowed(corpus: str, file: str, data: Path | None, dataset: str) -
     """
     if data is not None or os.environ.get("FEDTEXT_DATA"):
         raise UserError(
-            f"corpus {corpus}: no {file} in {' or '.join(map(str, folders(data)))}: give its folder with --data FOLDER "
-            f"or $FEDTEXT_DATA, or neither of them to read {dataset} from the hub"
+            f"corpus {corpus}: no {file} in {' or '.join(map(str, folders(data)))}: give its folder with "
+            f"{option('data', 'FOLDER')} or $FEDTEXT_DATA, or neither of them to read {dataset} from the hub"
         )
 
 
@@ -44,7 +44,7 @@ def from_hub(corpus: str, file: str, data: Path | None, dataset: str, *names: st
             f"corpus {corpus}",
             f"there is no {file} in {' or '.join(map(str, folders(data)))}, and {dataset} on the hub"
             + (f", which was not reached within {TIMEOUT:g} s ({unreached})," if unreached else ""),
-            "give the file's folder with --data FOLDER or $FEDTEXT_DATA",
+            f"give the file's folder with {option('data', 'FOLDER')} or $FEDTEXT_DATA",
             dataset,
             *names,
         )

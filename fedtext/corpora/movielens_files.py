@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora.base import first
 from fedtext.corpora.files import read_table, text_lines
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders
 
 Release = Literal["ml-1m", "ml-latest-small"]
@@ -177,7 +177,7 @@ def _find(release: Release, names: tuple[str, ...], data: Path | None) -> Path:
         raise UserError(
             f"corpus movielens: no {' or '.join(names)}, nor {release}/{names[0]}, in "
             f"{' or '.join(map(str, folders(data)))}: give the folder of the unpacked {release}.zip "
-            "(grouplens.org/datasets/movielens) with --data FOLDER or $FEDTEXT_DATA"
+            f"(grouplens.org/datasets/movielens) with {option('data', 'FOLDER')} or $FEDTEXT_DATA"
         )
     return path
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from fedtext.corpora.hub import check_hub_allowed
 from fedtext.corpora.labelled import LabelledCorpus, file_sides, find_table, hub_sides
 from fedtext.corpora.types import RawCorpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.text.representation import TextField, Words
 
 FILE = "newsgroups20.parquet"
@@ -64,8 +64,8 @@ class Newsgroups20Corpus(LabelledCorpus):
             check_hub_allowed("newsgroups20", FILE, data, HUB)
             raise UserError(
                 f"corpus newsgroups20: there is no {FILE}, and the texts of {HUB} on the hub have neither headers, "
-                "footers nor quotes: give the file's folder with --data FOLDER or $FEDTEXT_DATA, or set corpus.strip "
-                f"to [{', '.join(STRIP)}]"
+                f"footers nor quotes: give the file's folder with {option('data', 'FOLDER')} or $FEDTEXT_DATA, or set "
+                f"corpus.strip to [{', '.join(STRIP)}]"
             )
         return self.dealt(sides["train"], sides["test"], seed)
 

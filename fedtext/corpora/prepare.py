@@ -22,6 +22,7 @@ from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
+from fedtext.runtime.folders import check_folder
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
@@ -44,6 +45,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     Raises:
         UserError: Files are missing or malformed, or a key would leave a client without texts.
     """
+    check_folder(data)
     read = config.read(data, seed)
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)

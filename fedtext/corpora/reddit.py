@@ -12,7 +12,7 @@ from fedtext.corpora.base import first
 from fedtext.corpora.comments import Comment, read_comments
 from fedtext.corpora.language import LanguageCorpus, Side
 from fedtext.corpora.types import RawClient, RawCorpus
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders
 from fedtext.seeding import SERVER, generator
 from fedtext.text.tokens import penn_tokens
@@ -59,7 +59,7 @@ class RedditCorpus(LanguageCorpus):
         if path is None:
             raise UserError(
                 f"corpus.file: no {self.file}, in a folder reddit or not, in {' or '.join(map(str, folders(data)))}: "
-                "correct it, or give its folder with --data FOLDER or $FEDTEXT_DATA"
+                f"correct it, or give its folder with {option('data', 'FOLDER')} or $FEDTEXT_DATA"
             )
         comments = read_comments(path, self.body, self.author)
         return self._by_user(comments, seed) if self.partition == "users" else self._iid(comments, seed)

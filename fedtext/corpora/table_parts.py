@@ -22,7 +22,7 @@ from fedtext.corpora.base import folders
 from fedtext.corpora.files import check_texts, decoded, nearest
 from fedtext.corpora.hub import from_hub
 from fedtext.corpora.table_files import READERS, open_table
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 
 if TYPE_CHECKING:
     import pyarrow
@@ -150,7 +150,7 @@ def _found(name: str, levels: Sequence[str], data: Path | None) -> list[Part]:
             return _hub(name, data)
         raise UserError(
             f"corpus.path: no {name} in {Path.cwd()}, nor in {' or '.join(map(str, folders(data)))}: correct it, or "
-            "give its folder with --data FOLDER or $FEDTEXT_DATA"
+            f"give its folder with {option('data', 'FOLDER')} or $FEDTEXT_DATA"
         )
     return _folder(path, levels) if path.is_dir() else [_file(path, path.parent)]
 

@@ -4,7 +4,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.errors import UserError
+from fedtext.errors import UserError, option
 
 LOCKED = 4_000_000  # bytes: larger arrays do not use page-locked memory, which is never released
 
@@ -14,7 +14,7 @@ def device_of(name: str) -> torch.device:
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device: {name} is not available ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{option('device')}: {name} is not available ({str(error).splitlines()[0]})") from error
 
 
 def no_cuda() -> str:

@@ -1,6 +1,7 @@
 """The public interface: an experiment is loaded and run in Python, and its model classifies new texts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,54 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["predict", str(tmp_path / "model"), "a", "--client", "nobody"]) == 2
     assert "no part of client nobody: it has appliances, films" in capsys.readouterr().err
     assert main(["predict", str(tmp_path), "a"]) == 2
+
+
+PLAINEST = SMALL | {"method": "fedavg"}
+WRONG_CALLS: dict[str, tuple[Callable[[], object], str]] = {
+    "an experiment": (lambda: fedtext.run(3), "an experiment is the path of a file, a mapping .* and not 3$"),  # type: ignore
+    "an override": (lambda: fedtext.run(PLAINEST, {"method": 1}), "{'method': 1} is not key=value"),  # type: ignore
+    "device": (lambda: fedtext.run(PLAINEST, device="gpu"), "^device: gpu is not available"),
+    "data": (lambda: fedtext.run(PLAINEST, data="/nowhere"), "^data: there is no folder /nowhere$"),
+    "a file": (lambda: fedtext.run(PLAINEST | {"corpus": "sst2"}, data="/tmp"), "give its folder with data=FOLDER or"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_a_wrong_argument_is_named_as_python_has_it(call: str) -> None:
+    with pytest.raises(fedtext.UserError, match=WRONG_CALLS[call][1]):
+        WRONG_CALLS[call][0]()
+
+
+WRONG_WORDS = {
+    "device": (["--device", "gpu"], "error: --device: gpu is not available"),
+    "data": (["--data", "/nowhere"], "error: --data: there is no folder /nowhere"),
+    "a file": (["corpus=sst2", "--data", "/tmp"], "give its folder with --data FOLDER or"),
+}
+
+
+@pytest.mark.parametrize("option", WRONG_WORDS)
+def test_a_wrong_option_is_named_as_the_command_line_has_it(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, sentence = WRONG_WORDS[option]
+    assert main(["demo.yaml", "training.rounds=1", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    with pytest.raises(fedtext.UserError, match=r"^device: gpu"):  # whatever command ran before
+        fedtext.run(PLAINEST, device="gpu")
+
+
+def test_what_is_no_text_is_not_predicted() -> None:
+    model = fedtext.run(PLAINEST, "training.rounds=1").model
+    for given, sentence in (
+        ("a superb plot", r"not a single text: write predict\(\[text\]\)"),
+        (3, "predict needs a list of texts, not 3"),
+        (["superb", 3], "number 1 of the list is 3, which is none"),
+        ([None], "number 0 of the list is None"),
+    ):
+        with pytest.raises(fedtext.UserError, match=sentence):
+            model.predict(given)  # type: ignore[arg-type]
+    expected = model.predict(["superb", "dreadful"])
+    assert model.predict(np.array(["superb", "dreadful"])) == expected  # type: ignore[arg-type]
+    assert model.predict(text for text in ("superb", "dreadful")) == expected  # type: ignore[arg-type]
+    assert model.predict(np.array([], str)) == []  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ HUB = {
 
 
 @pytest.mark.parametrize("name", HUB)
-@pytest.mark.parametrize("named", ["--data", "FEDTEXT_DATA"])
+@pytest.mark.parametrize("named", ["data", "FEDTEXT_DATA"])
 def test_a_folder_that_was_named_must_have_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, named: str
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_folder_that_was_named_must_have_the_file(
     if named == "FEDTEXT_DATA":
         monkeypatch.setenv("FEDTEXT_DATA", str(tmp_path))
     with pytest.raises(UserError) as caught:
-        CORPORA[name](**options).read(tmp_path if named == "--data" else None, 0)
+        CORPORA[name](**options).read(tmp_path if named == "data" else None, 0)
     said = str(caught.value)
     assert said.startswith(f"corpus {name}: no {file}")
     assert f"in {tmp_path}" in said
@@ -224,7 +224,7 @@ def test_a_hub_that_cannot_be_reached_is_tried_once(
     said = str(caught.value)
     assert said.startswith(f"corpus {name}: there is no {file}")
     assert f"{dataset} on the hub, which was not reached within 5 s (" in said
-    assert "give the file's folder with --data FOLDER" in said
+    assert "give the file's folder with data=FOLDER" in said
     assert "\n" not in said
     assert "Retrying" not in caplog.text
     assert before == constants.HF_HUB_OFFLINE

@@ -56,9 +56,7 @@ def test_fdu_is_found_by_environment_and_in_the_cache(tmp_path: Path, monkeypatc
     assert len(FDUCorpus().read(None, 0).clients) == 3
     monkeypatch.setenv("FEDTEXT_DATA", str(write_parquet(tmp_path / "named", ROWS[:3])))
     assert len(FDUCorpus().read(None, 0).clients) == 1
-    with pytest.raises(
-        UserError, match=r"empty: give its folder with --data FOLDER or \$FEDTEXT_DATA, or .* corpus\.so"
-    ):
+    with pytest.raises(UserError, match=r"empty: give its folder with data=FOLDER or \$FEDTEXT_DATA, or .* corpus\.so"):
         FDUCorpus().read(tmp_path / "empty", 0)  # what is named on the command line is not replaced by anything else
 
 

@@ -223,7 +223,7 @@ def test_a_table_or_files_give_the_same(tmp_path: Path, inner: str) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"no ptb\.parquet and no ptb\.train\.txt, .* in {tmp_path}: .*--data"):
+    with pytest.raises(UserError, match=rf"no ptb\.parquet and no ptb\.train\.txt, .* in {tmp_path}: .*data=FOLDER"):
         ptb(tmp_path)
 
 
@@ -267,7 +267,7 @@ def test_without_files_or_network_a_sentence_says_what_to_do(tmp_path: Path, mon
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FEDTEXT_DATA", raising=False)
     with pytest.raises(
-        UserError, match=r"no wikitext2\.parquet .* \(the hub is not reached\): give .*--data"
+        UserError, match=r"no wikitext2\.parquet .* \(the hub is not reached\): give .*data=FOLDER"
     ) as caught:
         WikiText2Corpus().read(None, 0)
     assert "\n" not in str(caught.value)

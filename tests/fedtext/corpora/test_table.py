@@ -281,7 +281,7 @@ def test_a_path_is_looked_for_as_it_is_written_and_then_in_the_data(
     assert texts(read("r.csv", clients=1), "train")[0].startswith("data")
     said = complaint("s.csv", data=data)
     assert said == (
-        f"corpus.path: no s.csv in {here}, nor in {data}: correct it, or give its folder with --data FOLDER or "
+        f"corpus.path: no s.csv in {here}, nor in {data}: correct it, or give its folder with data=FOLDER or "
         "$FEDTEXT_DATA"
     )
 
