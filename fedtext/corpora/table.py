@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
 from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.splits import held_out
@@ -99,18 +99,22 @@ class TableCorpus(LabelledCorpus):
         "validation rows, the share of these that is used instead",
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _text_is_a_column(cls, value: Any) -> Any:
+    def _text_is_a_column(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """``text: review`` is ``column: review``, unless review is the name of a representation."""
         text = value.get("text") if isinstance(value, dict) else None
         if not isinstance(text, str) or text in ("words", "hash", "pieces"):
-            return value
+            return handler(value)
         if value.get("column", text) != text:
             raise ValueError(
                 f"column: text and column name different columns ({text!r} in text): leave one of them out"
             )
-        return {key: given for key, given in value.items() if key != "text"} | {"column": text}
+        made = handler({key: given for key, given in value.items() if key != "text"} | {"column": text})
+        if "column" not in value:
+            made.model_fields_set.add("text")  # what was written, for messages
+            made.model_fields_set.discard("column")
+        return made
 
     @field_validator("label", mode="before")
     @classmethod
@@ -162,6 +166,12 @@ class TableCorpus(LabelledCorpus):
         return [Unlabeled(text) for text, split in rows if split == "unlabeled"]
 
     @property
+    def _column_key(self) -> str:
+        """The key by which the column of the texts was given, ``text`` or ``column``."""
+        default = type(self).model_fields["column"].default
+        return "text" if self.column != default and "column" not in self.model_fields_set else "column"
+
+    @property
     def _what(self) -> str:
         return ", ".join(self.path)
 
@@ -179,7 +189,7 @@ class TableCorpus(LabelledCorpus):
             keys["split"] = self.split
         elif self.split == "auto" and any("split" in (*part.columns, *part.named) for part in parts):
             keys["split"] = "split"
-        table = pyarrow.concat_tables([self._complete(part, keys, part.read(keys)) for part in parts])
+        table = pyarrow.concat_tables([self._complete(part, keys, part.read(keys, self._column_key)) for part in parts])
         if not table.num_rows:
             raise UserError(f"corpus.path: {self._what} holds no rows{self._left}: add some")
         return table
@@ -211,8 +221,9 @@ class TableCorpus(LabelledCorpus):
             if self.missing == "refuse" and lacks_N.any():
                 count, first = int(lacks_N.sum()), part.place(int(lacks_N.argmax()))
                 rows = f"{count:,} rows have" if count > 1 else "1 row has"
+                written = self._column_key if key == "column" else key
                 raise UserError(
-                    f"corpus.{key}: {part.where}: {rows} no value in the column {keys[key]!r} "
+                    f"corpus.{written}: {part.where}: {rows} no value in the column {keys[key]!r} "
                     f"({'first: ' if count > 1 else ''}{first}): complete them, or leave them out with corpus.missing: "
                     "drop"
                 )

@@ -63,11 +63,12 @@ class Part:
         """Return the name of a row in messages, by its index. Rows are counted from 1, without the header."""
         return self.rows[row] if self.rows else f"{self.where}, row {row + 1}"
 
-    def read(self, keys: dict[str, str]) -> "pyarrow.Table":
+    def read(self, keys: dict[str, str], column: str = "column") -> "pyarrow.Table":
         """Read columns as strings.
 
         Args:
             keys: The name of the column for each key of the corpus.
+            column: The key in place of ``column`` in messages.
 
         Returns:
             A table whose columns have the names of the keys. NaN becomes null, and the integers of a ``ClassLabel``
@@ -79,14 +80,15 @@ class Part:
         import pyarrow
 
         for key, name in keys.items():
+            written = column if key == "column" else key
             if name not in (*self.columns, *self.named):
                 raise UserError(
-                    f"corpus.{key}: {self.where} has no column {name!r}, only {', '.join(self.columns)}"
+                    f"corpus.{written}: {self.where} has no column {name!r}, only {', '.join(self.columns)}"
                     f"{nearest(name, list(self.columns))}"
                 )
             if self.columns.count(name) > 1:
                 raise UserError(
-                    f"corpus.{key}: {self.where} has {self.columns.count(name)} columns {name!r}: rename one"
+                    f"corpus.{written}: {self.where} has {self.columns.count(name)} columns {name!r}: rename one"
                 )
         there = list(dict.fromkeys(name for name in keys.values() if name in self.columns))
         table = self.load(there or list(self.columns[:1]))

@@ -383,7 +383,11 @@ Change = Callable[[dict[str, list[Any]]], dict[str, list[Any]]]
     ("change", "keys", "said"),
     [
         (dict, {"label": "star"}, "corpus.label: {path} has no column 'star', only text, stars, shop, fold: did you"),
-        (dict, {"text": "texts"}, "corpus.column: {path} has no column 'texts', only text, stars, shop, fold: did you"),
+        (dict, {"text": "texts"}, "corpus.text: {path} has no column 'texts', only text, stars, shop, fold: did you"),
+        (dict, {"column": "texts"}, "corpus.column: {path} has no column 'texts', only text, stars, shop, fold: did"),
+        (dict, {"text": "words", "column": "texts"}, "corpus.column: {path} has no column 'texts', only text, stars"),
+        (lambda c: c | {"note": [None] * 48}, {"text": "note"}, "corpus.text: {path}: 48 rows have no value in the"),
+        (lambda c: c | {"note": [None] * 48}, {"column": "note"}, "corpus.column: {path}: 48 rows have no value in"),
         (dict, {"client": "user"}, "corpus.client: {path} has no column 'user', only"),
         (dict, {"split": "shop"}, "corpus.split: {path}: 'east', 'north', 'south' in the column 'shop' is not the"),
         (dict, {"label": "text"}, "corpus.label: the column 'text' of {path} has 48 labels in 48 rows, too"),
