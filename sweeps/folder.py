@@ -14,6 +14,7 @@ from typing import Any
 
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
+from fedtext.config.differences import differences, flattened
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
 from fedtext.errors import UserError, option, writing
@@ -103,10 +104,10 @@ class RunFolder:
             | {f"plugins.{plugin.name}": plugin.digest[:8] for plugin in one.plugins}
             for one in (begun, asked)
         )
-        keys = [key for key in before | now if before.get(key) != now.get(key)]
-        if not keys:
+        changed = differences(before, now)
+        if not changed:
             return
-        if keys == ["training.rounds"] and self.longer(asked):
+        if list(changed) == ["training.rounds"] and self.longer(asked):
             swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
             why = "tune.scheduler: asha has compared its trials by them" if asked.tune.scheduler == "asha" else ""
             why = why or (f"its space has {swept[0]}" if swept else fixed_length(asked))
@@ -114,7 +115,7 @@ class RunFolder:
                 return
             raise UserError(f"{option('resume')}: {self.path.name} cannot have more rounds: {why}; start a new run")
         how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
-        changes = ", ".join(f"{key} {_shown(before, key)} -> {_shown(now, key)}" for key in keys)
+        changes = ", ".join(changed.values())
         raise UserError(
             f"{option('resume')}: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a "
             "new run"
@@ -227,18 +228,6 @@ class RunFolder:
         """Write the outcome of a case."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
         _write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
-
-
-def flattened(part: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one, with dotted keys."""
-    if not isinstance(part, dict) or not part:
-        return {prefix: part}
-    inner = (flattened(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in part.items())
-    return {key: value for each in inner for key, value in each.items()}
-
-
-def _shown(values: dict[str, Any], key: str) -> str:
-    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
 
 def _again(path: Path, command: str) -> str:

@@ -11,6 +11,7 @@ from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
+from fedtext.config.differences import differences, flattened
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
@@ -22,6 +23,9 @@ from fedtext.runtime.devices import device_of
 from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
+from fedtext.state.checkpoint import OtherRunError
+from fedtext.state.fingerprint import SCIENCE
+from fedtext.state.model_folder import EXPERIMENT
 
 
 def load(
@@ -69,7 +73,7 @@ def run(
         data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
         on_round: Called with each round's record, after its checkpoint has been written.
         device: The torch device that clients train on.
-        out: A folder for checkpoints, ledger, records and the model; None: nothing is written.
+        out: A folder for checkpoints, ledger, records, experiment and model; None: nothing is written.
         resume: Continue the run in ``out``. It gives the same bits as one that was never interrupted.
 
     Returns:
@@ -84,7 +88,14 @@ def run(
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
-    federation = start(single, corpus, partial(LocalFleet, single, corpus, device=device), folder)
+    try:
+        federation = start(single, corpus, partial(LocalFleet, single, corpus, device=device), folder)
+    except OtherRunError as error:
+        raise UserError(_other_run(single, folder)) from error
+    if folder:
+        with writing(folder, option("out")):
+            files.keep_plugins(single, folder)
+            (folder / EXPERIMENT).write_text(files.resolved(single), encoding="utf-8")
     stack = stack_size(single, len(federation.fleet.clients))[1]
     logging.getLogger(__name__).info("%s; %s", engine_reason(single), stack)
     for record in federation.run():
@@ -115,3 +126,15 @@ def _writable(folder: Path, resume: bool) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     return folder
+
+
+def _other_run(experiment: Experiment, folder: Path | None) -> str:
+    """Return a message about a folder whose run is not that of an experiment. It names the keys that differ."""
+    assert folder is not None, "a run without a folder is not continued"
+    other = "from other data, with other plug-ins, or by another version of fedtext"
+    if (folder / EXPERIMENT).is_file():
+        kept, now = files.read(folder / EXPERIMENT), experiment.model_dump(mode="json")
+        before, after = (flattened({key: one[key] for key in sorted(SCIENCE & set(one))}) for one in (kept, now))
+        if changed := differences(before, after):
+            other = f"otherwise ({', '.join(changed.values())})"
+    return f"{option('out')}: the run in {folder} was begun {other}: name another folder, or remove that one"

@@ -55,6 +55,10 @@ class Snapshot:
     extra: dict[str, bytes] = field(default_factory=dict)
 
 
+class OtherRunError(UserError):
+    """The checkpoints in a folder are those of another experiment or of other data."""
+
+
 class Checkpoints:
     """The checkpoints of one run.
 
@@ -120,7 +124,8 @@ class Checkpoints:
         """Return the latest undamaged state; None if there is none. Damage is logged as a warning.
 
         Raises:
-            UserError: Every checkpoint is damaged, or they belong to another experiment or other data.
+            UserError: Every checkpoint is damaged.
+            OtherRunError: They belong to another experiment or other data.
         """
         for draft in self.folder.glob(".draft-*"):  # of a process that died while it wrote or removed a checkpoint
             shutil.rmtree(draft, ignore_errors=True)
@@ -129,9 +134,9 @@ class Checkpoints:
             return None
         state, content = found
         if content["fingerprint"] != self.fingerprint:
-            raise UserError(
+            raise OtherRunError(
                 f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
-                "--name or --out, or remove that folder"
+                "folder, or remove that one"
             )
         files = {path.name: path.read_bytes() for path in state.iterdir()}
         records = _records(content)

@@ -1,6 +1,7 @@
 """The public interface: an experiment is loaded and run in Python, and its model classifies new texts."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,27 @@ def test_a_run_tells_each_round_and_goes_on_only_if_it_is_told_to(tmp_path: Path
     frame = whole.to_pandas()
     assert frame.loc[2, "Ag"] == whole.metrics["Ag"]
     assert whole.ledger[0].epsilon is None
+
+
+def test_a_run_that_was_begun_otherwise_is_refused_with_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
+    folder = tmp_path / "run"
+    assert main([*words, "--out", str(folder)]) == 0
+    assert fedtext.load(folder / "experiment.yaml") == fedtext.load(*words, "space={}", "baselines=[]", "seeds=1")
+    capsys.readouterr()
+    assert main([*words, "method.lambda1=9", "--out", str(folder)]) == 2
+    lambda1 = fedtext.load("demo.yaml").method.lambda1  # type: ignore[attr-defined]
+    changed = f"the run in {folder} was begun otherwise (method.lambda1 {lambda1} -> 9.0): name another folder, or"
+    assert f"error: --out: {changed} remove that one" in capsys.readouterr().err
+    with pytest.raises(fedtext.UserError, match=f"^out: {re.escape(changed)}"):
+        fedtext.run(*words, "method.lambda1=9", out=folder, resume=True)
+    fedtext.run(*words, "training.rounds=2", out=folder, resume=True)
+    assert fedtext.load(folder / "experiment.yaml").training.rounds == 2
+    (folder / "experiment.yaml").unlink()
+    with pytest.raises(fedtext.UserError, match=r"was begun from other data, with other plug-ins, or by another ver"):
+        fedtext.run(*words, "training.rounds=2", "method=fedavg", out=folder, resume=True)
 
 
 def test_overrides_files_and_contents_say_the_same() -> None:
