@@ -56,8 +56,13 @@ class ClientActor:
         machine without one), or a build of torch without CUDA. The returned ``Host`` says so.
 
         Args:
-            weights: the sample counts of all clients of the trial, hosted here or not.
-            experiment, header, private, corpus_clients, noise, clients: see ``Worker``.
+            experiment: The experiment.
+            header: The corpus without its clients.
+            private: Initial private parameters, by name.
+            corpus_clients: Number of the corpus's clients.
+            weights: Numbers of samples of all clients of the trial, hosted here or not.
+            noise: The run's key of noise.
+            clients: The data of the clients that are hosted here.
         """
         vars(self).clear()  # an earlier trial's memory is needed
         context = ray.get_runtime_context()
@@ -74,9 +79,10 @@ class ClientActor:
         """Train stacks of clients.
 
         Args:
-            flat: the shared parameters, flat.
-            stacks: the client ids of each stack.
-            fold: add the updates up in this actor instead of returning them; ``partial`` returns their sum.
+            flat: The shared parameters, flat.
+            round_: Number of the round.
+            stacks: The client ids of each stack.
+            fold: Add the updates up in this actor instead of returning them; ``partial`` returns their sum.
         """
         replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members)]
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
@@ -102,7 +108,15 @@ class ClientActor:
     def evaluate(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], final: bool, splits: Sequence[str]
     ) -> dict[int, Evaluated]:
-        """Evaluate clients (see ``Worker.evaluate``)."""
+        """Evaluate clients, as ``Worker.evaluate`` does.
+
+        Args:
+            flat: The shared parameters, flat.
+            round_: Number of the round.
+            members: Ids of the clients.
+            final: Whether to include the evaluations that are made once, with the final model.
+            splits: ``test``, ``validation`` or both.
+        """
         return self.worker.evaluate(flat, round_, members, final, splits)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
@@ -110,7 +124,13 @@ class ClientActor:
         return self.worker.audits.report(client, flat)
 
     def parts(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, ClientPart]:
-        """Return the private parts of clients' models."""
+        """Return the private parts of clients' models, by client.
+
+        Args:
+            flat: The shared parameters, flat.
+            round_: Number of the round.
+            members: Ids of the clients.
+        """
         return {client: part_of(self.worker, flat, round_, client) for client in members}
 
     def private_states(self, members: Sequence[int]) -> dict[int, bytes]:

@@ -45,7 +45,13 @@ def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
 
 
 def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
-    """Leave idle actors to this process's next trial."""
+    """Leave idle actors to this process's next trial.
+
+    Args:
+        actors: The actors, which must be idle.
+        plan: The plan that they were hired by.
+        group: The placement group that they are in; None: none.
+    """
     global _waiting
     assert _waiting is None, "one trial at a time has actors in a process"
     _waiting = _berth(plan, group), actors

@@ -26,7 +26,13 @@ def join(libc: ctypes.CDLL, holder: int) -> None:
 
 
 def become(libc: ctypes.CDLL, folder: str, command: list[str]) -> None:
-    """In the child: execute the command. Never returns."""
+    """In the child: execute the command. Never returns.
+
+    Args:
+        libc: The C library.
+        folder: The working folder of the command.
+        command: The command and its arguments.
+    """
     try:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the command does not outlive the process that stands in for it
         signal.signal(signal.SIGINT, signal.default_int_handler)  # where a shell started us with Ctrl-C ignored
@@ -51,7 +57,13 @@ def attend(child: int) -> int:
 
 
 def main(holder: int, folder: str, command: list[str]) -> int:
-    """Run ``command`` in the node. Return its exit status, or end by the signal that ended it."""
+    """Run a command in a node. Return its exit status, or end by the signal that ended it.
+
+    Args:
+        holder: Process id of the node's holder.
+        folder: The working folder of the command.
+        command: The command and its arguments.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         join(libc, holder)

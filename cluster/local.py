@@ -168,7 +168,17 @@ class LocalCluster:
     def run(
         self, argv: Sequence[str], node: int = 0, cwd: Path | None = None, env: Env = None, timeout: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside a node, attached to the cluster; its output is captured as text.
+        """Run a command inside a node, attached to the cluster.
+
+        Args:
+            argv: The command and its arguments.
+            node: Number of the node; 0: the head.
+            cwd: Its working folder; None: the node's.
+            env: More environment variables.
+            timeout: Seconds to wait; None: without end.
+
+        Returns:
+            The completed process, with its output as text.
 
         Raises:
             subprocess.TimeoutExpired: after ``timeout`` seconds; the command has been killed.
@@ -185,9 +195,16 @@ class LocalCluster:
     def popen(
         self, argv: Sequence[str], node: int = 0, cwd: Path | None = None, env: Env = None, **kwargs: Any
     ) -> subprocess.Popen[Any]:
-        """Start a command inside a node, attached to the cluster; ``kwargs`` as for ``subprocess.Popen``.
+        """Start a command inside a node, attached to the cluster.
 
         Signals sent to the process reach the command, and its exit status is the command's (see enter.py).
+
+        Args:
+            argv: The command and its arguments.
+            node: Number of the node; 0: the head.
+            cwd: Its working folder; None: the node's.
+            env: More environment variables.
+            kwargs: Arguments of ``subprocess.Popen``.
         """
         holder = self._holder(node)
         folder = cwd or (self.cwd if node == 0 else self._place / str(node))

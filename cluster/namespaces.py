@@ -141,7 +141,14 @@ def hiding(folders: Sequence[Path], keep: Path) -> list[str]:
 
 
 def hold_node(name: str, hosts: Path, hide: Sequence[Path], folder: Path) -> subprocess.Popen[bytes]:
-    """Start a node's holder: namespaces, host name, host table, shared memory, hidden folders; no network yet."""
+    """Start a node's holder: namespaces, host name, host table, shared memory, hidden folders; no network yet.
+
+    Args:
+        name: Host name of the node.
+        hosts: The file that is its /etc/hosts.
+        hide: Folders that the node does not see.
+        folder: The node's own folder, through which it still sees the Python in a hidden one.
+    """
     lines = [
         "set -e",
         f"hostname {name}",

@@ -81,12 +81,25 @@ class Board:
         self.standings[case_id].add(record)
 
     def finish(self, case_id: str, state: Ended, message: str = "") -> None:
-        """Note that a trial ended. ``message`` is the cause of a failure, or why it was stopped."""
+        """Note that a trial ended.
+
+        Args:
+            case_id: Id of its case.
+            state: How it ended.
+            message: The cause of a failure, or why it was stopped.
+        """
         standing = self.standings[case_id]
         standing.state, standing.message = state, one_line(message)
 
     def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None:
-        """Add a trial that ended in an earlier process."""
+        """Add a trial that ended in an earlier process.
+
+        Args:
+            case: The trial's case.
+            records: Its records.
+            state: How it ended.
+            message: The cause of a failure, or why it was stopped.
+        """
         Board.start(self, case, records)
         Board.finish(self, case.id, state, message)
 

@@ -114,7 +114,13 @@ class TrialCallback(Callback):
 
     @_never_raises
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Print now and then that no trial runs because the resources of the next one are taken."""
+        """Print now and then that no trial runs because the resources of the next one are taken.
+
+        Args:
+            iteration: Number of Tune's step.
+            trials: All trials so far.
+            info: Not used.
+        """
         pending = [trial for trial in trials if trial.status == Trial.PENDING]
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
             self._speak_at = None

@@ -56,7 +56,15 @@ def stored(state: dict[str, Any] | None) -> Description | None:
 def described(
     name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], at: float | None = None
 ) -> Description:
-    """Return the description of a run, whose YAML has no passwords. ``at``: its start in unix seconds; None: now."""
+    """Return the description of a run, whose YAML has no passwords.
+
+    Args:
+        name: Name of the run.
+        dump: The experiment, as plain values.
+        params: Parameters of the run.
+        tags: Tags of the run.
+        at: Its start in unix seconds; None: now.
+    """
     text = yaml.safe_dump(dump, sort_keys=False, allow_unicode=True)
     return Description(name, at or time.time(), tags, params, resolved=redacted(text))
 
@@ -90,6 +98,16 @@ def of_group(
     """Return the run of a case with several seeds: mean and standard deviation of every metric.
 
     Its name and seeds are set at its end, since the next command in this folder may have more seeds.
+
+    Args:
+        group: The case.
+        values: Mean and deviation of each metric.
+        status: How the run ended.
+        now: Its end in unix seconds.
+        tags: Tags that all runs of the sweep have.
+
+    Returns:
+        The description of the run, and its end.
     """
     dump = group.case.experiment.model_dump(mode="json")
     kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
@@ -103,7 +121,14 @@ def of_group(
 
 
 def ended(status: RunStatus, when: float, error: str, stopped: str) -> End:
-    """Return the end of a trial's run, with the cause of a failure or when it was stopped as tags."""
+    """Return the end of a trial's run.
+
+    Args:
+        status: How it ended.
+        when: The time in unix seconds.
+        error: The cause of a failure, which becomes a tag; empty: none.
+        stopped: When the search stopped the trial, which becomes a tag; empty: it did not.
+    """
     return End(status, when, {name: text for name, text in (("error", error), ("stopped", stopped)) if text})
 
 
@@ -111,6 +136,12 @@ def summed_up(status: RunStatus, now: float, metric: str, best: Found | None) ->
     """Return the end of a sweep, with ``best.case`` and its value of the metric as ``best.<metric>``.
 
     The metric has a name of its own: under its usual one the parent would be listed among its trials.
+
+    Args:
+        status: How the sweep ended.
+        now: Its end in unix seconds.
+        metric: The metric of the search.
+        best: The best case, with its metrics; None if there is none.
     """
     if best is None:
         return End(status, now)

@@ -105,6 +105,11 @@ class Mirror:
 
         A repeated delivery changes nothing.
 
+        Args:
+            client: The connection to the tracking server.
+            experiment_id: Id of the experiment in MLflow.
+            parent: Id of the parent run; None: there is none.
+
         Raises:
             MlflowException, OSError: The connection failed. Deliveries until then are remembered.
         """

@@ -156,8 +156,14 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
 
 
 def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> str:
-    """Return the path of MLflow's page with the curves of a run's trials, or with ``several`` seeds the means of its
-    cases, sorted by the metric."""
+    """Return the path of MLflow's page with the curves of a run's trials, sorted by the metric.
+
+    Args:
+        experiment_id: Id of the experiment in MLflow.
+        run: Name of the run.
+        tune: The metric and its direction.
+        several: Whether there are several seeds; the page then has the means of the cases.
+    """
     shown = "seeds" if several else "fedtext.case"
     query = {
         "searchFilter": f"tags.`fedtext.run` = '{run}' AND tags.`{shown}` != ''",

@@ -48,6 +48,12 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
 
     First those with the metric, by its mean over their seeds, best first; then those without it; then those of which
     every trial failed.
+
+    Args:
+        cases: The cases.
+        outcomes: The outcomes, by id of the case.
+        metric: The metric to sort by.
+        mode: Whether the highest or the lowest value is best.
     """
 
     def key(group: Group) -> tuple[int, float]:
@@ -64,6 +70,12 @@ def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
 
     Baselines are no candidates, nor are cases without the metric or with a failed seed: the mean of the remaining seeds
     would be biased.
+
+    Args:
+        cases: The cases.
+        outcomes: The outcomes, by id of the case.
+        metric: The metric of the search.
+        mode: Whether the highest or the lowest value is best.
     """
     for group in rank(cases, outcomes, metric, mode):
         whole = not any(_failed(outcomes.get(case.id)) for case in group.cases)
@@ -83,7 +95,15 @@ def print_table(
     mode: Mode,
     stream: TextIO | None = None,
 ) -> None:
-    """Print the table, the causes of failures and the notes; with colours on a terminal."""
+    """Print the table, the causes of failures and the notes; with colours on a terminal.
+
+    Args:
+        cases: The cases.
+        outcomes: The outcomes, by id of the case.
+        metric: The metric to sort by.
+        mode: Whether the highest or the lowest value is best.
+        stream: Where to print; None: the standard output.
+    """
     stream = stream or sys.stdout
     ranked = rank(cases, outcomes, metric, mode)
     lines = [*_lines(ranked, outcomes), *_unigrams(ranked, outcomes)]
@@ -109,7 +129,14 @@ def print_table(
 
 
 def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[str]:
-    """Return sentences on how the table is sorted, and on whether that metric may be used to choose a trial."""
+    """Return sentences on how the table is sorted, and on whether that metric may be used to choose a trial.
+
+    Args:
+        cases: The cases.
+        outcomes: The outcomes, by id of the case.
+        metric: The metric that the table is sorted by.
+        mode: Whether the highest or the lowest value is best.
+    """
     found = {name for outcome in outcomes.values() for name in last_values(outcome.rows)}
     said = [f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first) after each trial's last round."]
     if any(len(group.cases) > 1 for group in groups(cases)):

@@ -88,7 +88,13 @@ class Tracker:
         self._deliver(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
-        """Start the run of a trial, or set an existing one back to RUNNING."""
+        """Start the run of a trial, or set an existing one back to RUNNING.
+
+        Args:
+            case: The trial's case.
+            about: Facts about it beyond its experiment; None: none are added.
+            at: The start in unix seconds; None: now.
+        """
         self._deliver(self._opened(case, about, at))
 
     def deliver(self, case_id: str, records: Iterable[RoundRecord]) -> None:
@@ -131,7 +137,16 @@ class Tracker:
         stopped: str = "",
         about: About | None = None,
     ) -> None:
-        """Deliver what MLflow lacks of a trial that ended in an earlier process."""
+        """Deliver what MLflow lacks of a trial that ended in an earlier process.
+
+        Args:
+            case: The trial's case.
+            records: Its records.
+            status: How it ended.
+            error: The cause of a failure.
+            stopped: When the search stopped it; empty: it did not.
+            about: Facts about it beyond its experiment; None: none are added.
+        """
         mirror = self._trials.get(case.id)
         known = mirror and mirror.run_id and mirror.recorded_at == self.store.shown
         if mirror and known and mirror.status == status and not mirror.owes_records:

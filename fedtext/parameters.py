@@ -36,6 +36,13 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     """Return the number of coordinates that a client sends, with the tensors that its method sends beside an update.
 
     It is computed without making a table.
+
+    Args:
+        experiment: The experiment.
+        classes: Number of classes.
+        clients: Number of the corpus's clients.
+        vocabulary: Number of entries of the vocabulary, with <pad> and features.
+        features: Number of features of a text beside its words.
     """
     network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
@@ -69,7 +76,13 @@ def initial(
 
 
 def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:
-    """Return the entries of a vocabulary that have rows in a table. <pad> is the first entry, and features are last."""
+    """Return the entries of a vocabulary that have rows in a table. <pad> is the first entry, and features are last.
+
+    Args:
+        experiment: The experiment.
+        vocabulary: Number of entries of the vocabulary.
+        features: Number of features of a text beside its words.
+    """
     model = experiment.model
     return range(0 if model.padding else 1, vocabulary - (features if model.joins else 0))
 
@@ -101,7 +114,16 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
 
 
 def check_classes(key: str, metric: str, corpus: Corpus) -> None:
-    """Raise UserError if a corpus cannot have a metric, which is the value of ``key``."""
+    """Check that a corpus can have a metric.
+
+    Args:
+        key: The key whose value is the metric, for the message.
+        metric: The metric.
+        corpus: The corpus.
+
+    Raises:
+        UserError: It cannot.
+    """
     if metric.startswith("AUC") and corpus.classes != 2:
         raise UserError(f"{key}: {metric} needs 2 classes, and the corpus has {corpus.classes}: use Ag or Ap")
 

@@ -15,7 +15,14 @@ SERVER = -1  # the "client" of draws of the server, or of draws that are common 
 
 
 def derive(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> int:
-    """Return a 64-bit seed for one purpose. Different arguments give unrelated seeds."""
+    """Return a 64-bit seed for one purpose. Different arguments give unrelated seeds.
+
+    Args:
+        seed: The experiment's seed.
+        purpose: Name of the purpose.
+        round_: Number of the round.
+        client: The client's id; by default the draw is not for a single client.
+    """
     key = f"{seed}/{purpose}/{round_}/{client}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
 
@@ -34,7 +41,14 @@ def generator(seed: int, purpose: str, round_: int = 0, client: int = SERVER) ->
 
 @contextmanager
 def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> Iterator[None]:
-    """Seed torch's global generators (initialisation, dropout) within the block, and restore their states after it."""
+    """Seed torch's global generators (initialisation, dropout) within the block, and restore their states after it.
+
+    Args:
+        seed: The experiment's seed.
+        purpose: Name of the purpose.
+        round_: Number of the round.
+        client: The client's id; by default the draw is not for a single client.
+    """
     with torch.random.fork_rng():
         # without a GPU torch.manual_seed has the same effect, but records a stack trace with each call
         seeded = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed

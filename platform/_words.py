@@ -42,7 +42,13 @@ def _at_least(least: int, what: str) -> Callable[[str], int]:
 
 
 def parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Return the parser of ``run`` and ``sweep``."""
+    """Return the parser of ``run`` and ``sweep``.
+
+    Args:
+        name: Name of the command.
+        description: Its description.
+        example: Examples of its use, a line each.
+    """
     made = Parser(
         prog=f"python -m platform.{name}",
         description=description,

@@ -46,7 +46,17 @@ class RunFolder:
 
     @staticmethod
     def new(storage: Path, name: str | None, experiment: str, command: str) -> "RunFolder":
-        """Return the folder of a new run of ``command``. Raises UserError if it would overwrite another."""
+        """Return the folder of a new run. It is not created yet.
+
+        Args:
+            storage: The folder of all runs.
+            name: Name of the run; None: made of the experiment's name and the time.
+            experiment: Name of the experiment.
+            command: The command that begins the run, such as ``sweep``.
+
+        Raises:
+            UserError: The name cannot be a folder's, or there is such a run.
+        """
         if name is not None and not re.fullmatch(NAME, name):
             raise UserError(
                 f"{option('name')}: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'"
@@ -59,7 +69,12 @@ class RunFolder:
 
     @staticmethod
     def begun(storage: Path, run: str, command: str) -> "RunFolder":
-        """Return the folder of a run to resume, by its name or its path.
+        """Return the folder of a run to resume.
+
+        Args:
+            storage: The folder of all runs.
+            run: Name or path of the run.
+            command: The command that resumes it, such as ``sweep``.
 
         Raises:
             UserError: There is none, or another command began it.
@@ -146,8 +161,14 @@ class RunFolder:
     def create(
         self, content: Content, experiment: Experiment, command: str | None = None, data: Path | None = None
     ) -> None:
-        """Create the folder, and write plan.json. From here on the run can be resumed; if ``command`` is given, by its
-        name alone."""
+        """Create the folder, and write plan.json. From here on the run can be resumed.
+
+        Args:
+            content: The content of the experiment file.
+            experiment: The experiment.
+            command: The command by which the run can be resumed by its name alone; None: there is none.
+            data: The folder given with --data, if any.
+        """
         if experiment.plugins:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         plan = {"content": content, "command": command, "data": str(data) if data else None}

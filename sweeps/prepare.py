@@ -109,7 +109,17 @@ def given(
     changes: Mapping[str, Any],
     plugins: Sequence[str | Path],
 ) -> tuple[files.Content, Experiment, str]:
-    """Return the content of an experiment, the experiment, and its name in messages."""
+    """Load and validate an experiment.
+
+    Args:
+        named: A file, a name, or a content.
+        overrides: Changes, ``key=value``.
+        changes: More changes, by dotted key.
+        plugins: Files or modules with parts, in addition to those that the experiment lists.
+
+    Returns:
+        The content of the experiment, the experiment, and its name in messages.
+    """
     if isinstance(named, str | Path):
         return *files.load(named, overrides, changes, plugins), files.find(named).name
     pairs = parse_overrides(overrides) | dict(changes)
@@ -133,7 +143,16 @@ def planned(
     folder: RunFolder,
     sweep: bool,
 ) -> Job:
-    """Load the corpora of the cases from ``data``, start Ray or connect to it, and place the cases.
+    """Load the corpora of the cases, start Ray or connect to it, and place the cases.
+
+    Args:
+        place: The cluster to connect to, or the resources of a Ray started here.
+        data: The folder given with --data, if any.
+        experiment: The experiment.
+        cases: The cases.
+        store: The store of MLflow.
+        folder: The folder of the run.
+        sweep: Whether the job is a sweep rather than a single run.
 
     Raises:
         UserError: Trials in the folder were computed from other data, MLflow does not accept the experiment, or the
@@ -164,7 +183,20 @@ def arranged(
     store: mlflow_store.Store,
     folder: RunFolder,
 ) -> Job:
-    """Return the job: cases, their places on ``nodes``, and what they reveal. Raises UserError if they do not fit."""
+    """Return the job: cases, their places, and what they reveal.
+
+    Args:
+        sweep: Whether the job is a sweep rather than a single run.
+        experiment: The experiment.
+        cases: The cases.
+        corpora: The corpora, by ``key``.
+        nodes: The cluster's nodes.
+        store: The store of MLflow.
+        folder: The folder of the run.
+
+    Raises:
+        UserError: The cases do not fit on the cluster.
+    """
     ended = {} if folder.longer(experiment) else folder.ended()
     plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
@@ -206,6 +238,12 @@ def corpora_of(
     experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
 ) -> dict[str, Corpus]:
     """Return the corpora of all cases, by ``key``.
+
+    Args:
+        experiment: The experiment, for its ``tune.metric``.
+        cases: The cases.
+        data: The folder given with --data, if any.
+        folder: The folder of the run.
 
     Raises:
         UserError: A case cannot use its corpus, or trials in ``folder`` were computed from other data.

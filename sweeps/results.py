@@ -28,7 +28,17 @@ def when(table: Table, rows: Rows) -> str:
 
 
 def check_columns(number: str, table: Table, rows: Rows, scale: Scale) -> None:
-    """Raise UserError if a changed experiment would not compute the metrics of the table's columns."""
+    """Check that experiments compute the metrics of a table's columns, also after changes.
+
+    Args:
+        number: Number of the table, for the message.
+        table: The table.
+        rows: The cases of each row.
+        scale: Share of the paper's rounds and of the train texts.
+
+    Raises:
+        UserError: A row does not have a metric.
+    """
     needed = {papers.metric_of(word, scale)[0] for word in table.read.values()}
     for name, (case, *_) in rows.items():
         if missing := sorted(needed - _metrics(case.experiment)):
@@ -52,7 +62,16 @@ def reproduced(
     outcomes: Mapping[str, Outcome],
     about: Sequence[str],
 ) -> Reproduction:
-    """Return a table of the outcomes, with costs, single clients and notes; completed by ``named``."""
+    """Return a table of the outcomes, with costs, single clients and notes; completed by ``named``.
+
+    Args:
+        origin: The paper, the scene and the command.
+        table: The table, with the paper's values.
+        scale: Share of the paper's rounds and of the train texts.
+        rows: The cases of each row.
+        outcomes: The outcomes, by id of the case.
+        about: Notes on what was run.
+    """
     found = {row: [outcomes[case.id] for case in cases] for row, cases in rows.items()}
     cells = []
     for row, ended in found.items():

@@ -32,6 +32,11 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
     delta)-private together: exactly that of ``count`` randomised responses. If x of their answers are true, a binomial
     number, the privacy loss is (2 x - count) epsilon. The sum is over all x within 12 standard deviations; the others
     count as failures.
+
+    Args:
+        epsilon: Epsilon of a step.
+        count: Number of steps.
+        delta: Delta of all of them together.
     """
     truth = 1 / (1 + math.exp(-epsilon))
     mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))
@@ -95,6 +100,12 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
     Zhang 2019); and by privacy loss distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid
     and usually 8 to 15 % smaller. The third is not computed if the others exceed 100: it would take long, and such a
     bound is of no use.
+
+    Args:
+        multiplier: Standard deviation of the noise, divided by the sensitivity.
+        fraction: Probability that a record is in a sample.
+        count: Number of mechanisms.
+        delta: Delta of all of them together.
     """
     plain = gaussian(multiplier, count, delta)
     if fraction == 1:
@@ -123,7 +134,13 @@ def _losses(multiplier: float, fraction: float) -> Any:
 
 @lru_cache(maxsize=256)
 def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) -> float:
-    """Compute the smallest multiplier, to four digits, with an epsilon of at most ``epsilon``.
+    """Compute the smallest multiplier, to four digits, with which ``sampled_gaussian`` is at most ``epsilon``.
+
+    Args:
+        epsilon: The epsilon to reach.
+        fraction: Probability that a record is in a sample.
+        count: Number of mechanisms.
+        delta: Delta of all of them together.
 
     Raises:
         UserError: dp-accounting is not installed, or no multiplier below a million is large enough.

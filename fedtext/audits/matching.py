@@ -258,11 +258,14 @@ class Search(Strict):
         part of LAMP (Balunovic et al. 2022), restricted to words that are known to occur at these places.
 
         Args:
-            client, target, lengths_B, rng: As in ``reconstruct``.
+            client: The simulated client, as in ``reconstruct``.
+            target: The received mean gradient, by parameter.
+            lengths_B: Lengths of the texts.
             labels_B: Labels of the texts.
             table_VD: The table of word vectors.
             rows_M: Row of the word at each place.
             pairs_P2: Pairs of places that may be exchanged.
+            rng: Source of random numbers.
 
         Returns:
             rows_M after the exchanges.

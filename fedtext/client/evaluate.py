@@ -60,7 +60,14 @@ def evaluate_client(
 
 
 def ready(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> Stack:
-    """Return the client's parameters for an evaluation, after the method's phases of adaptation."""
+    """Return the client's parameters for an evaluation, after the method's phases of adaptation.
+
+    Args:
+        host: The host of the client.
+        flat: The parameters that it received, flat.
+        round_: Number of the round, for random draws.
+        client: Id of the client.
+    """
     stack = host.stack(flat, [client])
     with torch_scope(host.experiment.seed, "reading", round_, client):
         for phase in host.method.before_reading():

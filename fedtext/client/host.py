@@ -14,7 +14,8 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.client.load import Received, Values, chosen_rows, load_into
-from fedtext.client.texts import order_of, texts_of
+from fedtext.client.own_rows import OwnRows
+from fedtext.client.texts import order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.pool import everybody
@@ -25,11 +26,9 @@ from fedtext.methods import layouts
 from fedtext.methods.base import Phase
 from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
-from fedtext.models.inits import EachInit, OwnStart
 from fedtext.models.recurrent import Recurrent
 from fedtext.parameters import build_network, table_rows
 from fedtext.runtime.devices import to_device
-from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import Assembler, Texts
@@ -72,6 +71,7 @@ class Host:
         check_engine(experiment, self.device.type == "cuda")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
+        self.own_rows = OwnRows(experiment, self.noise, self.rows, self.digits_V)
         self.beside = corpus.features if experiment.model.joins else 0
         self.clients = {client.id: self._hosted(client) for client in clients}
         self.network = build_network(experiment, *self.parts).to(self.device)
@@ -79,7 +79,8 @@ class Host:
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.down = layouts.received(self.method, self.shared)
-        self.everyone = self._everyone() if experiment.evaluation.union else None
+        union = experiment.evaluation.union
+        self.everyone = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.initial_private = private
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
@@ -95,15 +96,6 @@ class Host:
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(client, self.rows, self.beside)
         return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
-
-    def _everyone(self) -> ClientData:
-        """Return a client with all clients' test texts, or with a sample of them (``evaluation.union.texts``)."""
-        asked, data = self.experiment.evaluation.union, everybody(self.corpus.tests)
-        assert asked is not None
-        if asked.texts != "all" and asked.texts < len(data.test):
-            drawn_N = generator(self.experiment.seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
-            data = replace(data, test=data.test.take(np.sort(drawn_N)))
-        return within(data, self.rows, self.beside)
 
     def everybody(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
         """Return all clients' test texts, encoded for a client, and the U rows of the table that they use."""
@@ -141,28 +133,33 @@ class Host:
 
         Tables have a client's own R rows: its updates neither use nor change the others.
         """
-        stack, sources = (
-            self.workspaces.stack([len(self.clients[client].rows_R) for client in members]),
-            self._sources(flat),
-        )
+        stack = self.workspaces.stack([len(self.clients[client].rows_R) for client in members])
+        sources = self._sources(flat)
         for place, client in enumerate(members):
             own = self.private.get(client, {})
             for name, tensor in stack.tensors(place).items():
                 if name in own:
                     load_into(tensor, own[name])
                 elif is_table(name):
-                    load_into(tensor, self._table(sources, client, name), self.clients[client].rows_R)
-                    self._own_start(client, name, tensor, self.clients[client].rows_R)
+                    self.own_rows.load(tensor, sources, client, name, self.clients[client].rows_R)
                 else:
                     load_into(tensor, sources[self.method.mirrors(name) or name])
         return stack
 
     def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
-        """Return the initial values of some rows of a client's table."""
-        source = self._table(self._sources(flat), client, name)
-        table_XD = torch.empty(len(rows_X), source.shape[1], device=self.device)
-        load_into(table_XD, source, rows_X)
-        self._own_start(client, name, table_XD, rows_X)
+        """Return the initial values of some rows of a client's table.
+
+        Args:
+            flat: The shared parameters, flat.
+            client: Id of the client.
+            name: Name of the table.
+            rows_X: Rows of the common table.
+
+        Returns:
+            The values, shape (X, D), on the host's device.
+        """
+        table_XD = torch.empty(len(rows_X), self.experiment.model.embedding.dim, device=self.device)
+        self.own_rows.load(table_XD, self._sources(flat), client, name, rows_X)
         return table_XD
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
@@ -183,38 +180,19 @@ class Host:
             self.sent = flat, torch.tensor(flat, device=self.device)
         return self.sent[1]
 
-    def _table(self, sources: Mapping[str, Values], client: int, name: str) -> Values:
-        """Return a table with V rows; of several sources the client's own."""
-        found = sources[self.method.mirrors(name) or name]
-        if not isinstance(self.experiment.model.embedding.init, EachInit):
-            return found
-        return found[source_of(self.experiment.seed, client, len(found))]
-
-    def _own_start(self, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        """Draw a client's own initial rows, if ``model.embedding.own`` is set. With a vocabulary of its own, the row of
-        <unk> is initially 0: it may be untrained, and every fourth word of other clients may be <unk>."""
-        if own := self.experiment.model.embedding.own:
-            self._redraw(own, client, name, table_XD, rows_X)
-        if self.experiment.own_vocabularies:
-            table_XD[torch.from_numpy(rows_X == UNK_ID - self.rows.start)] = 0
-
-    def _redraw(self, own: OwnStart, client: int, name: str, table_XD: Tensor, rows_X: NDArray[np.int32]) -> None:
-        chosen_V = self.digits_V if own.words == "digits" else np.ones(len(self.rows), bool)
-        assert chosen_V is not None, "a corpus with words has digits_V"
-        draw = self.noise.paired(self.experiment.seed, f"own start/{name}", client=client)
-        drawn = np.float32(own.std) * draw.standard_normal((int(chosen_V.sum()), table_XD.shape[1]), np.float32)
-        place_V = np.cumsum(chosen_V) - 1
-        chosen_X = chosen_V[rows_X]
-        table_XD[torch.from_numpy(chosen_X)] = to_device(drawn[place_V[rows_X[chosen_X]]], table_XD.device)
-
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """Return the optimization problem of these clients after they received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
         return Problem(self.method, self.network, Received(self._received(flat), rows_R))
 
     def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
-        """Return the local update of a client that received ``flat``, before its first step. Its parameters are at the
-        first place of ``stack``."""
+        """Return the local update of a client before its first step.
+
+        Args:
+            flat: The parameters that the client received, with the server's state if clients receive it.
+            client: Id of the client.
+            stack: Parameters of this client alone.
+        """
         rows_R = self.clients[client].rows_R
         received = Tensors(Received(self._received(flat), rows_R))
         server: dict[str, Tensor] = {}
@@ -229,7 +207,13 @@ class Host:
         return Local(received, state, grouped(server), Tensors(stack.tensors(0)), samples, {})
 
     def optimizer(self, phase: Phase, stack: Stack, members: Sequence[int]) -> LocalOptimizer:
-        """Return an optimizer of the parameters that move in a phase, without state."""
+        """Return an optimizer of the parameters that move in a phase, without state.
+
+        Args:
+            phase: The phase.
+            stack: The parameters of the clients.
+            members: Ids of the clients, in the order of the stack.
+        """
         moving = frozenset(name for name in self.workspaces.layout.shapes if phase.moves(name))
         made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
         made.only = self._moving_rows(phase, members)
@@ -246,7 +230,13 @@ class Host:
         return to_device(moving_N[:, None].astype(np.float32), self.device)
 
     def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
-        """Return the batches of these clients in a phase; ``last`` is whether it is the last one of a local update.
+        """Return the batches of clients in a phase.
+
+        Args:
+            phase: The phase.
+            members: Ids of the clients.
+            round_: Number of the round, on which the order of texts depends.
+            last: Whether it is the last phase of a local update.
 
         Raises:
             ValueError: A client has no training texts.
@@ -262,7 +252,15 @@ class Host:
     def run(
         self, phase: Phase, stack: Stack, flat: NDArray[np.float32], members: Sequence[int], round_: int
     ) -> list[Outcome]:
-        """Train these clients, placed in ``stack``, through a phase before the last one, or before an evaluation."""
+        """Train clients through a phase before the last one, or before an evaluation.
+
+        Args:
+            phase: The phase.
+            stack: The parameters of the clients, which change.
+            flat: The parameters that the clients received, flat.
+            members: Ids of the clients, in the order of the stack.
+            round_: Number of the round.
+        """
         optimizer = self.optimizer(phase, stack, members)
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 

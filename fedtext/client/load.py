@@ -48,7 +48,13 @@ def chosen_rows(source: Values, rows: NDArray[np.int32]) -> Values:
 
 
 def load_into(into: Tensor, source: Values, rows: NDArray[np.int32] | None = None) -> None:
-    """Copy values, or some of their rows, into a tensor on any device."""
+    """Copy values, or some of their rows, into a tensor on any device.
+
+    Args:
+        into: The tensor.
+        source: The values.
+        rows: Which rows of ``source`` to copy; None: all.
+    """
     if into.device.type != "cpu":
         chosen = source if rows is None else chosen_rows(source, rows)
         into.copy_(chosen if isinstance(chosen, Tensor) else to_device(chosen, into.device))

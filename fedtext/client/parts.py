@@ -14,6 +14,12 @@ def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> 
 
     A table has a row for each word of the client's own vocabulary, or of the common one. In the common one, rows of
     words that the client does not have are initial values.
+
+    Args:
+        host: The host of the client.
+        flat: The parameters that it received, flat.
+        round_: Number of the round.
+        client: Id of the client.
     """
     stack, method, rows_R = ready(host, flat, round_, client), host.method, host.clients[client].rows_R
     own = host.experiment.own_vocabularies

@@ -1,11 +1,17 @@
 """A client's texts, prepared for the experiment's model, and the order of its batches."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
 
 from fedtext.config.experiment import Experiment
-from fedtext.corpora.types import ClientData
+from fedtext.config.sections import Union
+from fedtext.corpora.pool import everybody
+from fedtext.corpora.types import ClientData, Corpus
 from fedtext.methods.base import Phase
 from fedtext.models.packing import Ints
+from fedtext.seeding import generator
 from fedtext.training.batches import Texts, by_task, part, shuffled
 from fedtext.training.token_sets import common, first
 
@@ -33,10 +39,31 @@ def order_of(
 
 
 def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
-    """Return a split of a client's texts, prepared for the model."""
+    """Return a split of a client's texts, prepared for the model.
+
+    Args:
+        experiment: The experiment.
+        data: The client's data.
+        split: ``train``, ``validation`` or ``test``.
+    """
     model, tokens, rows = experiment.model, getattr(data, split), len(data.rows_R)
     if model.choice:
         most, which = model.choice
         tokens = common(tokens, rows, most) if which == "common" else first(tokens, most)
     longest = experiment.corpus.max_length if model.pads else None
     return Texts(tokens, rows, longest, as_sets=model.as_sets, task=data.id, counting=model.counting)
+
+
+def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:
+    """Return a client with all clients' test texts, or with a sample of them.
+
+    Args:
+        asked: How many texts (``evaluation.union``).
+        corpus: The corpus, with ``tests``.
+        seed: The experiment's seed.
+    """
+    data = everybody(corpus.tests)
+    if asked.texts != "all" and asked.texts < len(data.test):
+        drawn_N = generator(seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
+        data = replace(data, test=data.test.take(np.sort(drawn_N)))
+    return data

@@ -56,7 +56,16 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
 
 
 def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
-    """Raise UserError unless a column of a table contains texts, or bytes that are texts in UTF-8."""
+    """Check that a column of a table contains texts, or bytes that are texts in UTF-8.
+
+    Args:
+        path: The file, for the message.
+        name: Name of the column.
+        column: The column.
+
+    Raises:
+        UserError: It does not.
+    """
     import pyarrow
     from pyarrow import types
 

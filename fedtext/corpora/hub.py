@@ -13,9 +13,18 @@ TIMEOUT = 5.0  # seconds to wait for the hub's first answer
 
 
 def check_hub_allowed(corpus: str, file: str, data: Path | None, dataset: str) -> None:
-    """Raise UserError if a data folder is given, which then must contain the ``file``.
+    """Check that no data folder is given, which would have to contain the corpus.
 
     The hub is asked only if neither --data nor $FEDTEXT_DATA is given.
+
+    Args:
+        corpus: Name of the corpus.
+        file: The file that is missing in the folder.
+        data: The folder given with --data, if any.
+        dataset: Name of the data set on the hub.
+
+    Raises:
+        UserError: A folder is given.
     """
     if data is not None or os.environ.get("FEDTEXT_DATA"):
         raise UserError(

@@ -45,13 +45,26 @@ class LabelledCorpus(CorpusConfig):
         return value
 
     def dealt(self, train: Split, test: Split, seed: int, validation: Split | None = None) -> RawCorpus:
-        """Split the texts over ``clients`` clients by ``partition``."""
+        """Split the texts over ``clients`` clients by ``partition``.
+
+        Args:
+            train: All train texts.
+            test: All test texts.
+            seed: Seed of the draws.
+            validation: All validation texts; None: the corpus has none.
+        """
         clients = self.partition.deal(train, test, self.labels, self.clients, seed, validation)
         return RawCorpus(self.name, self.labels, clients)
 
 
 def find_table(folder: str, names: Sequence[str], data: Path | None) -> Path | None:
-    """Return the first of these files, as ``folder/name`` or ``name`` in the data folders; None if there is none."""
+    """Return the first file that exists, as ``folder/name`` or ``name`` in the data folders; None if there is none.
+
+    Args:
+        folder: Name of the corpus's own folder.
+        names: Names of the file.
+        data: The folder given with --data, if any.
+    """
     return first([place for name in names for place in (f"{folder}/{name}", name)], data)
 
 
@@ -74,7 +87,16 @@ def file_sides(path: Path, classes: int, clean: Callable[[str], str] = str) -> S
 def parted(
     source: str, sides_N: NDArray, texts: list[str], labels_N: NDArray, classes: int, clean: Callable[[str], str]
 ) -> Sides:
-    """Group texts by the names of their splits, ``sides_N``. A group may be empty."""
+    """Group texts by the names of their splits. A group may be empty.
+
+    Args:
+        source: Where the texts come from, for messages.
+        sides_N: Name of each text's split: train, dev or test.
+        texts: The texts.
+        labels_N: Their labels.
+        classes: Number of classes.
+        clean: Applied to each text.
+    """
     whole = _split(source, texts, labels_N, classes, clean)
     return {side: whole.take(np.flatnonzero(sides_N == side)) for side in ("train", "dev", "test")}
 

@@ -35,7 +35,18 @@ class IID(Strict):
     def deal(
         self, train: Split, test: Split, classes: int, clients: int, seed: int, validation: Split | None = None
     ) -> list[RawClient]:
-        """Split the texts over clients (see ``Skewed.deal``)."""
+        """Split the texts over clients at random.
+
+        Args:
+            train, test: The texts.
+            classes: Number of classes; not used.
+            clients: Number of clients K.
+            seed: Seed of the draws.
+            validation: Validation texts, if there are some.
+
+        Raises:
+            UserError: A client would have no text in a split.
+        """
         return deal(train, test, clients, seed, validation)
 
 
@@ -129,6 +140,11 @@ class Dirichlet(Skewed):
 
         They are normalised gamma variables, computed from logarithms: with a small alpha the variables would underflow.
         A class without train texts is drawn like the others under ``symmetric``, and never under ``per_class_prior``.
+
+        Args:
+            totals_C: Number of train texts of each class.
+            clients: Number of clients K.
+            seed: Seed of the draws.
         """
         prior_C = totals_C / totals_C.sum()
         alpha_C = self.alpha * (prior_C if self.reading == "per_class_prior" else np.ones(len(prior_C)))

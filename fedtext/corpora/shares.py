@@ -34,8 +34,17 @@ def deal(train: Split, test: Split, clients: int, seed: int, validation: Split |
 
 
 def sides_of(train: Split, test: Split, clients: int, validation: Split | None = None) -> dict[str, Split]:
-    """Return the splits by the names of the fields of ``RawClient``. Raises UserError if one has fewer texts than there
-    are clients."""
+    """Return the splits by the names of the fields of ``RawClient``.
+
+    Args:
+        train: Train texts.
+        test: Test texts.
+        clients: Number of clients.
+        validation: Validation texts; None: there are none.
+
+    Raises:
+        UserError: A split has fewer texts than there are clients.
+    """
     sides = {"train": train, "test": test} | ({} if validation is None else {"validation": validation})
     for side, split in sides.items():
         if len(split) < clients:

@@ -33,7 +33,14 @@ class Leaking:
 
     @classmethod
     def of(cls, corpus: RawCorpus, config: CorpusConfig, data: Path | None, seed: int) -> "Leaking":
-        """Compare the texts of a corpus, as ``config.read(data, seed)`` returned it."""
+        """Compare the texts of a corpus, as ``config.read(data, seed)`` returned it.
+
+        Args:
+            corpus: The corpus as ``config.read`` returned it.
+            config: Keys of the corpus.
+            data: The folder given with --data, if any.
+            seed: Seed with which the corpus was read.
+        """
         exact = config.language
         train = [identities(client.train, exact) for client in corpus.clients]
         unlabeled = _unlabeled(config, data, seed)
@@ -74,6 +81,12 @@ def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -
     2. Leaked texts are dropped (``corpus.drop_leaked``): test texts that are in the train split as it was read, and
        validation texts that are in the rest of train, so that neither depends on ``corpus.share``.
     3. A share is drawn of the rest of train (``corpus.share``).
+
+    Args:
+        corpus: The corpus as it was read.
+        config: Keys of the corpus.
+        seed: Seed of the draws.
+        leaking: The leaked texts of the corpus.
 
     Raises:
         UserError: A client is left without texts in a split.

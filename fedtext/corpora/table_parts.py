@@ -242,7 +242,16 @@ def _told(name: str) -> str | None:
 
 
 def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "pyarrow.Array":
-    """Replace the names of splits by the keys of ``SPLITS``. Raises UserError for a value that is no synonym."""
+    """Replace the names of splits by the keys of ``SPLITS``.
+
+    Args:
+        where: The file, for the message.
+        column: Name of the column.
+        splits: The column.
+
+    Raises:
+        UserError: A value is no synonym of a split's name.
+    """
     import pyarrow
 
     coded = splits.combine_chunks().dictionary_encode()

@@ -44,7 +44,13 @@ def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled
 
 
 def coverage(words: list[str], vectors: WordVectors, counts: list[Counter[str]]) -> Coverage:
-    """Compute how much of a vocabulary, and of the clients' train words ``counts``, has a vector."""
+    """Compute how many words of a vocabulary, and of the clients' train texts, have a vector.
+
+    Args:
+        words: The vocabulary.
+        vectors: The word vectors.
+        counts: For each client, the counts of its train words.
+    """
     known = {word for word in words if word in vectors.row}
     found = sum(count for client in counts for word, count in client.items() if word in known)
     total = sum(client.total() for client in counts)

@@ -42,7 +42,13 @@ class Predicted:
 
 @torch.no_grad()
 def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
-    """Predict the tokens of texts with a language model."""
+    """Predict the tokens of texts with a language model.
+
+    Args:
+        model: The network, with the parameters to evaluate.
+        texts: The texts.
+        assembler: Makes the batches.
+    """
     tokens, nats, sums = 0, 0.0, []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)

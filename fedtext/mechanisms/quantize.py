@@ -34,6 +34,11 @@ class Quantize(Mechanism):
         """Draw the bits, each flipped with probability ``flip``, in a single draw.
 
         A bit is 1 with probability 1/2 + (1 - 2 flip) v / 2q, kept between ``flip`` and 1 - ``flip``.
+
+        Args:
+            delta: The update v, by name.
+            flip: Probability with which randomised response flips a bit; 0: it is not applied.
+            rng: Source of random numbers.
         """
         slope = (1 - 2 * flip) / (2 * self.q)
         return {name: bernoulli(tensor, slope, flip, rng) for name, tensor in delta.items()}

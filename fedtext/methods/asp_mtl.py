@@ -100,6 +100,11 @@ def orthogonality(shared_BF: Tensor, private_BF: Tensor, penalty: Literal["mean"
     """Compute the mean (or sum) of the squared entries of S^T P (F x F), for centred features with rows of length one.
 
     It is 0 for a single text.
+
+    Args:
+        shared_BF: Shared features S.
+        private_BF: Private features P.
+        penalty: ``mean`` or ``sum``.
     """
     s_BF, p_BF = (normalize(features - features.mean(0), dim=1) for features in (shared_BF, private_BF))
     total = ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F

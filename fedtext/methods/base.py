@@ -243,4 +243,10 @@ class Method(Strict, ABC):
 
     @abstractmethod
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
-        """Return class probabilities_BC. ``inference`` selects the branches, if a method has two."""
+        """Return class probabilities_BC.
+
+        Args:
+            model: the network with the client's parameters.
+            batch: texts of one client.
+            inference: the branches to use, if a method has two.
+        """

@@ -143,7 +143,13 @@ def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
 
 
 def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: float | Literal["median"] = "median") -> Tensor:
-    """Compute the empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s)."""
+    """Compute the empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s).
+
+    Args:
+        o_s_BF: Projected features of the shared branch.
+        o_p_BF: Projected features of the private branch.
+        bandwidth: b of the kernel, as in ``gram``.
+    """
     size = len(o_s_BF)
     centred_s = _centre(gram(o_s_BF, bandwidth))
     return (centred_s * gram(o_p_BF, bandwidth).T).sum() / (size - 1) ** 2  # Tr(H L_s H L_p)

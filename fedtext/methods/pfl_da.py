@@ -73,6 +73,12 @@ class PFLDA(Method):
 
 
 def mixture(g_s_BC: Tensor, g_p_BC: Tensor, gate_B: Tensor) -> Tensor:
-    """Compute log(alpha softmax(g_s) + (1 - alpha) softmax(g_p)) with alpha = sigmoid(gate), shape (B, C)."""
+    """Compute log(alpha softmax(g_s) + (1 - alpha) softmax(g_p)) with alpha = sigmoid(gate), shape (B, C).
+
+    Args:
+        g_s_BC: Logits of the shared model.
+        g_p_BC: Logits of the private model.
+        gate_B: Logits of alpha, the weight of the shared model.
+    """
     shared_BC = logsigmoid(gate_B)[:, None] + g_s_BC.log_softmax(1)
     return torch.logaddexp(shared_BC, logsigmoid(-gate_B)[:, None] + g_p_BC.log_softmax(1))

@@ -98,7 +98,16 @@ class Fleet(Protocol):
         """Return the files of audits for a client, after it has been evaluated: texts by file name."""
 
     def parts(self, handle: Any, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
-        """Return the private parts of these clients' models after a round, for a model folder."""
+        """Return the private parts of these clients' models after a round, for a model folder.
+
+        Args:
+            handle: The parameters that clients receive.
+            round_: Number of the round.
+            clients: Ids of the clients.
+
+        Returns:
+            The parts by client.
+        """
 
     def private_states(self) -> dict[int, bytes]:
         """Return every client's private state, for a checkpoint. A real server would not have it."""

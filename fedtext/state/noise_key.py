@@ -49,6 +49,11 @@ class NoiseKey:
     def generator(self, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
         """Return a new generator for one purpose of one client in one round.
 
+        Args:
+            purpose: What is drawn. Draws of different purposes are independent.
+            round_: Number of the round; 0: none.
+            client: Id of the client; by default the server.
+
         Raises:
             UserError: The key is secret, and the library with ChaCha20 is not installed.
         """
@@ -64,9 +69,17 @@ class NoiseKey:
         return np.random.Generator(ChaCha(key=key, rounds=20))
 
     def paired(self, seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-        """Return a generator for draws that protect data only if they are unknown: Poisson samples and clients' own
-        initial vectors. Without a secret key it is derived from the seed, so that experiments with the same seed have
-        the same samples and vectors."""
+        """Return a generator for draws that protect data only if they are unknown, such as Poisson samples.
+
+        Clients' own initial vectors are drawn from it too. Without a secret key it is derived from the seed, so that
+        experiments with the same seed have the same samples and vectors.
+
+        Args:
+            seed: The experiment's seed.
+            purpose: What is drawn.
+            round_: Number of the round; 0: none.
+            client: Id of the client; by default the server.
+        """
         return self.generator(purpose, round_, client) if self.secret else generator(seed, purpose, round_, client)
 
 

@@ -57,15 +57,15 @@ def epoch(
 
     Args:
         engine: The engine.
-        method, config, optimizer: Method, model and optimizer.
+        method, config: The method and the model.
         clients: The clients.
+        optimizer: The clients' optimizer.
         dtype: Type of the parameters.
         scales: Factor of each client's initial parameters; empty: 1.
         longest: Length of padded texts, if the model pads.
     """
     torch.manual_seed(3)
-    classes = 2 if config.output == "sigmoid" else 3
-    network = method.network(Parts(config, classes, clients=2)).to(dtype)
+    network = method.network(Parts(config, 2 if config.output == "sigmoid" else 3, clients=2)).to(dtype)
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
     stack = Stack(layout, [client.rows for client in clients], Workspace(CPU, dtype))

@@ -72,7 +72,14 @@ def corpus_for(experiment: Experiment, clients: int = 3) -> Corpus:
 def federated(
     experiment: Experiment, corpus: Corpus, fleet: Callable[..., FleetT], folder: Path | None = None
 ) -> Federation[FleetT]:
-    """Start a run, or continue it in ``folder``, with a fleet that is made like ``LocalFleet``."""
+    """Start a run in this process, or continue it.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus.
+        fleet: ``LocalFleet``, or a subclass.
+        folder: The folder of checkpoints; None: nothing is saved.
+    """
     return start(experiment, corpus, partial(fleet, experiment, corpus), folder)
 
 
@@ -176,7 +183,13 @@ def first_broadcast(experiment: Experiment, shared: Mapping[str, NDArray[np.floa
 
 
 def exchange(workers: Sequence[Worker], hosted: Host, corpus: Corpus) -> None:
-    """Move clients to the workers that are to host them."""
+    """Move clients to the workers that are to host them.
+
+    Args:
+        workers: The workers.
+        hosted: For each worker, the clients that it is to host.
+        corpus: The corpus of the clients.
+    """
     states: dict[int, bytes] = {}
     for worker, members in zip(workers, hosted, strict=True):
         states |= worker.release([client for client in worker.clients if client not in members])

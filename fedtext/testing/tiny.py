@@ -16,7 +16,15 @@ from fedtext.models.recurrent import RecurrentClassifier
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
-    """Draw random texts of tokens low..high-1; the label is whether the first token is even."""
+    """Draw random texts of tokens low..high-1; the label is whether the first token is even.
+
+    Args:
+        rng: Source of random numbers.
+        texts: Number of texts.
+        low: The lowest token.
+        high: One more than the highest token.
+        longest: Most tokens of a text.
+    """
     lengths = rng.integers(1, longest + 1, texts)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     tokens = rng.integers(low, high, offsets[-1]).astype(np.int32)
@@ -28,6 +36,12 @@ def corpus(clients: int = 3, texts: int = 12, vocabulary: int = 40, seed: int = 
 
     Clients have different sizes and partly overlapping vocabularies, and rows that occur in test only. Every third word
     counts as a word with a digit.
+
+    Args:
+        clients: Number of clients.
+        texts: Number of train texts of the first client; each of the others has three more than the one before.
+        vocabulary: Number of entries, with <pad> and <unk>.
+        seed: Seed of the draws.
     """
     rng = np.random.default_rng(seed)
     made = []
@@ -67,6 +81,12 @@ def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed
 
     The vocabulary is <pad>, <unk>, <s>, </s>, and then words. Every client has all rows, 4 validation and 5 test
     sentences.
+
+    Args:
+        clients: Number of clients.
+        sentences: Number of train sentences of the first client; each of the others has two more than the one before.
+        words: Number of words.
+        seed: Seed of the draws.
     """
     rng = np.random.default_rng(seed)
     rows_R = np.arange(4 + words, dtype=np.int32)
@@ -89,8 +109,17 @@ def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed
 
 
 def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:
-    """Make a network with random parameters in float64, tables of 11 rows, and a batch of up to five texts of three
-    classes."""
+    """Make a network with random parameters, and a batch of texts of three classes, in float64.
+
+    Args:
+        method: The method.
+        texts: Number of texts, at most 5.
+        clients: Number of clients that the network is built for.
+        task: The batch's task.
+
+    Returns:
+        The network, whose tables have 11 rows, and the batch.
+    """
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
     torch.manual_seed(1)
     network = method.network(Parts(config, 3, clients)).double()
@@ -128,7 +157,13 @@ def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
 
 
 def language_model(method: Any = "fedavg", tied: bool = True, **changes: Any) -> Experiment:
-    """Make such an experiment for a language model on ``language_corpus``."""
+    """Make an experiment as ``experiment`` does, for a language model on ``language_corpus``.
+
+    Args:
+        method: The method.
+        tied: Whether the output layer is the embedding.
+        changes: Sections to replace.
+    """
     embedding = {"dim": 6 if tied else 5, "init": {"random": {"std": 1.0}}}  # with few units rows must differ more
     model = {"name": "gru_lm", "embedding": embedding, "hidden": 6, "tied": tied}
     base = {"corpus": {"name": "ptb"}, "model": model, "evaluation": {"personalize": None}}

@@ -247,7 +247,7 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         "what a client that took part in the first round alone lacks is what one lacks that never took part",
     ),
     (
-        "client/host",
+        "client/texts",
         'if asked.texts != "all" and asked.texts < len(data.test):',
         'if asked.texts != "all" and (asked.texts <= len(data.test)):',
         "as many texts as there are, in their order, are all of them",

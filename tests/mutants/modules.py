@@ -75,6 +75,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         "pretrained",
         "plugins",
     ),
+    "server/traffic": ("rounds", "metrics", "federation"),
+    "client/own_rows": ("host", "fedevocab", "own_vocabularies"),
+    "client/texts": ("worker", "host", "own_vocabularies", "fedevocab", "packing"),
     "client/host": ("host", "worker", "stacks", "packing", "fedevocab", "own_vocabularies", "joined", "state"),
     "wire/decoder": ("federation", "uplink", "project", "aggregation"),
     "layout": ("layout", "aggregation", "worker", "methods", "optimizer"),
@@ -95,7 +98,6 @@ MODULES: dict[str, tuple[str, ...]] = {
 # Of these only the faults of faults.py are tried.
 FAULTS_ONLY: dict[str, tuple[str, ...]] = {
     "audits/membership": ("evaluation",),
-    "client/texts": ("worker",),
 }
 
 

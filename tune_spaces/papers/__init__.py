@@ -214,7 +214,19 @@ def changes(words: Sequence[str]) -> dict[str, Any]:
 def content(
     paper: Paper, table: Table, row: Row, scene: str, scale: Scale, overrides: Mapping[str, Any]
 ) -> files.Content:
-    """Return the content of a row's experiment. Raises UserError for an override of a key that defines the row."""
+    """Return the content of a row's experiment.
+
+    Args:
+        paper: The paper.
+        table: The table.
+        row: The row.
+        scene: The paper's data set.
+        scale: Share of the paper's rounds and of the train texts.
+        overrides: Changes, by dotted key.
+
+    Raises:
+        UserError: A change is of a key that defines the row.
+    """
     own = paper.systems[row.system] | table.set | row.set
     for key in overrides:
         if taken := next((name for name in own if _overlap(key, name)), None):
@@ -231,8 +243,18 @@ def _overlap(one: str, other: str) -> bool:
 def cases(
     paper: Paper, table: Table, scene: str, scale: Scale, seeds: int, overrides: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[Case]]]:
-    """Yield each row's name with its cases, one for each seed. Rows of the same experiment have the same cases, also in
-    different tables."""
+    """Yield each row's name with its cases, one for each seed.
+
+    Rows of the same experiment have the same cases, also in different tables.
+
+    Args:
+        paper: The paper.
+        table: The table.
+        scene: The paper's data set.
+        scale: Share of the paper's rounds and of the train texts.
+        seeds: Number of seeds.
+        overrides: Changes, by dotted key.
+    """
     for name, row in table.rows.items():
         experiment = files.validate(content(paper, table, row, scene, scale, overrides), f"row {name}")
         group = f"{experiment.method.name}-{_digest(experiment)}"

@@ -65,7 +65,13 @@ def pairs(paper: Paper, table: Table) -> list[tuple[str, str]]:
 
 
 def not_run(table: Table, scene: str, rows: Collection[str]) -> list[str]:
-    """Return the rows of ``scene`` that are not among ``rows``, marked if the paper has no value for them."""
+    """Return the rows of a table that were not run, marked if the paper has no value for them.
+
+    Args:
+        table: The table.
+        scene: The paper's data set.
+        rows: Names of the rows that were run.
+    """
     return [
         name if row.paper[scene] else f"{name} (not in the paper)"
         for name, row in table.rows.items()
