@@ -18,7 +18,11 @@ NOT_FOUND = 127  # what a shell returns for a command that cannot be run
 
 
 def join(libc: ctypes.CDLL, holder: int) -> None:
-    """Move this process (and, for process ids, its children) into the namespaces of process ``holder``."""
+    """Move this process (and, for process ids, its children) into the namespaces of process ``holder``.
+
+    Raises:
+        OSError: The namespaces cannot be entered; the process may be gone.
+    """
     for name in NAMESPACES:
         with open(f"/proc/{holder}/ns/{name}") as namespace:
             if libc.setns(namespace.fileno(), 0) != 0:

@@ -62,7 +62,11 @@ def command(*argv: str) -> str:
 
 
 def free_network() -> ipaddress.IPv4Network:
-    """Draw a private /24 at random that no address and no route of this machine overlaps."""
+    """Draw a private /24 at random that no address and no route of this machine overlaps.
+
+    Raises:
+        UserError: Every one overlaps.
+    """
     taken = []
     for route in json.loads(command("ip", "-j", "-4", "route", "show", "table", "all")):
         if route["dst"] not in ("default", "0.0.0.0/0"):

@@ -109,7 +109,15 @@ def is_new(store: Store) -> bool:
 
 
 def open_(store: Store, experiment: str | None = None) -> None:
-    """Check that MLflow accepts the store: the second half of ``check``. Creates the tables of a new database."""
+    """Check that MLflow accepts the store: the second half of ``check``. Creates the tables of a new database.
+
+    Args:
+        store: The store.
+        experiment: Name of the experiment that runs are logged to; None: it is not checked.
+
+    Raises:
+        UserError: MLflow cannot be used, or the experiment was deleted in it.
+    """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -9,7 +9,11 @@ from fedtext.commands import Parser, add_plugin
 
 
 def main(words: Sequence[str] | None) -> int:
-    """Run the command, and return its exit status."""
+    """Run the command, and return its exit status.
+
+    Raises:
+        UserError: The experiment, its corpus or the file of the picture cannot be used.
+    """
     parser = Parser(prog="python -m platform.corpora", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")

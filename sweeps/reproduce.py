@@ -181,6 +181,9 @@ def render(tables: Sequence[Path]) -> list[Path]:
 
     Returns:
         The Markdown files.
+
+    Raises:
+        UserError: The paper has no such table any more.
     """
     for file in tables:
         made = read_csv(file)

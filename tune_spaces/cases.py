@@ -75,7 +75,11 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
 
 
 def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Yield every point of the space: the whole grid, times ``tune.samples`` seeded draws of its random dimensions."""
+    """Yield every point of the space: the whole grid, times ``tune.samples`` seeded draws of its random dimensions.
+
+    Raises:
+        UserError: A dimension is malformed, or its key is not of what is computed.
+    """
     if not experiment.space:
         yield {}
         return

@@ -106,7 +106,11 @@ def _check_shapes(problem: str, expected: State, got: State) -> None:
 
 
 def check_engines(method: Method) -> None:
-    """Check that engine cells, and stacks of clients, give the same results as engine reference, in float64."""
+    """Check that engine cells, and stacks of clients, give the same results as engine reference, in float64.
+
+    Raises:
+        AssertionError: They differ. The message is a sentence about the first difference.
+    """
     config = tiny.experiment().model
     clients = [
         Client(tiny.token_set(np.random.default_rng(number), texts, 1, 60 + number), 60 + number)
@@ -148,7 +152,11 @@ def check_model(model: ModelConfig, **sections: Any) -> None:
 
 
 def check_texts(model: ClassifierConfig, experiment: Experiment) -> None:
-    """Check the logits and gradients of a classifier on a client's texts in float64, in one batch and one by one."""
+    """Check the logits and gradients of a classifier on a client's texts in float64, in one batch and one by one.
+
+    Raises:
+        AssertionError: They differ, or are not finite. The message is a sentence about it.
+    """
     corpus = corpus_for(experiment)
     data = within(corpus.clients[0], table_rows(experiment, len(corpus.vocabulary), 0), 0)
     torch.manual_seed(1)

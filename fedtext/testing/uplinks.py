@@ -84,7 +84,11 @@ def _restored(uplink: Sequence[Mechanism], sent: Tensors) -> Tensors:
 
 
 def check_wire_form(uplink: Sequence[Mechanism]) -> None:
-    """Check the output of an uplink, its encoding, and that the server restores an update from it."""
+    """Check the output of an uplink, its encoding, and that the server restores an update from it.
+
+    Raises:
+        AssertionError: A property does not hold. The message is a sentence about the first one.
+    """
     name, delta, received = uplink[-1].name, _update(), _received()
     problem = uplink[-1].order_problem(uplink[:-1])
     expect(not problem, f"{problem}: name the mechanisms that precede it, before=[...]")
