@@ -9,9 +9,14 @@ from pydantic_core import core_schema
 
 
 class Strict(BaseModel):
-    """Base of all sections of an experiment: immutable, and unknown keys are errors."""
+    """Base of all sections of an experiment: immutable, and unknown keys are errors.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    A field whose name Python reserves has the key as its alias: ``lambda_: float = Field(alias="lambda")``.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, serialize_by_alias=True
+    )
 
 
 def _named(value: Any) -> Any:
@@ -102,6 +107,11 @@ def classes_of(field: FieldInfo) -> list[type[BaseModel]]:
         return among(get_args(annotation))
 
     return list(dict.fromkeys(among((field.annotation, *field.metadata))))
+
+
+def fields_of(cls: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a class by their keys in an experiment file."""
+    return {field.alias or name: field for name, field in cls.model_fields.items()}
 
 
 def names_of(cls: type[BaseModel]) -> tuple[str, ...]:

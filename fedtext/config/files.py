@@ -16,7 +16,7 @@ from fedtext.config.experiment import Experiment, use
 from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.yaml_text import YAMLTextError, lines, parse
 from fedtext.errors import UserError
-from fedtext.schema import classes_of, names_of
+from fedtext.schema import classes_of, fields_of, names_of
 
 SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
 
@@ -227,12 +227,12 @@ def _valid_keys(loc: Iterable[Any]) -> list[str]:
     for place in loc:
         found: list[Any] = []
         for cls in classes:
-            if place in cls.model_fields:
-                found += classes_of(cls.model_fields[place])
+            if place in fields_of(cls):
+                found += classes_of(fields_of(cls)[place])
             elif isinstance(place, int) or place in names_of(cls):
                 found.append(cls)
         classes = found or classes
-    return [key for cls in classes for key in cls.model_fields]
+    return [key for cls in classes for key in fields_of(cls)]
 
 
 def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
@@ -247,7 +247,7 @@ def _paths() -> list[str]:
     found: dict[str, None] = {}
 
     def walk(cls: Any, prefix: str) -> None:
-        for name, field in cls.model_fields.items():
+        for name, field in fields_of(cls).items():
             found[f"{prefix}{name}"] = None
             if typing.get_origin(field.annotation) is not tuple:
                 for model in classes_of(field):

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.metrics import METRICS, Metric
-from fedtext.schema import Extensible, classes_of, names_of
+from fedtext.schema import Extensible, classes_of, fields_of, names_of
 
 Class = type[BaseModel]
 WIDTH = 110  # characters of a line
@@ -85,7 +85,7 @@ def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Ite
         prefix: Prefix of their paths.
         choices: Whether to include the keys of classes that are chosen by name.
     """
-    for name, field in cls.model_fields.items():
+    for name, field in fields_of(cls).items():
         if name == "name" and cls is not Experiment:
             continue
         key = Key(f"{prefix}{name}", field, cls)
@@ -132,7 +132,7 @@ def listing() -> str:
     lines: list[str] = []
 
     def walk(cls: Class, indent: str) -> None:
-        for name, field in cls.model_fields.items():
+        for name, field in fields_of(cls).items():
             key = Key(name, field, cls)
             if name == "name" and cls is not Experiment:
                 continue
@@ -214,13 +214,13 @@ def _described(key: Key, indent: str = "  ") -> list[str]:
 
 def _written(cls: Class, key: Key) -> str:
     """Return an example of how a class is written, with one of its keys."""
-    name, options = names_of(cls)[0], [option for option in cls.model_fields if option != "name"]
+    name, options = names_of(cls)[0], [option for option in fields_of(cls) if option != "name"]
     if not options:
         return f"{key.path}: [{name}]" if key.is_list else f"{key.path}: {name}"
-    fields = cls.model_fields
+    fields = fields_of(cls)
     required = [option for option in options if fields[option].is_required()]
     shown = (required or [option for option in options if _default(fields[option])] or options)[0]
-    option = f"{shown}: {_default(cls.model_fields[shown]) or '...'}"
+    option = f"{shown}: {_default(fields[shown]) or '...'}"
     return f"{key.path}: [{{{name}: {{{option}}}}}]" if key.is_list else f"{key.path}: {{name: {name}, {option}}}"
 
 

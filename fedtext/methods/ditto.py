@@ -17,14 +17,12 @@ class Ditto(Method):
     """Ditto (Li et al. 2021): FedAvg, and a personal model of each client, regularized towards the shared one.
 
     The shared model w is trained as by FedAvg. The personal model v_k is initially w and stays on the client. It
-    minimises F_k(v) + lambda_/2 ||v - w_received||^2. Both are trained with the same number of steps on the same
+    minimises F_k(v) + lambda/2 ||v - w_received||^2. Both are trained with the same number of steps on the same
     batches. With training.optimizer.clip_norm one norm covers the gradients of both.
     """
 
     name: Literal["ditto"] = "ditto"
-    lambda_: float = Field(
-        0.1, ge=0, description="lambda of the paper, the strength of the regularization; 0: local only"
-    )
+    lambda_: float = Field(0.1, ge=0, alias="lambda", description="strength of the regularization; 0: local only")
     reads_table = True
 
     def network(self, parts: Parts) -> nn.Module:

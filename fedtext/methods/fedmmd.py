@@ -36,7 +36,7 @@ class FedMMD(Frozen):
     """
 
     name: Literal["fedmmd"] = "fedmmd"
-    lambda_: float = Field(0.01, ge=0, description="weight of the discrepancy")
+    lambda_: float = Field(0.01, ge=0, alias="lambda", description="weight of the discrepancy")
 
     def network(self, parts: Parts) -> nn.Module:
         return TwoStreams(parts)

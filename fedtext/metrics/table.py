@@ -174,12 +174,12 @@ METRICS: list[Metric] = [
     ),
     _loss(
         "loss_proximal",
-        "squared distance from the received parameters, without its weight mu / 2 (fedprox) or lambda_ / 2 (ditto, of "
+        "squared distance from the received parameters, without its weight mu / 2 (fedprox) or lambda / 2 (ditto, of "
         "the personal model)",
         unit="number",
     ),
     _loss(
-        "loss_mmd", "squared maximum mean discrepancy of features, without its weight lambda_ (fedmmd)", unit="number"
+        "loss_mmd", "squared maximum mean discrepancy of features, without its weight lambda (fedmmd)", unit="number"
     ),
     _loss("loss_adversarial", "cross-entropy of the task discriminator, without its weight adv (asp_mtl)"),
     _loss(

@@ -26,7 +26,7 @@ ADDED: dict[str, dict[str, Any]] = {"server": {"aggregation": {"name": "auto"}}}
 
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
-    content = experiment.model_dump(mode="json", include=parts)
+    content = experiment.model_dump(mode="json", include=parts, by_alias=False)
     for section, defaults in ADDED.items():
         for key, default in defaults.items() if section in content else ():
             if content[section][key] == default:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtext.schema import Strict, names_of
+from fedtext.schema import Strict, fields_of, names_of
 from fedtext.testing.runs import expect
 
 
@@ -22,7 +22,7 @@ def check_declared(part: Strict, base: type) -> None:
     name = getattr(part, "name", None)
     expect(name in names_of(cls), f"{cls.__name__}.name is {name!r}, which its type does not allow")
     expect((inspect.getdoc(cls) or "").strip(), f"{cls.__name__} has no docstring: --keys shows its first line")
-    for key, field in cls.model_fields.items():
+    for key, field in fields_of(cls).items():
         told = key == "name" or field.description or hasattr(field.annotation, "model_fields")
         expect(told, f"key {key} of {name} has no description: Field(..., description=...)")
     written = part.model_dump(mode="json")

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
+import fedtext
 from fedtext.config import files
 from fedtext.config.files import SPACES, find, load
+from fedtext.config.keys import about
 from fedtext.config.overrides import override, parse_override, parse_overrides
 from fedtext.errors import UserError
 from fedtext.methods import METHODS
@@ -328,6 +330,27 @@ def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
     assert [case.group for case in made] == [*["00-fedavg"] * 3, *["01-kteps"] * 3, *["02-kteps"] * 3]
     assert {case.experiment.seed for case in made} == {7, 8, 9}
     assert len({case.experiment.model_copy(update={"seed": 0}).model_dump_json() for case in made}) == 3
+
+
+@pytest.mark.parametrize("method", ["ditto", "fedmmd"])
+def test_lambda_is_a_key_although_it_is_a_word_of_python(method: str) -> None:
+    chosen = fedtext.load("demo.yaml", f"method={method}", "method.lambda=0.7")
+    assert chosen.method.lambda_ == 0.7  # type: ignore[attr-defined]
+    assert "\n  lambda: 0.7\n" in files.resolved(chosen)
+    assert fedtext.load(chosen, "training.rounds=3").method == chosen.method
+    assert fedtext.load(chosen.model_dump(mode="json")).method == chosen.method
+    with pytest.raises(UserError, match=r"there is no key method\.lambda_; did you mean lambda\?"):
+        fedtext.load("demo.yaml", f"method={method}", "method.lambda_=0.7")
+    with pytest.raises(UserError, match=r"method\.lambda: .* greater than or equal to 0"):
+        fedtext.load("demo.yaml", f"method={method}", "method.lambda=-1")
+    space = fedtext.load("demo.yaml", f"method={method}", "space={method.lambda: {grid: [0.0, 0.5]}}", "baselines=[]")
+    made = cases(space.model_dump(mode="json"), space, "test")
+    assert [case.experiment.method.lambda_ for case in made] == [0.0, 0.5]  # type: ignore[attr-defined]
+    assert [case.label for case in made] == ["lambda=0", "lambda=0.5"]
+    told = about(method)
+    assert ".lambda: number >= 0; default 0.01" in told or ".lambda: number >= 0; default 0.1" in told
+    assert "lambda_" not in told
+    assert "lambda_" not in about("")
 
 
 def test_an_override_leaves_its_values_alone() -> None:

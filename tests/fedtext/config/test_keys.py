@@ -15,7 +15,7 @@ from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
 from fedtext.metrics import METRICS
-from fedtext.schema import names_of
+from fedtext.schema import fields_of, names_of
 from tests import ROOT
 from tests.loops import nonempty
 
@@ -42,7 +42,7 @@ def test_everything_that_can_be_chosen_is_told_with_its_keys_and_alternatives() 
         for name, cls in nonempty(classes.items()):
             told = about(name)
             assert told.startswith(f"{section}: {name}\n")
-            for option in nonempty(cls.model_fields):
+            for option in nonempty(fields_of(cls)):
                 assert option == "name" or f".{option}: " in told, (name, option)
             assert f"alternatives ({section}):\n" in told
             alternatives = told.partition("alternatives")[2].splitlines()[1:]

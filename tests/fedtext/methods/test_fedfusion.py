@@ -112,7 +112,7 @@ def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
 def test_fedmmd_without_its_weight_is_fedavg(model: dict[str, Any]) -> None:
     model = {"embedding": {"dim": 5}} | model
     expected = tiny.Finished("fedavg", model=model)
-    made = tiny.Finished({"name": "fedmmd", "lambda_": 0}, model=model)
+    made = tiny.Finished({"name": "fedmmd", "lambda": 0}, model=model)
     assert np.array_equal(made.flat, expected.flat)
     assert made.rows[-1].clients == expected.rows[-1].clients
     assert not np.array_equal(tiny.Finished("fedmmd", model=model).flat, expected.flat)

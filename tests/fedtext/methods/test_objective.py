@@ -17,7 +17,7 @@ from tests.loops import nonempty
 WEIGHTED: list[tuple[Method, dict[str, float]]] = [
     (KTEPS(lambda1=0.3, lambda2=0.7), {"transfer": 0.3, "diversity": 0.7}),
     (FedProx(mu=0.3), {"proximal": 0.3 / 2}),
-    (FedMMD(lambda_=0.7), {"mmd": 0.7}),
+    (FedMMD.model_validate({"lambda": 0.7}), {"mmd": 0.7}),
     (PFLDA(shared_loss=0.7), {"ce_shared": 0.7}),
     (ASPMTL(adv=0.7, diff=0.3), {"adversarial": 0.7, "orthogonality": 0.3}),
 ]

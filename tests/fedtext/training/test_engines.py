@@ -64,12 +64,12 @@ EVERYWHERE = [FedAvg(), FedProx(), KTEPS()]
 WITH_TWO = [  # methods with several encoders or tables, on two models only; their own terms count in full
     KTEPS(architecture="encoder", lambda2=1),
     KTEPS(architecture="everything"),
-    FedMMD(lambda_=1),
+    FedMMD.model_validate({"lambda": 1}),
     FedFusion(operator="multi"),
     FedFusion(operator="single"),
     FedFusion(operator="conv"),
     PFLDA(),
-    Ditto(lambda_=1),
+    Ditto.model_validate({"lambda": 1}),
     APFL(alpha=0.4),
     ASPMTL(adv=1, diff=1),
 ]
