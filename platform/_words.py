@@ -97,6 +97,7 @@ def launch(words: argparse.Namespace, command: Command) -> int:
     """
     gc.disable()
     from sweeps.prepare import prepared
+    from sweeps.summary import summary
 
     gc.freeze()
     gc.enable()
@@ -110,8 +111,6 @@ def launch(words: argparse.Namespace, command: Command) -> int:
         print("\n".join(plan(request)))
         return 0
     job = prepared(request)
-    from sweeps.summary import summary
-
     print("\n".join(summary(job)), flush=True)
     return _run(job)
 

@@ -17,7 +17,6 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError, option, writing
-from fedtext.ledger import ledger
 from fedtext.records import RoundRecord
 from fedtext.runtime.devices import device_of
 from fedtext.server.start import start
@@ -103,8 +102,8 @@ def run(
             write_files(record, folder)
         if on_round:
             on_round(record)
-    entries = ledger(single, federation.coordinates, len(federation.trainees), len(federation.history))
-    result = Result(single, tuple(federation.history), entries, trained(federation, corpus))
+    history = tuple(federation.history)
+    result = Result(single, history, federation.ledger(len(history)), trained(federation, corpus))
     if folder:
         result.write_records(folder)
         if single.save.model != "none":

@@ -94,7 +94,7 @@ class Federation(Generic[FleetT]):
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
         """
         handle, rounds = self._broadcast(), self.experiment.training.rounds
-        budget = text(entries) if (entries := self._ledger(rounds)) else ""
+        budget = text(entries) if (entries := self.ledger(rounds)) else ""
         told = next((record.files[FILE] for record in reversed(self.history) if FILE in record.files), "")
         for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
@@ -113,7 +113,7 @@ class Federation(Generic[FleetT]):
             handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
-            metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self._ledger(round_))
+            metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self.ledger(round_))
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)
@@ -133,6 +133,10 @@ class Federation(Generic[FleetT]):
     def _broadcast(self) -> Any:
         """Give the parameters, with the server's state if clients receive it, to the fleet."""
         return self.fleet.broadcast(self.beside.with_state(self.flat))
+
+    def ledger(self, rounds: int) -> list[Entry]:
+        """Return the guarantees of a run of this many rounds."""
+        return ledger(self.experiment, self.coordinates, len(self.trainees), rounds)
 
     @property
     def coordinates(self) -> int:
@@ -213,9 +217,6 @@ class Federation(Generic[FleetT]):
         for update in updates:
             weights.append(self.summation.weight(update))
             yield update
-
-    def _ledger(self, rounds: int) -> list[Entry]:
-        return ledger(self.experiment, self.coordinates, len(self.trainees), rounds)
 
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""
