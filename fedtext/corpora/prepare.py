@@ -17,7 +17,7 @@ from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
-from fedtext.corpora.types import ClientData, Corpus, Coverage, RawClient, RawCorpus, Split, TokenSet
+from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
@@ -45,11 +45,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     Raises:
         UserError: Files are missing or malformed, or a key would leave a client without texts.
     """
-    check_folder(data)
-    read = config.read(data, seed)
-    leaking = Leaking.of(read, config, data, seed)
-    raw = _cleaned(read, config.text)
-    used = splits.used(raw, config, seed, leaking)
+    raw, used, leaks = _texts(config, seed, data)
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
     words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config)
@@ -73,7 +69,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         classes=classes,
         vocabulary=vocabulary,
         clients=clients,
-        report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaking.counts(), shown, strict=True)],
+        report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaks, shown, strict=True)],
         digest=_digest(classes, vocabulary, clients),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
@@ -85,6 +81,19 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         public_SV=public_SV,
         labels=raw.labels or config.label_names,
     )
+
+
+def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpus, list[RawClient], list[Leaks]]:
+    """Read a corpus and clean its texts.
+
+    Returns:
+        The corpus, its clients with the texts that are used, and the numbers of each client's leaked texts.
+    """
+    check_folder(data)
+    read = config.read(data, seed)
+    leaking = Leaking.of(read, config, data, seed)
+    raw = _cleaned(read, config.text)
+    return raw, splits.used(raw, config, seed, leaking), leaking.counts()
 
 
 def _distinct_words(raw: RawCorpus) -> tuple[int, int]:
