@@ -16,9 +16,11 @@ from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, writing
 from fedtext.records import RoundRecord
 from fedtext.runtime.devices import device_of
+from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
@@ -87,16 +89,7 @@ def run(
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
-    try:
-        federation = start(single, corpus, partial(LocalFleet, single, corpus, device=device), folder)
-    except OtherRunError as error:
-        raise UserError(_other_run(single, folder)) from error
-    if folder:
-        with writing(folder, option("out")):
-            files.keep_plugins(single, folder)
-            (folder / EXPERIMENT).write_text(files.resolved(single), encoding="utf-8")
-    stack = stack_size(single, len(federation.fleet.clients))[1]
-    logging.getLogger(__name__).info("%s; %s", engine_reason(single), stack)
+    federation = _started(single, corpus, device, folder)
     for record in federation.run():
         if folder:
             write_files(record, folder)
@@ -125,6 +118,21 @@ def _writable(folder: Path, resume: bool) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     return folder
+
+
+def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path | None) -> Federation[LocalFleet]:
+    """Start a run, or continue the one in ``folder``, which keeps its experiment."""
+    try:
+        federation = start(experiment, corpus, partial(LocalFleet, experiment, corpus, device=device), folder)
+    except OtherRunError as error:
+        raise UserError(_other_run(experiment, folder)) from error
+    if folder:
+        with writing(folder, option("out")):
+            files.keep_plugins(experiment, folder)
+            (folder / EXPERIMENT).write_text(files.resolved(experiment), encoding="utf-8")
+    stack = stack_size(experiment, len(federation.fleet.clients))[1]
+    logging.getLogger(__name__).info("%s; %s", engine_reason(experiment), stack)
+    return federation
 
 
 def _other_run(experiment: Experiment, folder: Path | None) -> str:
