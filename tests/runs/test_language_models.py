@@ -3,6 +3,7 @@
 import json
 import math
 from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,11 @@ from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import TokenSet
 from fedtext.methods import METHODS as ALL_METHODS
-from fedtext.parameters import initial, shared_numbers
+from fedtext.parameters import shared_numbers
 from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
 from fedtext.training.batches import shuffled
 from tests import tiny
 from tests.loops import nonempty
@@ -29,9 +28,8 @@ WORDS = len(CORPUS.vocabulary) - 1  # without <pad>
 SELECTING = {"personalize": None, "select": "perplexity_val"}
 
 
-def federation(experiment: Experiment, checkpoints: Checkpoints | None = None) -> Federation:
-    shared, private = initial(experiment, CORPUS)
-    return Federation(experiment, shared, LocalFleet(experiment, CORPUS, private), checkpoints)
+def federation(experiment: Experiment, folder: Path | None = None) -> Federation:
+    return tiny.federation(experiment, CORPUS, folder=folder)
 
 
 class Plain(nn.Module):

@@ -11,7 +11,6 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.server.selection import best_round, reached
-from fedtext.state.checkpoint import Checkpoints
 from tests import tiny
 from tests.loops import nonempty
 from tests.runs.test_language_models import SELECTING, federation
@@ -49,10 +48,10 @@ def test_a_run_that_was_stopped_still_knows_its_best_round(stop: int, tmp_path: 
         return {k: v for k, v in rows[-1].metrics.items() if not k.endswith("seconds")}
 
     expected = figures(list(federation(overshooting()).run()))
-    for record in federation(overshooting(), Checkpoints(tmp_path, "same")).run():
+    for record in federation(overshooting(), tmp_path).run():
         if record.round == stop:
             break
-    assert figures(list(federation(overshooting(), Checkpoints(tmp_path, "same")).run())) == expected
+    assert figures(list(federation(overshooting(), tmp_path).run())) == expected
 
 
 def test_the_first_rounds_beyond_a_threshold_are_told() -> None:
@@ -95,7 +94,7 @@ def test_without_a_number_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -
 def test_only_a_run_that_selects_keeps_a_second_model(tmp_path: Path) -> None:
     for select, files in (("last", 0), ("perplexity_val", 1)):
         folder = tmp_path / select
-        rows = list(federation(overshooting(select=select), Checkpoints(folder, "same")).run())
+        rows = list(federation(overshooting(select=select), folder).run())
         assert rows[-1].metrics.get("selected_round", 6) < 6 + (select == "last")
         assert len(list(folder.glob("round-000006/selected.f32"))) == files
 
