@@ -61,11 +61,11 @@ class SparingASHA(ASHAScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         if trial.config["case"] in self.spared:
             return TrialScheduler.CONTINUE
-        return super().on_trial_result(tune_controller, _by_case(trial.config["case"]), result)
+        return super().on_trial_result(tune_controller, _by_case(trial.config["case"]), _scores(result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         if trial.config["case"] not in self.spared:
-            super().on_trial_complete(tune_controller, _by_case(trial.config["case"]), result)
+            super().on_trial_complete(tune_controller, _by_case(trial.config["case"]), _scores(result))
 
     def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_remove(tune_controller, _by_case(trial.config["case"]))
@@ -75,12 +75,18 @@ class SparingASHA(ASHAScheduler):
         for case, records in histories.items():
             self.on_trial_add(None, _by_case(case))
             for record in records:
-                self.on_trial_result(None, _by_case(case), {**record.metrics, "round": record.round})
+                self.on_trial_result(None, _by_case(case), {"record": record})
 
 
 def _by_case(case: str) -> Any:
     """Return a trial for the scheduler, identified by its case."""
     return SimpleNamespace(trial_id=case, config={"case": case})
+
+
+def _scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ASHA compares of a report: the metrics of its record, and the round; empty for that of an error."""
+    record: RoundRecord | None = result.get("record")
+    return {} if record is None else {**record.metrics, "round": record.round}
 
 
 def scheduler(config: Tune, rounds: int, spared: Sequence[str]) -> TrialScheduler:

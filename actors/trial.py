@@ -39,8 +39,8 @@ class Assignment:
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
-    """The trainable. Reports every round's metrics, with the record they come from, or the ``error`` that ended it,
-    and whether that is a ``user_error``.
+    """The trainable. Reports every round's ``record``, or the ``error`` that ended it, and whether that is a
+    ``user_error``.
 
     Client actors that die, or that Ray kills where memory runs out, are started anew and the round is replayed from the
     last checkpoint; so is the whole trial, by Tune, if this process dies.
@@ -53,7 +53,7 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
                 if record.round > reported:
                     reported = record.round
                     said = {"restarts": restarts, "lost": lost, "unused_gpus": unused_gpus}
-                    tune.report({**record.metrics, "round": reported, "record": record, **said})
+                    tune.report({"record": record, **said})
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:

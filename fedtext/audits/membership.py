@@ -4,7 +4,7 @@ Legend: N texts, M train texts, U test texts.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH, Scored, area
 from fedtext.methods.base import Model
 from fedtext.training.batches import Assembler
-
-if TYPE_CHECKING:
-    pass
 
 FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
