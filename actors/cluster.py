@@ -14,8 +14,10 @@ from unittest import mock
 
 import ray
 from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fedtext.errors import UserError, option
+from fedtext.runtime import compiled
 from fedtext.runtime.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -143,3 +145,19 @@ def _lean() -> Iterator[None]:
 def nodes() -> list[dict[str, float]]:
     """Return the resources of every node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def compile_problem() -> str:
+    """Return why a node of the cluster cannot compile the engine ``native``; empty if all can. They keep the result."""
+    alive = [node for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else []
+    if len(alive) <= 1:  # this one
+        return compiled.compile_problem()
+    check = ray.remote(num_cpus=0, max_retries=0)(compiled.compile_problem)
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
+    problems = ray.get([check.options(scheduling_strategy=place).remote() for place in places])
+    found = (
+        f"node {node['NodeManagerAddress']}: {problem}"
+        for node, problem in zip(alive, problems, strict=True)
+        if problem
+    )
+    return next(found, "")

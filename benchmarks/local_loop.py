@@ -105,9 +105,9 @@ def engine(task: Task, name: str, clients: list[ClientData], device: torch.devic
         for key, tensor in stack.tensors(place).items():
             tensor.copy_(torch.randn(tensor.shape) if key == TABLE else drawn[key].detach())
     cells = name != "reference"
-    optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells)
+    optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells, native=name == "native")
     texts = [Texts(client.train, len(client.rows_R)) for client in clients]
-    assembler = Assembler(2 if cells else None, cells, device, name == "triton")
+    assembler = Assembler(2 if cells else None, cells, device, name)
     problem = Problem(task.method, network, {})
     orders = [full_batches(len(each), task.batch, number) for number, each in enumerate(texts)]
 
@@ -201,8 +201,13 @@ def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
         "naive": (naive(task, clients[0]), 1),
         "reference": (engine(task, "reference", clients[:1]), 1),
         "cells": (engine(task, "cells", clients[:1]), 1),
+        "native": (engine(task, "native", clients[:1]), 1),
     }
-    found |= {f"cells, stack {size}": (engine(task, "cells", clients[:size]), size) for size in task.stacks}
+    found |= {
+        f"{name}, stack {size}": (engine(task, name, clients[:size]), size)
+        for name in ("cells", "native")
+        for size in task.stacks
+    }
     return found | {"floor": (floor(task, clients[0]), 1)}
 
 

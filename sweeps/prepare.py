@@ -11,7 +11,7 @@ from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext.client.audit_runner import audited_words
 from fedtext.config import files
-from fedtext.config.engine import check_engine, stack_size, trainees
+from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
@@ -197,6 +197,8 @@ def arranged(
     Raises:
         UserError: The cases do not fit on the cluster.
     """
+    gpu, problem = placement.total(nodes, "GPU") > 0, cluster.compile_problem()
+    cases = [replace(case, experiment=choose_engine(case.experiment, gpu, problem)) for case in cases]
     ended = {} if folder.longer(experiment) else folder.ended()
     plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}

@@ -37,7 +37,10 @@ def computed(layer: Any, gates: int, shape: tuple[int, ...], dtype: torch.dtype,
     """What ``layer`` returns and saves, and the gradients of everything it is given."""
     clients, texts, longest, directions, width = shape
     lengths_CB = np.random.default_rng(0).integers(1, longest + 1, (clients, texts))
-    packing, generator = Packing.of(lengths_CB, directions, CPU, kernels), torch.Generator().manual_seed(0)
+    packing, generator = (
+        Packing.of(lengths_CB, directions, CPU, "triton" if kernels else "cells"),
+        torch.Generator().manual_seed(0),
+    )
     rows, lanes = int(packing.deep_source.max()) + 1, packing.lanes
     shapes = [(rows, gates * width), (lanes, gates * width, width), (lanes, width)][: 3 if layer is GRUSteps else 2]
     drawn = [torch.randn(shape, dtype=torch.float64, generator=generator) / width**0.5 for shape in shapes]
@@ -68,7 +71,7 @@ def test_kernels_in_float32_differ_by_rounding_only(layer: Any, gates: int) -> N
 
 @LAYERS
 def test_a_lane_that_diverges_leaves_the_others_alone(layer: Any, gates: int) -> None:
-    packing = Packing.of(np.array([[3, 1], [2, 2]]), 1, CPU, True)
+    packing = Packing.of(np.array([[3, 1], [2, 2]]), 1, CPU, "triton")
     inputs = torch.randn(int(packing.deep_source.max()) + 1, gates * 2)
     weights = [torch.randn(2, gates * 2, 2), torch.zeros(2, 2)][: 2 if layer is GRUSteps else 1]
     expected = layer.apply(inputs, *weights, packing.deep_source, packing)[0]
@@ -100,7 +103,7 @@ def test_a_worker_trains_and_reads_by_them() -> None:
         shared, private = initial(experiment, corpus)
         flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
         worker = Worker(experiment, corpus, corpus.clients, private)
-        assert worker.evaluating.kernels == worker.training.kernels == (engine == "triton")
+        assert worker.evaluating.engine == worker.training.engine == engine
         (reply,) = worker.train(flat, 1, [0])
         assert not reply.error
         turns.append((reply.metrics["loss"], worker.evaluate(flat, 1, [0], False)[0].metrics))

@@ -12,13 +12,14 @@ from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
 from fedtext.config.differences import differences, flattened
-from fedtext.config.engine import engine_reason, stack_size
+from fedtext.config.engine import choose_engine, engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, writing
 from fedtext.records import RoundRecord
+from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
@@ -85,7 +86,7 @@ def run(
         ClientError: The training of a client failed.
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
-    device_of(device)
+    single = choose_engine(single, device_of(device).type != "cpu", compile_problem())
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)

@@ -85,13 +85,14 @@ class Host:
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        cells, triton, model = experiment.engine != "reference", experiment.engine == "triton", experiment.model
+        cells, model = experiment.engine != "reference", experiment.model
         directions = model.directions if cells and isinstance(model, Recurrent) else None
         cut = cells and not experiment.reads_table
-        self.training = Assembler(directions, cut, self.device, triton, experiment.language)
+        self.training = Assembler(directions, cut, self.device, experiment.engine, experiment.language)
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
-        self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of)
+        native = experiment.engine == "native"
+        self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of, native)
 
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(client, self.rows, self.beside)

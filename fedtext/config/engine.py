@@ -1,5 +1,6 @@
 """The engine and the size of stacks of an experiment, and checks that they can be used."""
 
+import logging
 import os
 from importlib.util import find_spec
 
@@ -9,10 +10,17 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.models.recurrent import Recurrent
 from fedtext.models.transformer import TransformerClassifier
+from fedtext.runtime.compiled import compile_problem
 
 WIDEST = 8  # larger stacks do not fit in the caches: see docs/performance.md
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
 AMPERE = (8, 0)  # the first GPUs with TF32
+ENGINES = {
+    "reference": "the layers of torch",
+    "cells": "the steps of a {model} in few operations, equal to torch's to rounding",
+    "triton": "the steps of a {model} in one kernel, equal to torch's to rounding",
+    "native": "the steps of a {model} in C, equal to torch's to rounding",
+}
 ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
@@ -20,9 +28,25 @@ def engine_reason(experiment: Experiment) -> str:
     """Return a sentence about the engine that trains the clients, with the reason."""
     if not isinstance(experiment.model, Recurrent):
         return f"engine reference: model {experiment.model.name} has no recurrent layers"
-    if experiment.training.engine != "auto":
-        return f"engine {experiment.engine}, as configured"
-    return f"engine {experiment.engine}: it has a {experiment.model.name}'s steps, and equals torch's to rounding"
+    return f"engine {experiment.engine}: {ENGINES[experiment.engine].format(model=experiment.model.name)}"
+
+
+def choose_engine(experiment: Experiment, gpu: bool, problem: str) -> Experiment:
+    """Return the experiment with the engine that ``auto`` stands for.
+
+    It is chosen once for a run, since the last bits of results depend on it.
+
+    Args:
+        experiment: The experiment.
+        gpu: Whether clients may be trained on a GPU.
+        problem: Why engine ``native`` cannot be used by every process that trains; empty if it can.
+    """
+    if experiment.training.engine != "auto" or not isinstance(experiment.model, Recurrent) or gpu:
+        return experiment
+    if problem:
+        logging.getLogger(__name__).warning("engine cells is used, since the faster native cannot be: %s", problem)
+    training = experiment.training.model_copy(update={"engine": "cells" if problem else "native"})
+    return experiment.model_copy(update={"training": training})
 
 
 def check_engine(experiment: Experiment, gpu: bool) -> None:
@@ -42,6 +66,10 @@ def check_engine(experiment: Experiment, gpu: bool) -> None:
         )
     if experiment.training.tf32 and torch.cuda.is_available() and torch.cuda.get_device_capability() < AMPERE:
         raise UserError(f"training.tf32: {torch.cuda.get_device_name()} does not support it: leave it out")
+    if experiment.engine == "native" and gpu:
+        raise UserError("training.engine: native is for CPUs, but clients would be trained on a GPU; use engine: auto")
+    if experiment.engine == "native" and (problem := compile_problem()):
+        raise UserError(f"training.engine: native cannot be used: {problem}; or use engine: cells")
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":
@@ -73,6 +101,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine has no stacks"
+    if experiment.engine == "native":
+        return 1, "clients one by one: with engine native each fills a core by itself"
     if experiment.language:
         return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
     if experiment.method.reads_table:

@@ -4,7 +4,7 @@ Corpora, models, methods, mechanisms and audits have keys of their own, in the f
 refused.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ from fedtext.config.server import MethodsOwn
 from fedtext.layout import TABLE
 from fedtext.models.recurrent import Recurrent, RecurrentClassifier
 from fedtext.schema import Strict
-from fedtext.training.config import Training
+from fedtext.training.config import Engine, Training
 
 
 class Settings(Strict):
@@ -67,8 +67,11 @@ class Settings(Strict):
     tune: Tune = Tune()
 
     @property
-    def engine(self) -> Literal["reference", "cells", "triton"]:
-        """The engine that ``training.engine`` selects; always ``reference`` without recurrent layers."""
+    def engine(self) -> Engine:
+        """The engine that ``training.engine`` selects; always ``reference`` without recurrent layers.
+
+        ``auto`` is ``cells`` here: what depends on the machine is decided before a run starts (config/engine.py).
+        """
         if not isinstance(self.model, Recurrent):
             return "reference"
         return "cells" if self.training.engine == "auto" else self.training.engine

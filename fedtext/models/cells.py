@@ -6,6 +6,7 @@ of their outputs. ``torch.vmap`` of the loss of one client trains all clients of
 Legend: P packed rows, H hidden, G gates, N projected inputs, S token places, K directions, F = K x H features, B texts.
 """
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
+from fedtext.models import native, steps
 from fedtext.models.batch import Words
 from fedtext.models.packing import Packing
-from fedtext.models.steps import GRUSteps, LSTMSteps, merged
+from fedtext.models.steps import merged
 
 
 class Rows(Function):
@@ -103,13 +105,20 @@ def _gru(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Pa
     weight_ih, weight_hh, bias_ih, bias_hh = parameters
     width = weight_hh.shape[2]
     bias_KG = bias_ih + functional.pad(bias_hh[:, : 2 * width], (0, width))
-    projected = _projected(inputs, weight_ih, bias_KG)
-    return GRUSteps.apply(projected, weight_hh, bias_hh[:, 2 * width :], source_P, packing)[0]
+    projected = _projected(inputs, weight_ih, bias_KG, packing)
+    return _steps(packing).GRUSteps.apply(projected, weight_hh, bias_hh[:, 2 * width :], source_P, packing)[0]
 
 
 def _lstm(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing) -> Tensor:
     weight_ih, weight_hh, bias_ih, bias_hh = (_sigmoids_first(tensor) for tensor in parameters)
-    return LSTMSteps.apply(_projected(inputs, weight_ih, bias_ih + bias_hh), weight_hh, source_P, packing)[0]
+    return _steps(packing).LSTMSteps.apply(
+        _projected(inputs, weight_ih, bias_ih + bias_hh, packing), weight_hh, source_P, packing
+    )[0]
+
+
+def _steps(packing: Packing) -> ModuleType:
+    """Return the module with the steps of this packing's engine."""
+    return native if packing.engine == "native" else steps
 
 
 def _sigmoids_first(tensor: Tensor) -> Tensor:
@@ -118,9 +127,13 @@ def _sigmoids_first(tensor: Tensor) -> Tensor:
     return torch.cat([i, f, o, g], 1)
 
 
-def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor) -> Tensor:
+def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:
     """Project every input for every direction: shape (N, G), ordered by input."""
-    projected = functional.linear(inputs, weight_KGI.flatten(0, 1), bias_KG.flatten())
+    factors = inputs, weight_KGI.flatten(0, 1), bias_KG.flatten()
+    if packing.engine == "native":
+        projected = native.Linear.apply(*(factor[None] for factor in factors))[0]
+    else:
+        projected = functional.linear(*factors)
     return projected.view(-1, weight_KGI.shape[1])
 
 

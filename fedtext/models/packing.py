@@ -39,7 +39,8 @@ class Packing:
         text_CS: Text of each token place; B for padding.
         last_CB: Token place of each text's last token.
         device: Device of the index tensors.
-        kernels: Whether the steps are computed by Triton (models/kernels.py) or torch (models/loops.py).
+        engine: The engine that computes the steps: ``cells`` (models/loops.py), ``triton`` (models/kernels.py) or
+            ``native`` (models/native.py).
     """
 
     directions: int
@@ -52,17 +53,17 @@ class Packing:
     text_CS: Ints
     last_CB: Ints
     device: torch.device
-    kernels: bool
+    engine: str
 
     @staticmethod
-    def of(lengths_CB: Ints, directions: int, device: torch.device, kernels: bool = False) -> "Packing":
+    def of(lengths_CB: Ints, directions: int, device: torch.device, engine: str = "cells") -> "Packing":
         """Pack texts of these lengths (all at least 1).
 
         Args:
             lengths_CB: Lengths of each client's texts.
             directions: Number of directions.
             device: Device of the index tensors.
-            kernels: Whether the steps are computed by Triton.
+            engine: The engine that computes the steps.
         """
         clients, texts = lengths_CB.shape
         order_CB = np.argsort(-lengths_CB, axis=1, kind="stable")
@@ -98,7 +99,7 @@ class Packing:
             text_CS,
             last_CB,
             device,
-            kernels,
+            engine,
         )
 
     @property

@@ -142,7 +142,7 @@ class LSTMSteps(Steps):
 
 def _loops(packing: Packing) -> ModuleType:
     """The module that has this packing's loops over time."""
-    if not packing.kernels:
+    if packing.engine != "triton":
         return loops
     from fedtext.models import kernels  # here, since Triton is not everywhere
 

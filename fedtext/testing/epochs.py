@@ -76,8 +76,8 @@ def epoch(
         _begin(method, stack.tensors(place), drawn, scales[place] if scales else 1)
     cells, directions = engine != "reference", 2 if config.name.startswith("bi") else 1
     shortcut = cells and not method.reads_table
-    assembler = Assembler(directions if cells else None, shortcut, CPU, engine == "triton")
-    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of)
+    assembler = Assembler(directions if cells else None, shortcut, CPU, engine)
+    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of, native=engine == "native")
     work = []
     for each, client in zip(texts, clients, strict=True):
         how = 8, 1, 0, 1, client.rows

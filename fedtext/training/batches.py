@@ -82,18 +82,18 @@ class Assembler:
     """Makes batches for an engine.
 
     Attributes:
-        directions: Directions of the recurrent layers, for engines ``cells`` and ``triton``; None for ``reference``.
+        directions: Directions of the recurrent layers; None for engine ``reference``.
         cut: Whether the loss receives only the rows of the batch's words instead of the table. Tokens are then indices
             of these rows.
         device: The torch device.
-        kernels: Whether the engine is ``triton``.
+        engine: The engine.
         ahead: Whether it is for language models, whose inputs do not include a text's last token.
     """
 
     directions: int | None
     cut: bool
     device: torch.device
-    kernels: bool = False
+    engine: str = "cells"
     ahead: bool = False
 
     def single(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
@@ -145,7 +145,7 @@ class Assembler:
         assert self.directions is not None
         lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks]) - int(self.ahead)
         assert lengths_CB.min() > 0, "a sentence has at least two tokens, <s> and </s>"
-        packing = Packing.of(lengths_CB, self.directions, self.device, self.kernels)
+        packing = Packing.of(lengths_CB, self.directions, self.device, self.engine)
         word_CS = np.zeros(packing.text_CS.shape, np.int64)
         numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)
         words = []

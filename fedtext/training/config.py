@@ -65,6 +65,9 @@ else:
     OptimizerField = choice(SGD, Adam, AdamW, default="sgd")
 
 
+Engine: TypeAlias = Literal["reference", "cells", "triton", "native"]
+
+
 class Steps(Strict):
     """A batch size that depends on a client's number of texts.
 
@@ -89,15 +92,16 @@ class Training(Strict):
     local_epochs: int = Field(2, ge=1, description="passes of a client over its train texts in a round")
     batch_size: BatchSize = Field(8, description="texts in a batch; or {steps: 5}, at most 5 batches in an epoch")
     optimizer: OptimizerField = Field(SGD(), description="the clients' optimizer")
-    engine: Literal["auto", "reference", "cells", "triton"] = Field(
+    engine: Engine | Literal["auto"] = Field(
         "auto",
         description="implementation of recurrent layers: reference is torch's, cells is faster (same sums in another "
-        "order; model.dropout draws other masks), triton is cells with all steps of a layer in one kernel, for GPUs; "
-        "auto: cells",
+        "order; model.dropout draws other masks), triton is cells with all steps of a layer in one kernel, for GPUs, "
+        "native is cells in C, for CPUs, compiled when it is first used; auto: native on CPUs if every node has a C "
+        "compiler, else cells",
     )
     stack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="number of clients trained side by side by the engines cells and triton, blocks of consecutive "
+        description="number of clients trained side by side by all engines but reference, blocks of consecutive "
         "ids; the last bits of results depend on it; auto: as many as leave work for 16 actors",
     )
     tf32: bool = Field(

@@ -14,6 +14,7 @@ from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
 from fedtext.training.config import SGD, Adam, AdamW
+from fedtext.training.native_rows import NativeRows
 from fedtext.training.stack import Stack
 from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
 
@@ -87,6 +88,7 @@ class LocalOptimizer:
         moving: Names of the parameters that are trained; None: all.
         task_of: The task whose batches alone train a parameter (``Method.task_of``). A step on a batch of another task
             changes neither the parameter nor its state, and does not count as a step of Adam.
+        native: Whether the engine is ``native``.
 
     Attributes:
         only: Which rows of the tables move, as 0 or 1 of shape (N, 1); None: all.
@@ -102,6 +104,7 @@ class LocalOptimizer:
         cut: bool = False,
         moving: Collection[str] | None = None,
         task_of: Callable[[str], int | None] = lambda parameter: None,
+        native: bool = False,
     ) -> None:
         self.config, self.stack, self.lr = config, stack, lr
         self.tasks = {name: task_of(name) for name in stack.layout.shapes if moving is None or name in moving}
@@ -116,7 +119,8 @@ class LocalOptimizer:
         if self.frozen:
             self.tables = FrozenTable(stack, cut)
         elif cut and isinstance(config, SGD) and config.schedule == "constant":
-            self.tables = TouchedRows(stack, embedding_lr, config.momentum)
+            touched = NativeRows if native else TouchedRows
+            self.tables = touched(stack, embedding_lr, config.momentum)
         else:
             chosen = CutTables if cut else WholeTable
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))

@@ -159,34 +159,41 @@ class TouchedRows:
             self._look_ahead(2 * most)
         counts = np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients))
         self.counts = to_device(counts, self.rows.device)
-        self.fetched, self.velocity, self.missed = self._fetch(self.rows, self.counts)
+        self.missed = self._missed(self.rows, self.counts)
+        self.fetched = self._fetch(self.rows, self.missed)
         return _leaf(self.fetched, clients)
 
-    def _fetch(self, rows: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a copy of these rows after ``steps`` steps, their velocities when last updated, and the number of
-        steps since then."""
-        missed = (steps - self.made_N.index_select(0, rows)).clamp_(0, len(self.decay_K1) - 2)
-        velocity = self.velocity_ND.index_select(0, rows)
+    def _missed(self, rows: Tensor, steps: Tensor) -> Tensor:
+        """Return the number of steps, of ``steps``, since each row was last updated; at most what is looked ahead."""
+        return (steps - self.made_N.index_select(0, rows)).clamp_(0, len(self.decay_K1) - 2)
+
+    def _fetch(self, rows: Tensor, missed: Tensor) -> Tensor:
+        """Return a copy of these rows, moved by the steps that they missed."""
+        self.velocity = self.velocity_ND.index_select(0, rows)
         fetched = self.stack.table_ND.index_select(0, rows)
-        fetched.addcmul_(velocity, self.move_K1.index_select(0, missed), value=-1)
-        return fetched, velocity, missed
+        return fetched.addcmul_(self.velocity, self.move_K1.index_select(0, missed), value=-1)
 
     def step(self, clients: range, grad: Tensor) -> None:
-        decay = self.decay_K1.index_select(0, self.missed + 1)
-        velocity = torch.addcmul(grad.reshape(self.velocity.shape), self.velocity, decay)
-        self.velocity_ND.index_copy_(0, self.rows, velocity)
-        self.stack.table_ND.index_copy_(0, self.rows, self.fetched.add_(velocity, alpha=-self.lr))
+        self._move(grad.reshape(len(self.rows), -1))
         self.made_N.index_copy_(0, self.rows, self.counts + 1)
         self.steps_C[clients.start : clients.stop] += 1
+
+    def _move(self, grad_UD: Tensor) -> None:
+        """Make a step of the rows that ``begin`` fetched."""
+        decay = self.decay_K1.index_select(0, self.missed + 1)
+        velocity = torch.addcmul(grad_UD, self.velocity, decay)
+        self.velocity_ND.index_copy_(0, self.rows, velocity)
+        self.stack.table_ND.index_copy_(0, self.rows, self.fetched.add_(velocity, alpha=-self.lr))
 
     def finish(self) -> None:
         counts = [np.full(len(table), steps) for table, steps in zip(self._tables(), self.steps_C, strict=True)]
         steps_N = to_device(np.concatenate(counts), self.made_N.device)
         behind = torch.nonzero(self.made_N[: len(steps_N)] < steps_N).squeeze(1)
         steps = steps_N.index_select(0, behind)
-        fetched, velocity, missed = self._fetch(behind, steps)
-        self.stack.table_ND.index_copy_(0, behind, fetched)
-        self.velocity_ND.index_copy_(0, behind, velocity.mul_(self.decay_K1.index_select(0, missed)))
+        missed = self._missed(behind, steps)
+        self.stack.table_ND.index_copy_(0, behind, self._fetch(behind, missed))
+        velocity = self.velocity_ND.index_select(0, behind).mul_(self.decay_K1.index_select(0, missed))
+        self.velocity_ND.index_copy_(0, behind, velocity)
         self.made_N.index_copy_(0, behind, steps)
 
     def _tables(self) -> list[Tensor]:

@@ -20,6 +20,7 @@ class WorkspacePool:
         cut: Whether losses use only the rows of a batch's words.
         device: The torch device.
         task_of: As in ``Method``.
+        native: Whether the engine is ``native``.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class WorkspacePool:
         cut: bool,
         device: torch.device,
         task_of: Callable[[str], int | None] = lambda parameter: None,
+        native: bool = False,
     ) -> None:
-        self.layout, self.config, self.cut, self.task_of = layout, config, cut, task_of
+        self.layout, self.config, self.cut, self.task_of, self.native = layout, config, cut, task_of, native
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
@@ -51,5 +53,5 @@ class WorkspacePool:
         if key in self.optimizers:
             self.optimizers[key].reset()
             return self.optimizers[key]
-        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of)
+        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of, self.native)
         return self.optimizers.setdefault(key, made)

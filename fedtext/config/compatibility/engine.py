@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def engine(e: "Settings") -> Iterator[str]:
     """Check that the engine can train the model."""
     asked, model = e.training.engine, e.model
-    if asked in ("cells", "triton") and not isinstance(model, Recurrent):
+    if asked in ("cells", "triton", "native") and not isinstance(model, Recurrent):
         yield f"training.engine: model {model.name} has no recurrent layers for {asked}; leave engine at auto"
     if asked == "triton" and isinstance(model, Recurrent) and model.hidden > KERNEL_WIDTH:
         yield (

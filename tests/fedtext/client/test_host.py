@@ -90,18 +90,18 @@ def test_with_a_vocabulary_of_its_own_a_client_begins_with_unk_as_zeros() -> Non
 
 
 def test_the_engine_decides_how_batches_are_read() -> None:
-    def training(engine: str, **changes: Any) -> tuple[int | None, bool, bool]:
+    def training(engine: str, **changes: Any) -> tuple[int | None, bool, str]:
         rounds = tiny.TRAINING | {"engine": engine, "stack": 1}
         worker, _ = hosting(tiny.experiment(training=rounds, **changes))
         assert worker.evaluating == replace(worker.training, cut=False)
-        return worker.training.directions, worker.training.cut, worker.training.kernels
+        return worker.training.directions, worker.training.cut, worker.training.engine
 
     gru, bag = ({"name": name, "embedding": {"dim": 5}} for name in ("gru", "bag"))
-    assert training("reference") == (None, False, False)
-    assert training("cells") == (2, True, False)
-    assert training("cells", model=gru | {"hidden": 4}) == (1, True, False)
-    assert training("auto", model=bag) == (None, False, False), "it has no steps"
-    assert training("cells", method="fedprox") == (2, False, False), "its loss reads the whole table"
+    assert training("reference") == (None, False, "reference")
+    assert training("cells") == (2, True, "cells")
+    assert training("cells", model=gru | {"hidden": 4}) == (1, True, "cells")
+    assert training("auto", model=bag) == (None, False, "reference"), "it has no steps"
+    assert training("cells", method="fedprox") == (2, False, "cells"), "its loss reads the whole table"
 
 
 def test_what_the_server_sent_goes_to_another_device_once() -> None:

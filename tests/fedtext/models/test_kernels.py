@@ -79,7 +79,7 @@ def test_a_packing_says_where_steps_begin_and_where_blocks_end() -> None:
 def test_auto_does_not_take_them_and_stacks_are_those_of_cells() -> None:
     triton, auto = (tiny.experiment("kteps", training={"engine": engine}) for engine in ("triton", "auto"))
     assert (triton.engine, auto.engine) == ("triton", "cells")
-    assert engine_reason(triton) == "engine triton, as configured"
+    assert engine_reason(triton) == "engine triton: the steps of a bigru in one kernel, equal to torch's to rounding"
     assert stack_size(triton, 1000) == stack_size(auto, 1000)
     assert tiny.experiment("kteps", training={"engine": "triton", "stack": 3}).training.stack == 3
 

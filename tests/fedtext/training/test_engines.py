@@ -9,9 +9,10 @@ import torch
 
 from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
+from fedtext.models import native, steps
 from fedtext.models.packing import Packing
 from fedtext.models.recurrent import RecurrentClassifier
-from fedtext.models.steps import GRUSteps, LSTMSteps
+from fedtext.runtime.compiled import compile_problem
 from fedtext.testing.epochs import Client, Trained, epoch, stackable
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD, Adam
@@ -19,6 +20,7 @@ from tests import tiny
 from tests.loops import nonempty
 
 CPU = torch.device("cpu")
+FAST = ["cells", pytest.param("native", marks=pytest.mark.skipif(bool(compile_problem()), reason=compile_problem()))]
 SIZES = (50, 44, 50, 20, 5)  # last batches differ, one client runs out early, and one never fills a batch
 CLIENTS = [  # most rows go many steps without a gradient
     Client(tiny.token_set(np.random.default_rng(number), texts, 1, 300 + number, 12), 300 + number)
@@ -86,16 +88,18 @@ def test_every_kind_of_loss_is_among_the_cases() -> None:
     assert {method.loss for method in METHODS.values()} == {type(method).loss for method, _ in CASES}
 
 
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize(("method", "model"), CASES, ids=named)
-def test_cells_equal_the_reference(method: Method, model: dict[str, Any]) -> None:
-    assert_equal(run("cells", method, model)[0], run("reference", method, model)[0])
+def test_every_engine_equals_the_reference(method: Method, model: dict[str, Any], engine: str) -> None:
+    assert_equal(run(engine, method, model)[0], run("reference", method, model)[0])
 
 
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize("changes", [{"pooling": "last"}, {"name": "bilstm"}], ids=["gru", "lstm"])
-def test_with_adam_as_well_and_a_stack_like_the_reference(changes: dict[str, Any]) -> None:
+def test_with_adam_as_well_and_a_stack_like_the_reference(changes: dict[str, Any], engine: str) -> None:
     expected = run("reference", KTEPS(), changes, "adam")[0]
-    assert_equal(run("cells", KTEPS(), changes, "adam")[0], expected)
-    assert_equal(run("cells", KTEPS(), changes, "adam", [0, 1, 2])[0], expected)
+    assert_equal(run(engine, KTEPS(), changes, "adam")[0], expected)
+    assert_equal(run(engine, KTEPS(), changes, "adam", [0, 1, 2])[0], expected)
 
 
 def test_the_reference_trains_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,29 +114,32 @@ def test_the_reference_trains_where_it_is_told_to(monkeypatch: pytest.MonkeyPatc
     assert_equal(run("reference", KTEPS(), {})[0], expected)
 
 
+@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize(("method", "model"), [case for case in CASES if stackable(case[0])], ids=named)
-def test_a_stack_equals_its_clients_one_by_one(method: Method, model: dict[str, Any]) -> None:
+def test_a_stack_equals_its_clients_one_by_one(method: Method, model: dict[str, Any], engine: str) -> None:
     optimizer = "adam" if model == MODELS[0] else "sgd"
     scales = [1 + 0.5 * client for client in range(len(SIZES))]
-    stacked = run("cells", method, model, optimizer, range(len(SIZES)), scales=scales)
+    stacked = run(engine, method, model, optimizer, range(len(SIZES)), scales=scales)
     for client, got in nonempty(enumerate(stacked)):
-        assert_equal(got, run("cells", method, model, optimizer, [client], scales=[scales[client]])[0])
+        assert_equal(got, run(engine, method, model, optimizer, [client], scales=[scales[client]])[0])
 
 
+@pytest.mark.parametrize("fast", FAST)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_engines_in_float32_differ_by_rounding_only(optimizer: str) -> None:
+def test_engines_in_float32_differ_by_rounding_only(optimizer: str, fast: str) -> None:
     truth = run("reference", KTEPS(), {}, optimizer)[0].after
-    for engine, clients in (("reference", [0]), ("cells", [0]), ("cells", [0, 1, 2])):
+    for engine, clients in (("reference", [0]), (fast, [0]), (fast, [0, 1, 2])):
         got = run(engine, KTEPS(), {}, optimizer, clients, torch.float32)[0].after
         for name, tensor in nonempty(got.items()):
             limit = 2e-4 if optimizer == "adam" else 2e-5
             assert torch.allclose(tensor.double(), truth[name], atol=limit), (engine, clients, name)
 
 
-def test_a_client_that_diverges_leaves_its_stack_alone() -> None:
+@pytest.mark.parametrize("engine", FAST)
+def test_a_client_that_diverges_leaves_its_stack_alone(engine: str) -> None:
     """Lanes share every product, but nothing of one reaches another."""
-    expected = run("cells", KTEPS(), {}, clients=range(3), scales=(1, 1, 1))
-    got = run("cells", KTEPS(), {}, clients=range(3), scales=(1, float("nan"), 1))
+    expected = run(engine, KTEPS(), {}, clients=range(3), scales=(1, 1, 1))
+    got = run(engine, KTEPS(), {}, clients=range(3), scales=(1, float("nan"), 1))
     assert not np.isfinite(sum(got[1].terms.values()))
     for client in (0, 2):
         for name, tensor in nonempty(expected[client].after.items()):
@@ -150,14 +157,16 @@ def test_a_trained_model_reads_alike_through_both_engines() -> None:
     assert torch.allclose(cells, reference, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(("layer", "gates"), [(GRUSteps, 3), (LSTMSteps, 4)])
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize(("kind", "gates"), [("GRUSteps", 3), ("LSTMSteps", 4)])
 @pytest.mark.parametrize("lengths", [[[2, 4, 1, 4]], [[1, 1]], [[3]], [[1]], [[2, 4], [3, 1], [1, 1]]])
-def test_the_gradient_passes_torchs_own_check(layer: Any, gates: int, lengths: list[list[int]]) -> None:
-    packing = Packing.of(np.array(lengths), 2, CPU)
+def test_the_gradient_passes_torchs_own_check(kind: str, gates: int, lengths: list[list[int]], engine: str) -> None:
+    layer = getattr(native if engine == "native" else steps, kind)
+    packing = Packing.of(np.array(lengths), 2, CPU, engine)
     source = packing.deep_source
     generator = torch.Generator().manual_seed(0)
     shapes = [(int(source.max()) + 1, 3 * gates), (packing.lanes, 3 * gates, 3), (packing.lanes, 3)]
-    shapes = shapes if layer is GRUSteps else shapes[:2]
+    shapes = shapes if kind == "GRUSteps" else shapes[:2]
     inputs = [torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True) for shape in shapes]
     before = [tensor.detach().clone() for tensor in inputs]
     assert torch.autograd.gradcheck(
@@ -183,16 +192,17 @@ def test_a_packing_covers_every_token_once() -> None:
     assert sorted(packing.by_lane.tolist()) == list(range(6 * 14))
 
 
-def test_dropout_strikes_in_training_only_and_follows_the_seed() -> None:
+@pytest.mark.parametrize("engine", FAST)
+def test_dropout_strikes_in_training_only_and_follows_the_seed(engine: str) -> None:
     for clients in ([0], [0, 1]):
         whole, thinned, again, nearly = (
-            run("cells", FedAvg(), {"dropout": share}, clients=clients)[0].terms["ce"] for share in (0, 0.5, 0.5, 1e-12)
+            run(engine, FedAvg(), {"dropout": share}, clients=clients)[0].terms["ce"] for share in (0, 0.5, 0.5, 1e-12)
         )
         assert whole != thinned
         assert thinned == again
         assert nearly == pytest.approx(whole, rel=1e-9), "every word by itself, and none struck out"
 
 
-def test_auto_takes_cells() -> None:
+def test_auto_takes_cells_where_nothing_is_known_of_the_machine() -> None:
     assert tiny.experiment().engine == "cells"
     assert tiny.experiment(training={"engine": "reference"}).engine == "reference"

@@ -1,0 +1,91 @@
+"""C files of this package, compiled by the machine's compiler when they are first used; later processes find them."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from fedtext.errors import UserError
+
+PACKAGE = Path(__file__).parent.parent
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+
+
+@cache
+def compiled(source: Path) -> ctypes.CDLL:
+    """Return a C file as a library, compiled unless that has been done on this kind of processor before.
+
+    Libraries are kept in ``$XDG_CACHE_HOME/fedtext`` or ``~/.cache/fedtext``, under a name that depends on the source,
+    the compiler, its options and the processor. Nothing is downloaded.
+
+    Args:
+        source: The file.
+
+    Raises:
+        UserError: This machine has no C compiler, or it cannot compile the file.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        raise UserError(f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc")
+    kept = _folder() / f"{source.stem}-{_key(source, compiler)}.so"
+    if not kept.exists():
+        _compile(source, compiler, kept)
+    try:
+        return ctypes.CDLL(str(kept))
+    except OSError as error:
+        raise UserError(f"{kept} cannot be loaded ({error}): remove it") from error
+
+
+@cache
+def compile_problem() -> str:
+    """Compile all C files of this package, and return why they cannot be used; empty if they can."""
+    try:
+        for source in sorted(PACKAGE.rglob("*.c")):
+            compiled(source)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _compiler() -> str | None:
+    asked = os.environ.get("CC")
+    return next((found for name in ([asked] if asked else COMPILERS) if (found := shutil.which(name))), None)
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtext"
+
+
+def _key(source: Path, compiler: str) -> str:
+    """Return the name of what a library depends on: libraries for one processor may end a process on another."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256(source.read_bytes() + version + " ".join([compiler, *FLAGS]).encode())
+    digest.update(f"{platform.system()} {platform.machine()} {platform.processor()} {_features()}".encode())
+    return digest.hexdigest()[:16]
+
+
+def _features() -> str:
+    """Return the names of the processor's instructions; empty where the system does not tell (only Linux does)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return " ".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))
+
+
+def _compile(source: Path, compiler: str, to: Path) -> None:
+    """Compile into a file of its own first: other processes may do the same at the same time."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+        made = Path(folder, to.name)
+        done = subprocess.run([compiler, *FLAGS, "-o", made, source], capture_output=True, text=True, check=False)
+        if done.returncode:
+            problem = (done.stderr.strip() or "no message").splitlines()[0]
+            raise UserError(f"{compiler} cannot compile {source.name}: {problem}")
+        os.replace(made, to)
