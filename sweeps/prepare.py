@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext.client.audit_runner import audited_words
 from fedtext.config import files
-from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees
+from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
@@ -22,6 +22,7 @@ from fedtext.parameters import check_classes
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import KEPT, recorded
 from fedtext.state.fingerprint import fingerprint
+from fedtext.training.config import Engine
 from sweeps.folder import PLAN, STORAGE, RunFolder, home
 from sweeps.job import Job, disclosed, key, numbers
 from sweeps.request import Cluster, Given, Request
@@ -195,10 +196,11 @@ def arranged(
         folder: The folder of the run.
 
     Raises:
-        UserError: The cases do not fit on the cluster.
+        UserError: The cases do not fit on the cluster, or trials in ``folder`` were computed from other data.
     """
-    gpu, problem = placement.total(nodes, "GPU") > 0, cluster.compile_problem()
-    cases = [replace(case, experiment=choose_engine(case.experiment, gpu, problem)) for case in cases]
+    gpu, problem, begun = placement.total(nodes, "GPU") > 0, cluster.compile_problem(), _begun(folder, cases, corpora)
+    cases = [replace(case, experiment=choose_engine(case.experiment, gpu, problem, begun)) for case in cases]
+    _same_data(folder, cases, corpora)
     ended = {} if folder.longer(experiment) else folder.ended()
     plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
@@ -248,7 +250,7 @@ def corpora_of(
         folder: The folder of the run.
 
     Raises:
-        UserError: A case cannot use its corpus, or trials in ``folder`` were computed from other data.
+        UserError: A case cannot use its corpus.
     """
     corpora: dict[str, Corpus] = {}
     for one in (case.experiment for case in cases):
@@ -259,7 +261,6 @@ def corpora_of(
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
         if case.experiment.server.noise:
             noise_multiplier(case.experiment)
-    _same_data(folder, cases, corpora)
     return corpora
 
 
@@ -268,6 +269,17 @@ def _single(content: files.Content, experiment: Experiment) -> tuple[files.Conte
     aside = bool(experiment.space or experiment.baselines or experiment.seeds > 1)
     left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
     return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1}), aside
+
+
+def _begun(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> Engine | None:
+    """Return the engine of the trials in the folder: the one with which a case has the fingerprint recorded there."""
+    for case in cases:
+        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
+        for engine in get_args(Engine) if made_from else ():
+            made = with_engine(case.experiment, engine)
+            if fingerprint(made, corpus.content, participant_count(made, corpus)) == made_from:
+                return engine
+    return None
 
 
 def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:

@@ -17,7 +17,9 @@ from mlflow.entities import Run
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
+from fedtext.config.engine import choose_engine
 from fedtext.corpora.prepare import prepare
+from fedtext.runtime.compiled import compile_problem
 from fedtext.state.checkpoint import STATE, SUMS, history
 from fedtext.testing.runs import federated
 from tests import ROOT
@@ -144,6 +146,7 @@ def accuracies(run: Path) -> dict[str, list[Any]]:
 def undisturbed(experiment: dict[str, Any], folder: Path, data: Path | None = None) -> dict[str, bytes]:
     """The final state of one experiment (no space) trained in this process, as case ``local`` of ``folder``."""
     made = files.validate({k: v for k, v in experiment.items() if k not in ("space", "baselines")})
+    made = choose_engine(made, False, compile_problem())
     corpus = prepare(made.corpus, made.model.embedding, made.seed, data)
     list(federated(made, corpus, LocalFleet, folder / "local" / "checkpoint").run())
     return states(folder)["local"]

@@ -86,8 +86,12 @@ def run(
         ClientError: The training of a client failed.
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
-    single = choose_engine(single, device_of(device).type != "cpu", compile_problem())
+    gpu = device_of(device).type != "cpu"
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
+    begun = None
+    if folder and (folder / EXPERIMENT).is_file():
+        begun = files.read(folder / EXPERIMENT)["training"]["engine"]
+    single = choose_engine(single, gpu, compile_problem(), begun)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = _started(single, corpus, device, folder)

@@ -11,6 +11,7 @@ from fedtext.errors import UserError
 from fedtext.models.recurrent import Recurrent
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.compiled import compile_problem
+from fedtext.training.config import Engine
 
 WIDEST = 8  # larger stacks do not fit in the caches: see docs/performance.md
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
@@ -31,7 +32,7 @@ def engine_reason(experiment: Experiment) -> str:
     return f"engine {experiment.engine}: {ENGINES[experiment.engine].format(model=experiment.model.name)}"
 
 
-def choose_engine(experiment: Experiment, gpu: bool, problem: str) -> Experiment:
+def choose_engine(experiment: Experiment, gpu: bool, problem: str, begun: Engine | None = None) -> Experiment:
     """Return the experiment with the engine that ``auto`` stands for.
 
     It is chosen once for a run, since the last bits of results depend on it.
@@ -40,12 +41,18 @@ def choose_engine(experiment: Experiment, gpu: bool, problem: str) -> Experiment
         experiment: The experiment.
         gpu: Whether clients may be trained on a GPU.
         problem: Why engine ``native`` cannot be used by every process that trains; empty if it can.
+        begun: The engine of the run that is continued, which is kept.
     """
-    if experiment.training.engine != "auto" or not isinstance(experiment.model, Recurrent) or gpu:
+    if experiment.training.engine != "auto" or not isinstance(experiment.model, Recurrent):
         return experiment
-    if problem:
+    if begun is None and problem and not gpu:
         logging.getLogger(__name__).warning("engine cells is used, since the faster native cannot be: %s", problem)
-    training = experiment.training.model_copy(update={"engine": "cells" if problem else "native"})
+    return with_engine(experiment, begun or ("cells" if problem or gpu else "native"))
+
+
+def with_engine(experiment: Experiment, engine: Engine) -> Experiment:
+    """Return an experiment with another engine."""
+    training = experiment.training.model_copy(update={"engine": engine})
     return experiment.model_copy(update={"training": training})
 
 

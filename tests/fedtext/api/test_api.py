@@ -179,7 +179,9 @@ def test_a_run_that_was_begun_otherwise_is_refused_with_what_changed(
     words = ["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
     folder = tmp_path / "run"
     assert main([*words, "--out", str(folder)]) == 0
-    assert fedtext.load(folder / "experiment.yaml") == fedtext.load(*words, "space={}", "baselines=[]", "seeds=1")
+    kept = fedtext.load(folder / "experiment.yaml")
+    engine = f"training.engine={kept.engine}"  # what auto stands for here
+    assert kept == fedtext.load(*words, engine, "space={}", "baselines=[]", "seeds=1")
     capsys.readouterr()
     assert main([*words, "method.lambda1=9", "--out", str(folder)]) == 2
     lambda1 = fedtext.load("demo.yaml").method.lambda1  # type: ignore[attr-defined]
@@ -187,6 +189,9 @@ def test_a_run_that_was_begun_otherwise_is_refused_with_what_changed(
     assert f"error: --out: {changed} remove that one" in capsys.readouterr().err
     with pytest.raises(fedtext.UserError, match=f"^out: {re.escape(changed)}"):
         fedtext.run(*words, "method.lambda1=9", out=folder, resume=True)
+    other = "reference"
+    with pytest.raises(fedtext.UserError, match=f'otherwise .training.engine "{kept.engine}" -> "{other}"'):
+        fedtext.run(*words, f"training.engine={other}", out=folder, resume=True)
     fedtext.run(*words, "training.rounds=2", out=folder, resume=True)
     assert fedtext.load(folder / "experiment.yaml").training.rounds == 2
     (folder / "experiment.yaml").unlink()
