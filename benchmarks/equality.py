@@ -74,13 +74,16 @@ def different() -> list[Method]:
 
 
 def compare(method: Method, config: RecurrentClassifier, clients: list[Client]) -> dict[str, float]:
-    """Train the first client by the reference, by ``cells``, and in a stack with the others if the method allows it.
+    """Train the first client by each engine, and in a stack with the others if the method allows it.
 
     Returns:
-        The largest difference from the reference by ``cells`` and, where there is a stack, ``stacked``.
+        The largest difference from the reference by each engine and, where there is a stack, ``stacked``.
     """
     expected = epoch("reference", method, config, clients[:1], SGD())[0]
-    found = {"cells": difference(epoch("cells", method, config, clients[:1], SGD())[0], expected)}
+    found = {
+        engine: difference(epoch(engine, method, config, clients[:1], SGD())[0], expected)
+        for engine in ("cells", "native")
+    }
     if stackable(method):
         found["stacked"] = difference(epoch("cells", method, config, clients, SGD())[0], expected)
     return found

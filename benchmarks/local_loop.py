@@ -1,6 +1,7 @@
 """The local training loop against a plain torch loop, as paired CPU time: W1 to W4, one thread.
 
   W1  KTEPS: embedding 50,000 x 200, BiGRU 64, masked mean, MLP; SGD with momentum; batch 8; also with clients stacked
+  W1L  the same with a BiLSTM
   W2  RR-LDP: bag of 5,000 buckets, dense 100-50-25, Adam, 250 texts in batches of 32, then one-bit randomised response
   W3  FedAtt: tied GRU language model, 300 units, vocabulary 10,000, 20 sentences of 35 words; SGD with momentum
   W4  FedeVocab: embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
@@ -10,7 +11,9 @@ with --data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole
 W3 on WikiText-2 or else Penn Treebank.
 
 ``naive`` is a straightforward loop: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
-gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product (W1 and W4). ms
+gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product of torch (W1 and
+W4); ``floor, native`` that of the same products in models/native.c, which is faster where torch's library does not use
+the whole width of the processor's vectors. ms
 are per client and batch, of W2 per client: a local epoch and its randomised response; wall ms are medians. Samples are
 texts, of W3 sentences. Variants alternate, with ``--steps`` batches (W2: clients) in each repetition; ratios are of CPU
 time, within each repetition. Memory is the peak of this process (RSS) with all variants and texts of a workload.
@@ -44,6 +47,7 @@ from fedtext.layout import TABLE, Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
+from fedtext.models.native import add_product
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.threads import one_torch_thread
@@ -69,7 +73,7 @@ class Task:
 
     def network(self) -> nn.Module:
         torch.manual_seed(0)
-        return self.method.network(Parts(self.model, 2))
+        return self.method.network(Parts(self.model, 2)).to(torch.get_default_dtype())
 
 
 def model(name: str, dim: int, hidden: int) -> RecurrentClassifier:
@@ -78,6 +82,7 @@ def model(name: str, dim: int, hidden: int) -> RecurrentClassifier:
 
 TASKS = {
     "W1": Task(KTEPS(), model("bigru", 200, 64), SGD(), 8, (2, 4, 8, 16)),
+    "W1L": Task(KTEPS(), model("bilstm", 200, 64), SGD(), 8, ()),
     "W4": Task(FedAvg(), model("bilstm", 300, 300), Adam(), 32, (4,)),
 }
 
@@ -90,7 +95,8 @@ def reviews(data: Path | None) -> list[ClientData]:
     return [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
 
 
-CORPORA: dict[str, Callable[[Path | None], Any]] = {"W1": reviews, "W2": w2.corpus, "W3": w3.corpus, "W4": reviews}
+CORPORA: dict[str, Callable[[Path | None], Any]] = {"W2": w2.corpus, "W3": w3.corpus}
+CORPORA |= dict.fromkeys(TASKS, reviews)
 SAMPLES = {name: task.batch for name, task in TASKS.items()} | {"W2": w2.TEXTS, "W3": w3.BATCH}
 
 
@@ -100,7 +106,7 @@ def engine(task: Task, name: str, clients: list[ClientData], device: torch.devic
     rows = [len(client.rows_R) for client in clients]
     drawn = dict(network.named_parameters())
     layout = Layout({name: tuple(tensor.shape) for name, tensor in drawn.items()})
-    stack = Stack(layout, rows, Workspace(device))
+    stack = Stack(layout, rows, Workspace(device, torch.get_default_dtype()))
     for place in range(len(clients)):
         for key, tensor in stack.tensors(place).items():
             tensor.copy_(torch.randn(tensor.shape) if key == TABLE else drawn[key].detach())
@@ -175,7 +181,7 @@ def products(task: Task, client: ClientData) -> list[tuple[int, int, int]]:
     return [(words, task.model.embedding.dim, 2 * gates)] + 2 * [(tokens, task.model.hidden, gates)]
 
 
-def floor(task: Task, client: ClientData) -> Run:
+def floor(task: Task, client: ClientData, product: Callable[[Tensor, Tensor], Tensor] = torch.mm) -> Run:
     """Return a loop of the products of a batch alone: forward, and backward to inputs and weights."""
     pairs = []
     for m, k, n in products(task, client):
@@ -185,7 +191,7 @@ def floor(task: Task, client: ClientData) -> Run:
     def run(steps: int) -> None:
         for _ in range(steps):
             for left, right in pairs:
-                left @ right
+                product(left, right)
 
     return run
 
@@ -208,10 +214,19 @@ def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
         for name in ("cells", "native")
         for size in task.stacks
     }
-    return found | {"floor": (floor(task, clients[0]), 1)}
+    return found | {
+        "floor": (floor(task, clients[0]), 1),
+        "floor, native": (floor(task, clients[0], native_product), 1),
+    }
 
 
-STEPS = {"W1": 30, "W2": 5, "W3": 5, "W4": 3}
+def native_product(left: Tensor, right: Tensor) -> Tensor:
+    sums = left.new_zeros(len(left), right.shape[1])
+    add_product(sums, left, right)
+    return sums
+
+
+STEPS = {"W1": 30, "W1L": 30, "W2": 5, "W3": 5, "W4": 3}
 
 
 def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
@@ -220,7 +235,7 @@ def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
     rows = []
     for variant, times in found.items():
         row = {"workload": name, "variant": variant, "CPU ms": spread(times.cpu), "wall ms": median(times.wall)}
-        if variant != "floor":
+        if not variant.startswith("floor"):
             row["samples / CPU s"] = 1000 * SAMPLES[name] / row["CPU ms"]["median"]
             row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]
             if "floor" in found:
@@ -236,8 +251,11 @@ def main(words: list[str] | None = None) -> list[dict]:
     parser.add_argument("--steps", type=int, help="batches in a repetition (W2: clients)")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--data", type=Path, help="folder of the corpora: real texts instead of synthetic ones")
+    parser.add_argument("--float64", action="store_true", help="double precision, of W1 and W4 only")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args(words)
+    if arguments.float64:
+        torch.set_default_dtype(torch.float64)
     try:  # all corpora first: a missing one is an error before anything is measured
         corpora = {name: CORPORA[name](arguments.data) for name in arguments.workloads or STEPS}
     except UserError as error:
