@@ -21,10 +21,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks import real, synthetic
 from fedtext.client.worker import Worker
+from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.layout import Layout
 from fedtext.parameters import initial
+from fedtext.runtime.compiled import compile_problem
 
 CLIENTS, TEXTS, BUCKETS, BATCH, LR, Q, EPSILON = 10, 250, 5_000, 32, 0.001, 0.001, 1.0
 ROWS = 1 + BUCKETS  # the first is <pad>
@@ -84,6 +86,7 @@ def ours(clients: list[ClientData], device: str = "cpu") -> Callable[[int], None
         }
     )
     corpus = synthetic.corpus(0, 0, ROWS)
+    experiment = choose_engine(experiment, device != "cpu", compile_problem())
     shared, private = initial(experiment, corpus, len(clients))
     worker = Worker(experiment, corpus, clients, private, device)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)

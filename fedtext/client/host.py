@@ -85,9 +85,10 @@ class Host:
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        cells, model = experiment.engine != "reference", experiment.model
-        directions = model.directions if cells and isinstance(model, Recurrent) else None
-        cut = cells and not experiment.reads_table
+        model = experiment.model
+        fast = experiment.engine != "reference"
+        directions = model.directions if fast and isinstance(model, Recurrent) else None
+        cut = directions is not None and not experiment.reads_table
         self.training = Assembler(directions, cut, self.device, experiment.engine, experiment.language)
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of

@@ -18,18 +18,20 @@ NARROW = 128  # up to this number of hidden units, one client's products are too
 AMPERE = (8, 0)  # the first GPUs with TF32
 ENGINES = {
     "reference": "the layers of torch",
-    "cells": "the steps of a {model} in few operations, equal to torch's to rounding",
-    "triton": "the steps of a {model} in one kernel, equal to torch's to rounding",
-    "native": "the steps of a {model} in C, equal to torch's to rounding",
+    "cells": "{what} in few operations, equal to torch's to rounding",
+    "triton": "{what} in one kernel, equal to torch's to rounding",
+    "native": "{what} in C, equal to torch's to rounding",
 }
 ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
 def engine_reason(experiment: Experiment) -> str:
     """Return a sentence about the engine that trains the clients, with the reason."""
-    if not isinstance(experiment.model, Recurrent):
+    if experiment.engine == "reference" and not isinstance(experiment.model, Recurrent):
         return f"engine reference: model {experiment.model.name} has no recurrent layers"
-    return f"engine {experiment.engine}: {ENGINES[experiment.engine].format(model=experiment.model.name)}"
+    steps = "the steps" if isinstance(experiment.model, Recurrent) else "the first layer"
+    how = ENGINES[experiment.engine].format(what=f"{steps} of a {experiment.model.name}")
+    return f"engine {experiment.engine}: {how}"
 
 
 def choose_engine(experiment: Experiment, gpu: bool, problem: str, begun: Engine | None = None) -> Experiment:
@@ -43,11 +45,12 @@ def choose_engine(experiment: Experiment, gpu: bool, problem: str, begun: Engine
         problem: Why engine ``native`` cannot be used by every process that trains; empty if it can.
         begun: The engine of the run that is continued, which is kept.
     """
-    if experiment.training.engine != "auto" or not isinstance(experiment.model, Recurrent):
+    if experiment.training.engine != "auto" or not experiment.model.native:
         return experiment
+    slower: Engine = "cells" if isinstance(experiment.model, Recurrent) else "reference"
     if begun is None and problem and not gpu:
-        logging.getLogger(__name__).warning("engine cells is used, since the faster native cannot be: %s", problem)
-    return with_engine(experiment, begun or ("cells" if problem or gpu else "native"))
+        logging.getLogger(__name__).warning("engine %s is used, since the faster native cannot be: %s", slower, problem)
+    return with_engine(experiment, begun or (slower if problem or gpu else "native"))
 
 
 def with_engine(experiment: Experiment, engine: Engine) -> Experiment:
@@ -76,7 +79,7 @@ def check_engine(experiment: Experiment, gpu: bool) -> None:
     if experiment.engine == "native" and gpu:
         raise UserError("training.engine: native is for CPUs, but clients would be trained on a GPU; use engine: auto")
     if experiment.engine == "native" and (problem := compile_problem()):
-        raise UserError(f"training.engine: native cannot be used: {problem}; or use engine: cells")
+        raise UserError(f"training.engine: native cannot be used: {problem}; or use another engine")
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":

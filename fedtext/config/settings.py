@@ -68,13 +68,15 @@ class Settings(Strict):
 
     @property
     def engine(self) -> Engine:
-        """The engine that ``training.engine`` selects; always ``reference`` without recurrent layers.
+        """The engine that ``training.engine`` selects. Without recurrent layers it is ``reference`` or ``native``.
 
-        ``auto`` is ``cells`` here: what depends on the machine is decided before a run starts (config/engine.py).
+        ``auto`` is never ``native`` here: what depends on the machine is decided before a run starts
+        (config/engine.py).
         """
+        asked = self.training.engine
         if not isinstance(self.model, Recurrent):
-            return "reference"
-        return "cells" if self.training.engine == "auto" else self.training.engine
+            return "native" if asked == "native" and self.model.native else "reference"
+        return "cells" if asked == "auto" else asked
 
     @property
     def aggregation(self) -> Aggregation:

@@ -9,8 +9,10 @@ Legend: B batch, T places, V vocabulary, D embedding, K features of a text besid
 batch.
 """
 
+import ctypes
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,9 +26,12 @@ from torch.nn.functional import embedding_bag
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Widths
 from fedtext.models.batch import Batch, Here
 from fedtext.models.inits import InitField, RandomInit
+from fedtext.models.native import KINDS
 from fedtext.models.output import two_logits
+from fedtext.runtime.compiled import compiled
 from fedtext.runtime.devices import to_device
 
+SOURCE = Path(__file__).with_name("bag.c")
 Values = Literal["binary", "counts"]
 VALUES = "value of a word in a text: 1, or its count; multiplied by the value that the corpus gives, if it does"
 
@@ -55,6 +60,7 @@ class BagClassifier(ClassifierConfig):
     dense_init: DenseInit = Field("torch", description=DENSE)
     padding = False
     takes_values = True
+    native = True
 
     @property
     def as_sets(self) -> bool:
@@ -94,6 +100,7 @@ class LogisticClassifier(ClassifierConfig):
     output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
     padding = False
     takes_values = True
+    native = True
 
     @property
     def as_sets(self) -> bool:
@@ -133,7 +140,8 @@ class BagEncoder(nn.Module):
         self.dropout, self.relu = nn.Dropout(dropout), relu
 
     def forward(self, table: nn.Embedding, batch: Batch) -> Tensor:
-        features_BF = with_features(_First.apply(table.weight, self.bias, batch.here, self.relu), batch)
+        first = _First.apply(table.weight, self.bias, batch.here, self.relu, batch.native)
+        features_BF = with_features(first, batch)
         return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
@@ -166,17 +174,23 @@ class _First(torch.autograd.Function):
         bias_D: Tensor | None,
         here: Here,
         relu: bool,
+        native: bool,
     ) -> Tensor:
         tokens_BT, lengths_B, values_BT = here
         there_BT = np.arange(tokens_BT.shape[1]) < lengths_B[:, None]
         tokens_S = tokens_BT[there_BT].astype(np.int64)
         values_S = None if values_BT is None else values_BT[there_BT]
-        features_BD = _sums(table_VD, tokens_S, lengths_B, values_S)
+        if native:
+            features_BD = table_VD.new_empty(len(lengths_B), table_VD.shape[1])
+            _in_c("sums", features_BD, tokens_S, lengths_B, values_S, table_VD.detach())
+        else:
+            features_BD = _sums(table_VD, tokens_S, lengths_B, values_S)
         if bias_D is not None:
             features_BD.add_(bias_D)
         if relu:
             features_BD.relu_()
         ctx.tokens_S, ctx.lengths_B, ctx.values_S, ctx.rows = tokens_S, lengths_B, values_S, len(table_VD)
+        ctx.native = native
         ctx.save_for_backward(*[features_BD] * relu)
         return features_BD
 
@@ -189,7 +203,11 @@ class _First(torch.autograd.Function):
             grad_BD = grad_BD * features_BD.sign()  # 1 where ReLU let pass, else 0
         bias_grad_D = grad_BD.sum(0) if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]:
-            return None, bias_grad_D, None, None
+            return None, bias_grad_D, None, None, None
+        if ctx.native:
+            grad_VD = grad_BD.new_zeros(ctx.rows, grad_BD.shape[1])
+            _in_c("spread", grad_VD, ctx.tokens_S, ctx.lengths_B, ctx.values_S, grad_BD)
+            return grad_VD, bias_grad_D, None, None, None
         bits = len(grad_BD).bit_length()
         # (word, text) in one number each: numpy sorts numbers several times faster than torch does
         pairs_S = (ctx.tokens_S << bits) | np.repeat(np.arange(len(grad_BD)), ctx.lengths_B)
@@ -200,7 +218,7 @@ class _First(torch.autograd.Function):
             order_S = pairs_S.argsort()
             pairs_S, values_S = pairs_S[order_S], values_S[order_S]
         texts_V = np.bincount(ctx.tokens_S, minlength=ctx.rows)
-        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V, values_S), bias_grad_D, None, None
+        return _sums(grad_BD, pairs_S & ((1 << bits) - 1), texts_V, values_S), bias_grad_D, None, None, None
 
 
 def _sums(
@@ -216,6 +234,29 @@ def _sums(
     values = None if values_S is None else to_device(values_S, rows.device).to(rows)
     # detached: it need not prepare for torch's own backward
     return embedding_bag(chosen, rows.detach(), bounds, mode="sum", include_last_offset=True, per_sample_weights=values)
+
+
+def _in_c(
+    name: str,
+    result: Tensor,
+    words_S: NDArray[np.int64],
+    lengths_B: NDArray[np.int64],
+    values_S: NDArray[np.float32] | None,
+    rows: Tensor,
+) -> None:
+    """Call a function of models/bag.c, which writes its result."""
+    function = getattr(compiled(SOURCE), f"{name}_{KINDS[result.dtype]}")
+    rows, values = rows.contiguous(), None if values_S is None else torch.from_numpy(values_S).to(result)
+    place, at = ctypes.c_int64, ctypes.c_void_p
+    function(
+        place(len(lengths_B)),
+        place(result.shape[1]),
+        at(lengths_B.ctypes.data),
+        at(words_S.ctypes.data),
+        at(0 if values is None else values.data_ptr()),
+        at(rows.data_ptr()),
+        at(result.data_ptr()),
+    )
 
 
 class _Layers(torch.autograd.Function):

@@ -52,6 +52,7 @@ class Batch:
         values_BT: Value of each token; None if all are 1.
         features_BK: Features of each text beside its words, if the model uses them (``ModelConfig.joins``).
         origin: The texts on the CPU, from which the batch was made.
+        native: Whether the engine is ``native``.
     """
 
     tokens_BT: Tensor
@@ -62,6 +63,7 @@ class Batch:
     values_BT: Tensor | None = None
     features_BK: Tensor | None = None
     origin: Here | None = None
+    native: bool = False
 
     @property
     def here(self) -> Here:

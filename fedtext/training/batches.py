@@ -130,6 +130,7 @@ class Assembler:
             values_BT=None if values_BT is None else self._on(values_BT),
             features_BK=features_BK,
             origin=Here(padded_BT, lengths_B, values_BT),
+            native=self.engine == "native",
         )
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 def engine(e: "Settings") -> Iterator[str]:
     """Check that the engine can train the model."""
     asked, model = e.training.engine, e.model
-    if asked in ("cells", "triton", "native") and not isinstance(model, Recurrent):
+    if asked in ("cells", "triton") and not isinstance(model, Recurrent):
         yield f"training.engine: model {model.name} has no recurrent layers for {asked}; leave engine at auto"
+    if asked == "native" and not model.native:
+        yield f"training.engine: no part of model {model.name} is computed by native; leave engine at auto"
     if asked == "triton" and isinstance(model, Recurrent) and model.hidden > KERNEL_WIDTH:
         yield (
             f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "

@@ -17,6 +17,7 @@ from fedtext.models.bag import BagClassifier
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
+from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts, shuffled
 from fedtext.training.config import SGD, Adam
 from fedtext.training.local import Problem, Work, train
@@ -28,6 +29,7 @@ from tests.loops import nonempty
 CPU, ROWS, TEXTS = torch.device("cpu"), 40, 50
 BAG: dict[str, Any] = {"name": "bag", "embedding": {"dim": 6}, "hidden": [5, 4]}
 BAG_CONFIG = BagClassifier.model_validate(BAG)
+NATIVE = pytest.param("native", marks=pytest.mark.skipif(bool(compile_problem()), reason=compile_problem()))
 
 
 def texts() -> tuple[TokenSet, np.ndarray]:
@@ -39,8 +41,9 @@ def texts() -> tuple[TokenSet, np.ndarray]:
     return tokens, vectors
 
 
+@pytest.mark.parametrize("engine", ["reference", NATIVE])
 @pytest.mark.parametrize("optimizer", [SGD(lr=0.1), Adam(lr=0.01)], ids=["sgd", "adam"])
-def test_an_epoch_equals_that_of_the_dense_network(optimizer: SGD | Adam) -> None:
+def test_an_epoch_equals_that_of_the_dense_network(optimizer: SGD | Adam, engine: str) -> None:
     tokens, vectors = texts()
     method = FedAvg()
     torch.manual_seed(0)
@@ -72,7 +75,7 @@ def test_an_epoch_equals_that_of_the_dense_network(optimizer: SGD | Adam) -> Non
         losses.append(len(chosen) * loss.item())
     work = Work(Texts(tokens, ROWS, as_sets=True), order)
     made = LocalOptimizer(optimizer, stack, optimizer.lr)
-    (outcome,) = train(Problem(method, network, {}), Assembler(None, False, CPU), made, [work])
+    (outcome,) = train(Problem(method, network, {}), Assembler(None, False, CPU, engine), made, [work])
     assert outcome.loss == pytest.approx(sum(losses) / TEXTS, rel=1e-9)
     for name, parameter in zip(names, parameters, strict=True):
         expected = parameter.detach().T if name == TABLE else parameter.detach()
@@ -81,7 +84,9 @@ def test_an_epoch_equals_that_of_the_dense_network(optimizer: SGD | Adam) -> Non
     assert torch.equal(ours[TABLE][0], drawn[TABLE][0]), "nothing is learnt of <pad>"
 
 
-def test_the_gradient_passes_torchs_own_check_and_stops_at_a_texts_length() -> None:
+@pytest.mark.parametrize("engine", ["reference", NATIVE])
+@pytest.mark.parametrize("valued", [False, True], ids=["plain", "values"])
+def test_the_gradient_passes_torchs_own_check_and_stops_at_a_texts_length(engine: str, valued: bool) -> None:
     """With numbers beyond a text's length that no table has."""
     torch.manual_seed(1)
     network = FedAvg().network(Parts(BAG_CONFIG, classes=3)).double()
@@ -90,12 +95,16 @@ def test_the_gradient_passes_torchs_own_check_and_stops_at_a_texts_length() -> N
     lengths_B = torch.tensor([3, 1, 5, 2])
     tokens_BT = torch.stack([torch.randperm(10)[:5] + 1 for _ in lengths_B])
     tokens_BT[torch.arange(5) >= lengths_B[:, None]] = 999
+    values_BT = torch.randn(4, 5) if valued else None
 
     def logits(*values: torch.Tensor) -> torch.Tensor:
-        batch = Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1]))
+        batch = Batch(tokens_BT, lengths_B, torch.tensor([0, 2, 1, 1]), values_BT=values_BT, native=engine == "native")
         return Model(network, dict(zip(named, values, strict=True)))(batch)
 
     assert torch.autograd.gradcheck(logits, tuple(named.values()))
+    added = logits(*named.values()).detach()
+    engine = "reference"
+    assert torch.allclose(logits(*named.values()).detach(), added, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["bag", "bigru"])

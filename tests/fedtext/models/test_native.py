@@ -103,7 +103,7 @@ def test_saturated_gates_are_those_of_torch() -> None:
 
 
 def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptureFixture) -> None:
-    auto, bag = tiny.experiment(), tiny.experiment(model="bag")
+    auto, bag, other = (tiny.experiment(model=model) for model in ("bigru", "bag", "transformer"))
     chosen = choose_engine(auto, gpu=False, problem="")
     assert chosen.engine == "native"
     assert engine_reason(chosen) == "engine native: the steps of a bigru in C, equal to torch's to rounding"
@@ -111,10 +111,16 @@ def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptu
     assert choose_engine(auto, gpu=True, problem="no compiler").engine == "cells"
     assert choose_engine(auto, gpu=False, problem="no compiler", begun="native").engine == "native"
     assert choose_engine(auto, gpu=False, problem="", begun="cells").engine == "cells"
-    assert choose_engine(bag, gpu=False, problem="") == bag
+    assert engine_reason(choose_engine(bag, gpu=False, problem="")).startswith(
+        "engine native: the first layer of a bag"
+    )
+    assert choose_engine(bag, gpu=True, problem="").engine == "reference"
+    assert choose_engine(other, gpu=False, problem="") == other
     assert not caplog.messages
     assert choose_engine(auto, gpu=False, problem="no compiler").engine == "cells"
     assert caplog.messages == ["engine cells is used, since the faster native cannot be: no compiler"]
+    assert choose_engine(bag, gpu=False, problem="none").engine == "reference"
+    assert caplog.messages[1:] == ["engine reference is used, since the faster native cannot be: none"]
     asked = tiny.experiment(training={"engine": "cells"})
     assert choose_engine(asked, gpu=False, problem="") == asked
 
@@ -128,7 +134,7 @@ def test_native_on_a_gpu_is_refused() -> None:
     ("compiler", "sentence"),
     [
         ("", f"no C compiler was found ({', '.join(COMPILERS)}, or $CC)"),
-        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile native.c: no such option"),
+        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile bag.c: no such option"),
     ],
     ids=["none", "broken"],
 )
@@ -155,7 +161,7 @@ def test_a_library_is_compiled_once(tmp_path: Path) -> None:
     for _ in range(2):
         assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "\n"
         made = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
-        assert len(made) == 2, "nothing else is left there"
+        assert len(made) == 3, "bag.c, native.c and rows.c; nothing else is left there"
         environment["PATH"] = os.environ["PATH"]
     again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
     assert made == again
