@@ -1,16 +1,11 @@
 """Connect to Ray, or start it, and ship this code to every worker."""
 
-import contextlib
-import functools
-import inspect
 import json
 import logging
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import ray
 from ray.exceptions import AuthenticationError
@@ -30,9 +25,6 @@ FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # driver is still busy. Without the second setting Ray would end them a second after Tune has reserved their CPUs. A
 # version of Ray that does not know these names ignores them.
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
-# For a Ray started here. The default port of a node's agent may belong to another Ray, which costs 3 to 5 s of retries.
-# The monitors are left out: one machine is not scaled, and the workers' output is not used.
-LEAN = {"dashboard_agent_listen_port": 0, "no_monitor": True, "include_log_monitor": False}
 
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
@@ -94,15 +86,14 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
     """Start Ray on this machine. Arguments and errors are those of ``connect``."""
     ahead = AHEAD if (num_cpus or os.cpu_count() or 1) <= processes else {}
     os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | FREEING | ahead).items()})
-    with _lean():
-        # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
-        try:
-            ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **QUIET)
-        except Exception as error:  # Ray raises this very class where one of its processes does not start
-            raise UserError(
-                f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
-                "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
-            ) from error
+    # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.
+    try:
+        ray.init("local", num_cpus=num_cpus, num_gpus=num_gpus, include_dashboard=False, **QUIET)
+    except Exception as error:  # Ray raises this very class where one of its processes does not start
+        raise UserError(
+            f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
+            "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
+        ) from error
 
 
 def _check_address(address: str) -> None:
@@ -121,25 +112,6 @@ def _check_address(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct "
             f"{option('address')} or $RAY_ADDRESS"
         ) from error
-
-
-@contextlib.contextmanager
-def _lean() -> Iterator[None]:
-    """Within the block, Ray starts with the settings ``LEAN`` and without an API server, for whose start it would wait.
-
-    ``ray.init`` has no arguments for these. A version of Ray without them starts with its defaults.
-    """
-    with contextlib.ExitStack() as patches:
-        with contextlib.suppress(ImportError):
-            from ray._private.parameter import RayParams
-
-            known = {name: value for name, value in LEAN.items() if name in inspect.signature(RayParams).parameters}
-            patches.enter_context(mock.patch("ray._private.parameter.RayParams", functools.partial(RayParams, **known)))
-        with contextlib.suppress(ImportError, AttributeError):
-            from ray._private.node import Node
-
-            patches.enter_context(mock.patch.object(Node, "start_api_server", return_value=None))
-        yield
 
 
 def nodes() -> list[dict[str, float]]:
