@@ -1,7 +1,7 @@
 """Named tensors in one flat float32 buffer, the form in which they are broadcast, checkpointed and aggregated."""
 
 from collections.abc import Mapping
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,14 @@ def finite(tensor: NDArray[np.floating]) -> bool:
     """Return whether all elements are finite, usually with a single sum."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(tensor.sum()) or np.isfinite(tensor).all())
+
+
+def not_finite(tensors: Mapping[str, NDArray[np.floating]]) -> str:
+    """Return the name of a tensor with an element that is not finite; empty if there is none."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = {name: float(np.add.reduce(tensor, axis=None)) for name, tensor in tensors.items()}
+    unsure = (name for name, total in sums.items() if not isfinite(total))
+    return next((name for name in unsure if not np.isfinite(tensors[name]).all()), "")
 
 
 class Layout:

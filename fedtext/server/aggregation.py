@@ -3,7 +3,8 @@
 Legend: N entries of the flat buffer, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,19 +65,34 @@ class WeightedSum:
         self.updates += 1
         self.scaled += factor != 1
         share = weight * factor / self.scale
-        sums = self.layout.views(self.sum_N)
+        pieces: list[tuple[int, NDArray[np.float32]]] = []  # offset and values of what is contiguous
         for name, delta in update.tensors.items():
+            first = self.layout.starts[name]
             if name == TABLE and update.rows is not None:
-                step = max(1, _CHUNK // delta.shape[1])
-                for start in range(0, len(update.rows), step):
-                    rows = update.rows[start : start + step]  # distinct, so that none is lost in +=
-                    sums[name][rows] += self._rounded(client, delta[start : start + step], share)
+                self._add_rows(client, update.rows, delta, share)
                 if self.holders_V is not None:
                     self.holders_V[update.rows] += weight
             else:
-                into, flat = sums[name].reshape(-1), delta.reshape(-1)
-                for start in range(0, len(flat), _CHUNK):
-                    into[start : start + _CHUNK] += self._rounded(client, flat[start : start + _CHUNK], share)
+                flat = delta.reshape(-1)
+                pieces += [(first + start, flat[start : start + _CHUNK]) for start in range(0, len(flat), _CHUNK)]
+        for together in _chunks(pieces):
+            self._add_pieces(client, together, share)
+
+    def _add_rows(self, client: int, rows_R: NDArray[np.int32], delta_RD: NDArray[np.float32], share: float) -> None:
+        first, shape = self.layout.starts[TABLE], self.layout.shapes[TABLE]
+        table_VD = self.sum_N[first : first + prod(shape)].reshape(shape)
+        step = max(1, _CHUNK // delta_RD.shape[1])
+        for start in range(0, len(rows_R), step):
+            rows = rows_R[start : start + step]  # distinct, so that none is lost in +=
+            table_VD[rows] += self._rounded(client, delta_RD[start : start + step], share)
+
+    def _add_pieces(self, client: int, pieces: list[tuple[int, NDArray[np.float32]]], share: float) -> None:
+        """Add pieces of an update. Many tensors are small, and rounded together."""
+        flats, done = [flat for _, flat in pieces], 0
+        rounded = self._rounded(client, flats[0] if len(flats) == 1 else np.concatenate(flats), share)
+        for start, flat in pieces:
+            self.sum_N[start : start + len(flat)] += rounded[done : done + len(flat)]
+            done += len(flat)
 
     def _rounded(self, client: int, delta: NDArray[np.float32], share: float) -> NDArray[np.float64]:
         part = np.multiply(delta, share, dtype=np.float64)
@@ -125,6 +141,20 @@ class WeightedSum:
             table = self.layout.views(mean_N)[TABLE]
             table *= shares_V[:, None]
         return mean_N
+
+
+def _chunks(pieces: Sequence[tuple[int, NDArray]]) -> Iterator[list[tuple[int, NDArray]]]:
+    """Split pieces into groups of at most ``_CHUNK`` numbers; each alone has no more."""
+    group: list[tuple[int, NDArray]] = []
+    size = 0
+    for piece in pieces:
+        if size + len(piece[1]) > _CHUNK:
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += len(piece[1])
+    if group:
+        yield group
 
 
 class Summation:

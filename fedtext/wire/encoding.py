@@ -1,22 +1,30 @@
 """The encoding of payloads. A client sends nothing else to the server, and all byte counts in reports are measured
 here.
 
-The format is safetensors: named tensors after a JSON header, no code, no pickle. Eight bits are packed into a byte.
+The format is safetensors: named tensors after a JSON header, no code, no pickle. Eight bits are packed into a byte. A
+client sends the same header in every round; it is made once.
 """
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
-from fedtext.layout import TABLE, finite
+from fedtext.layout import TABLE, not_finite
 from fedtext.messages import Update
 
 _SAMPLES, _ROWS = "#samples", "#rows"
+# Codes of types in headers. Tensors are in this order of types, then by name, as safetensors writes them.
+_ORDER = ["U64", "I64", "F64", "F32", "U32", "I32", "F16", "U16", "I16", "I8", "U8"]
+_CODES = {np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}"): code for code in _ORDER}
+_FLOAT32, _BYTES = np.dtype(np.float32), np.dtype(np.uint8)
+
+Kinds = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of each tensor
 
 
 def encode(update: Update) -> bytes:
@@ -27,8 +35,22 @@ def encode(update: Update) -> bytes:
     }
     content[_SAMPLES] = np.array([update.samples], np.int64)
     if update.rows is not None:
-        content[_ROWS] = np.asarray(update.rows, order="C")  # safetensors ignores strides
-    return save(content)
+        content[_ROWS] = np.asarray(update.rows, order="C")  # a copy of rows with strides
+    header, names = _header(tuple((name, tensor.dtype, tensor.shape) for name, tensor in content.items()))
+    return b"".join([header, *(content[name].data for name in names)])
+
+
+@lru_cache(maxsize=4096)
+def _header(kinds: Kinds) -> tuple[bytes, tuple[str, ...]]:
+    """Return the header of a payload, with its length before it, and the names of its tensors in order."""
+    header, end = {}, 0
+    for name, dtype, shape in sorted(kinds, key=lambda kind: (_ORDER.index(_CODES[kind[1]]), kind[0])):
+        size = dtype.itemsize * prod(shape)
+        header[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, tuple(header)
 
 
 def decode(
@@ -66,13 +88,13 @@ def decode(
             _check_rows(rows, expected[0])
             expected = (len(rows), *expected[1:])
         count = prod(expected)
-        sent = ("uint8", (-(-count // 8),)) if bits else ("float32", expected)
-        if (tensor.dtype.name, tensor.shape) != sent:
-            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent[0]}{sent[1]}")
+        dtype, shape = (_BYTES, (-(-count // 8),)) if bits else (_FLOAT32, expected)
+        if tensor.dtype != dtype or tensor.shape != shape:
+            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {dtype}{shape}")
         if bits:
             content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
-        elif not finite(tensor):
-            raise ValueError(f"it sent {name} with numbers that are not finite")
+    if not bits and (broken := not_finite(content)):
+        raise ValueError(f"it sent {broken} with numbers that are not finite")
     in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
     return Update(client, int(count_1[0]), in_order, rows)
 
@@ -90,10 +112,5 @@ def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """
     if not shapes:
         return 0
-    header, end = {}, 0
-    for name in sorted(shapes):
-        size = 4 * prod(shapes[name])
-        header[name] = {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": [end, end + size]}
-        end += size
-    length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
-    return 8 + -(-length // 8) * 8 + end
+    header, _ = _header(tuple((name, _FLOAT32, shape) for name, shape in shapes.items()))
+    return len(header) + _FLOAT32.itemsize * sum(map(prod, shapes.values()))

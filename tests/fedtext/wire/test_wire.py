@@ -32,6 +32,15 @@ def test_encoded_size_is_the_size_of_the_encoding(shapes: dict[str, tuple[int, .
     assert encoding.encoded_size(shapes) == (len(save(tensors)) if tensors else 0)
 
 
+TYPES = ["u8", "i8", "f8", "f4", "u4", "i4", "f2", "u2", "i2", "u1", "i1"]
+
+
+@given(st.dictionaries(NAMES, st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 7), max_size=3)), max_size=6))
+def test_payloads_are_what_safetensors_writes(kinds: dict[str, tuple[str, list[int]]]) -> None:
+    tensors: Any = {name: np.full(shape, 3, dtype) for name, (dtype, shape) in kinds.items()}
+    assert encoding.encode(Update(1, 10, tensors)) == save(tensors | {"#samples": np.array([10], np.int64)})
+
+
 @given(SHAPES, st.integers(0, 2**40), st.integers(0, 99))
 @example({"a": (2,)}, 0, 0)
 def test_payloads_come_back_as_they_were(shapes: dict[str, tuple[int, ...]], samples: int, seed: int) -> None:
