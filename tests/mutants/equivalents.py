@@ -24,8 +24,11 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
         for size in ("2 << 15", "1 << 16", "1 << 14")
     ),
     *(
-        ("server/aggregation", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
-        for changed in ("step = max(2, _CHUNK // delta.shape[1])", "step = max(1, (_CHUNK * delta.shape[1]))")
+        ("server/aggregation", "step = max(1, _CHUNK // delta_RD.shape[1])", changed, _PIECES)
+        for changed in (
+            "step = max(2, _CHUNK // delta_RD.shape[1])",
+            "step = max(1, (_CHUNK * delta_RD.shape[1]))",
+        )
     ),
     (
         "server/sampling",
@@ -73,8 +76,7 @@ EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = (
     *(
         (module, before, before.replace(f"{what}reshape({leading}-1)", f"{what}reshape({leading}-2)"), _SHAPED)
         for module, before, what, leading in (
-            ("server/aggregation", "into, flat = sums[name].reshape(-1), delta.reshape(-1)", "sums[name].", ""),
-            ("server/aggregation", "into, flat = sums[name].reshape(-1), delta.reshape(-1)", "delta.", ""),
+            ("server/aggregation", "flat = delta.reshape(-1)", "delta.", ""),
             ("mechanisms/draws", "flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)", "bits.", ""),
             (
                 "aggregations/norms",
