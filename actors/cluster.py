@@ -124,7 +124,7 @@ def compile_problem() -> str:
     alive = [node for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else []
     if len(alive) <= 1:  # this one
         return compiled.compile_problem()
-    check = ray.remote(num_cpus=0, max_retries=0)(compiled.compile_problem)
+    check = ray.remote(num_cpus=0, max_retries=0)(_compile_problem_there)
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
     problems = ray.get([check.options(scheduling_strategy=place).remote() for place in places])
     found = (
@@ -133,3 +133,7 @@ def compile_problem() -> str:
         if problem
     )
     return next(found, "")
+
+
+def _compile_problem_there() -> str:
+    return compiled.compile_problem()  # a cached function cannot be a task

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,8 +22,8 @@ FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-
 def compiled(source: Path) -> ctypes.CDLL:
     """Return a C file as a library, compiled unless that has been done on this kind of processor before.
 
-    Libraries are kept in ``$XDG_CACHE_HOME/fedtext`` or ``~/.cache/fedtext``, under a name that depends on the source,
-    the compiler, its options and the processor. Nothing is downloaded.
+    Libraries are kept in ``$XDG_CACHE_HOME/fedtext`` or ``~/.cache/fedtext``, if they can be, under a name that depends
+    on the source, the compiler, its options and the processor. Nothing is downloaded.
 
     Args:
         source: The file.
@@ -33,13 +34,24 @@ def compiled(source: Path) -> ctypes.CDLL:
     compiler = _compiler()
     if compiler is None:
         raise UserError(f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc")
-    kept = _folder() / f"{source.stem}-{_key(source, compiler)}.so"
-    if not kept.exists():
-        _compile(source, compiler, kept)
+    name = f"{source.stem}-{_key(source, compiler)}.so"
     try:
-        return ctypes.CDLL(str(kept))
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / name).exists():
+            _compile(source, compiler, folder / name)
+    except (OSError, RuntimeError):  # it cannot be written, or there is no home: this process compiles for itself
+        with tempfile.TemporaryDirectory() as own:
+            _compile(source, compiler, Path(own, name))
+            return _loaded(Path(own, name))
+    return _loaded(folder / name)
+
+
+def _loaded(library: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(library))
     except OSError as error:
-        raise UserError(f"{kept} cannot be loaded ({error}): remove it") from error
+        raise UserError(f"{library} cannot be loaded ({error}): remove it") from error
 
 
 @cache
@@ -53,19 +65,23 @@ def compile_problem() -> str:
     return ""
 
 
-def _compiler() -> str | None:
-    asked = os.environ.get("CC")
-    return next((found for name in ([asked] if asked else COMPILERS) if (found := shutil.which(name))), None)
+def _compiler() -> list[str] | None:
+    """Return the command of a compiler: $CC, which may have options (``ccache gcc``), or the first one found."""
+    asked = shlex.split(os.environ.get("CC", ""))
+    for name, *options in [asked] if asked else ([compiler] for compiler in COMPILERS):
+        if found := shutil.which(name):
+            return [found, *options]
+    return None
 
 
 def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtext"
 
 
-def _key(source: Path, compiler: str) -> str:
+def _key(source: Path, compiler: list[str]) -> str:
     """Return the name of what a library depends on: libraries for one processor may end a process on another."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
-    digest = hashlib.sha256(source.read_bytes() + version + " ".join([compiler, *FLAGS]).encode())
+    version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256(source.read_bytes() + version + " ".join([*compiler, *FLAGS]).encode())
     digest.update(f"{platform.system()} {platform.machine()} {platform.processor()} {_features()}".encode())
     return digest.hexdigest()[:16]
 
@@ -79,13 +95,12 @@ def _features() -> str:
     return " ".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))
 
 
-def _compile(source: Path, compiler: str, to: Path) -> None:
+def _compile(source: Path, compiler: list[str], to: Path) -> None:
     """Compile into a file of its own first: other processes may do the same at the same time."""
-    to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
         made = Path(folder, to.name)
-        done = subprocess.run([compiler, *FLAGS, "-o", made, source], capture_output=True, text=True, check=False)
+        done = subprocess.run([*compiler, *FLAGS, "-o", made, source], capture_output=True, text=True, check=False)
         if done.returncode:
             problem = (done.stderr.strip() or "no message").splitlines()[0]
-            raise UserError(f"{compiler} cannot compile {source.name}: {problem}")
+            raise UserError(f"{' '.join(compiler)} cannot compile {source.name}: {problem}")
         os.replace(made, to)

@@ -143,8 +143,8 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     assert "was begun otherwise (seed 3 -> 0, method.lambda1 0.01 -> 2.0, training.rounds 1 -> 3)" in another.stderr
     longer = Forked(tmp_path, "run", "--resume", "one", "training.rounds=3", "--num-gpus", "1").wait()
     assert longer.returncode == 0, longer.stderr
-    content = content | {"training": content["training"] | {"rounds": 3}}
-    assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(content, tmp_path / "longer")
+    on_gpu = on_gpu | {"training": on_gpu["training"] | {"rounds": 3}}
+    assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(on_gpu, tmp_path / "longer")
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
     assert [point.step for point in points] == [1, 2, 3]

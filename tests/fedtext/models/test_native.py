@@ -165,3 +165,11 @@ def test_a_library_is_compiled_once(tmp_path: Path) -> None:
         environment["PATH"] = os.environ["PATH"]
     again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
     assert made == again
+
+
+def test_a_cache_that_cannot_be_written_does_without(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-c", "from fedtext.runtime.compiled import compile_problem; print(compile_problem())"]
+    for changes in nonempty([{"XDG_CACHE_HOME": str(tmp_path / "file")}, {"CC": "cc -DOPTION", "HOME": "/proc/none"}]):
+        environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | changes
+        assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "\n"
