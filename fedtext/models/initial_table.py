@@ -60,14 +60,24 @@ def public_words(
 ) -> NDArray[np.bool_]:
     """Return public_SV: the words that are in the vectors of each source, and so known to all who have them.
 
-    Words whose rows each client draws for itself are left out.
+    Args:
+        words: The vocabulary.
+        found: The vectors of each source, if it has some.
+        own: The words whose rows each client draws for itself, which are left out; None: none.
+        digits_V: The words with digits.
     """
     drawn_V = np.zeros(len(words), bool) if own is None else digits_V | (own.words == "all")
     return np.array([[vectors is not None and word in vectors.row for word in words] for vectors in found]) & ~drawn_V
 
 
 def source_of(seed: int, client: int, sources: int) -> int:
-    """Draw the index of the embedding source that a client starts from."""
+    """Draw the index of the embedding source that a client starts from.
+
+    Args:
+        seed: The seed of the experiment.
+        client: Id of the client.
+        sources: Number of sources.
+    """
     return int(generator(seed, "embedding source", client=client).integers(sources))
 
 

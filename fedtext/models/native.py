@@ -46,7 +46,12 @@ def _call(
 
 
 def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
-    """Add a product to ``sums_MN``, which is contiguous; the factors may have any strides."""
+    """Add a product to a matrix.
+
+    Args:
+        sums_MN: The matrix, contiguous; changed in place.
+        left_MK, right_KN: The factors, of any strides.
+    """
     (rows, depth), columns = left_MK.shape, right_KN.shape[1]
     memory = sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
     _functions(sums_MN.dtype)["product"](

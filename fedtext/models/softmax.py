@@ -40,7 +40,11 @@ def nats(
 
 
 def ranked(hidden_SH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_S: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the nats of each token, and the ranks of its target, without a gradient."""
+    """Compute the nats of each token, and the ranks of its target, without a gradient.
+
+    Args:
+        hidden_SH, weight_VH, bias_V, targets_S: As in ``nats``.
+    """
     ranks_S = torch.empty_like(targets_S)
     nats_S, _ = _by_chunks((hidden_SH, weight_VH, bias_V, targets_S, None), (False, False, False), ranks_S)
     return nats_S, ranks_S

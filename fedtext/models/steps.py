@@ -38,7 +38,13 @@ class Steps(Function):
 
     @classmethod
     def mapped(cls, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, ...]:
-        """Process all clients in one call: the rule for ``torch.vmap``."""
+        """Process all clients in one call: the rule for ``torch.vmap``.
+
+        Args:
+            info: The number of clients (``batch_size``).
+            in_dims: The axis of clients in each tensor; None: the same tensor for all.
+            arguments: Those of ``apply``.
+        """
         *tensors, source_P, packing = arguments
         together = [merged(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, tensors, strict=False)]
         outputs = cls.apply(*together, source_P, packing)
@@ -46,7 +52,13 @@ class Steps(Function):
 
 
 def merged(clients: int, dim: int | None, tensor: Tensor) -> Tensor:
-    """Merge the client axis of a mapped tensor with its first axis: (C, N, ...) becomes (CN, ...)."""
+    """Merge the client axis of a mapped tensor with its first axis: (C, N, ...) becomes (CN, ...).
+
+    Args:
+        clients: C.
+        dim: The axis of clients; None: the tensor is the same for all.
+        tensor: The tensor.
+    """
     stacked = tensor.expand(clients, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
     return stacked.flatten(0, 1)
 

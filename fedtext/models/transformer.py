@@ -135,7 +135,11 @@ class TransformerClassifier(ClassifierConfig):
         return TransformerEncoder(self, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes, and that the encoder has enough positions for texts of this length."""
+        """Check the checkpoint's sizes, and that the encoder has enough positions for texts of this length.
+
+        Raises:
+            UserError: It has not.
+        """
         positions = settings(self).max_position_embeddings
         if max_length is None or max_length > positions:
             raise UserError(

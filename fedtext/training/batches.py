@@ -175,7 +175,14 @@ class Assembler:
 def shuffled(
     texts: int, size: int, epochs: int, seed: int, round_: int, client: int, purpose: str = "batches"
 ) -> Iterator[Ints]:
-    """Yield the indices of the texts in each batch of each epoch. The last batch of an epoch may be smaller."""
+    """Yield the indices of the texts in each batch of each epoch. The last batch of an epoch may be smaller.
+
+    Args:
+        texts: Number of texts.
+        size: Number of texts in a batch.
+        epochs: Number of epochs.
+        seed, round_, client, purpose: What the order is drawn from.
+    """
     rng = generator(seed, purpose, round_, client)
     for _ in range(epochs):
         order = rng.permutation(texts)
@@ -184,7 +191,12 @@ def shuffled(
 
 
 def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, client: int) -> Iterator[Ints]:
-    """Yield the same for batches of one task: each task's texts are shuffled and split, then batches are shuffled."""
+    """Yield the same for batches of one task: each task's texts are shuffled and split, then batches are shuffled.
+
+    Args:
+        tasks_N: The task of each text.
+        size, epochs, seed, round_, client: As in ``shuffled``.
+    """
     rng = generator(seed, "batches", round_, client)
     for _ in range(epochs):
         batches = []
@@ -195,7 +207,13 @@ def by_task(tasks_N: Ints, size: int, epochs: int, seed: int, round_: int, clien
 
 
 def part(texts: int, which: Literal["all", "support", "query"], seed: int, client: int) -> Ints:
-    """Return the indices of a phase's texts (``Phase.texts``). A client with a single text has it in both halves."""
+    """Return the indices of a phase's texts (``Phase.texts``). A client with a single text has it in both halves.
+
+    Args:
+        texts: Number of texts.
+        which: All of them, or one of two halves.
+        seed, client: What the halves are drawn from.
+    """
     if which == "all" or texts == 1:
         return np.arange(texts)
     drawn = generator(seed, "support and query", client=client).permutation(texts)

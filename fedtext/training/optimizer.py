@@ -179,7 +179,13 @@ class LocalOptimizer:
         return pieces.pop(""), pieces.pop("gradient"), pieces, steps
 
     def step(self, clients: range, loss: Tensor, correction: Callable[[Tensors], Tensors] | None = None) -> None:
-        """Make a step along the gradient of ``loss`` at the parameters of ``begin``, changed by ``correction``."""
+        """Make a step along the gradient of ``loss`` at the parameters of ``begin``.
+
+        Args:
+            clients: The clients of the step, as in ``begin``.
+            loss: The sum of their objectives.
+            correction: The method's change of the gradient; None: none.
+        """
         grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
         table_grad = None if self.frozen else grads.pop()
         if correction:

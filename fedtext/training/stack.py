@@ -22,8 +22,13 @@ class Workspace:
         self.buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return a contiguous, uninitialised tensor of this shape. Tensors taken earlier under this name become
-        invalid."""
+        """Return a contiguous, uninitialised tensor. Tensors taken earlier under this name become invalid.
+
+        Args:
+            name: Name of the buffer.
+            shape: Shape of the tensor.
+            dtype: Its type; None: the workspace's.
+        """
         size = prod(shape)
         if name not in self.buffers or len(self.buffers[name]) < size:
             self.buffers[name] = torch.empty(size, dtype=dtype or self.dtype, device=self.device)

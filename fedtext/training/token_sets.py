@@ -43,8 +43,15 @@ def sets(tokens: TokenSet, rows: int, counting: Counting = "binary") -> TokenSet
 
 
 def common(tokens: TokenSet, rows: int, most: int) -> TokenSet:
-    """Return each text's ``most`` most frequent distinct tokens, the most frequent first. Equally frequent tokens are
-    in the order of the text."""
+    """Return each text's most frequent distinct tokens, the most frequent first.
+
+    Equally frequent tokens are in the order of the text.
+
+    Args:
+        tokens: The texts.
+        rows: Number of rows of the client's table.
+        most: Largest number of tokens of a text.
+    """
     text_T = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
     pairs_U, first_U, times_U = np.unique(text_T * rows + tokens.tokens_T, return_index=True, return_counts=True)
     text_U, tokens_U = np.divmod(pairs_U, rows)

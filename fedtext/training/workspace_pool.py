@@ -48,7 +48,13 @@ class WorkspacePool:
         return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace))
 
     def optimizer(self, stack: Stack, lr: float, moving: frozenset[str]) -> LocalOptimizer:
-        """Return an optimizer of the parameters ``moving`` of a stack, without state."""
+        """Return an optimizer without state.
+
+        Args:
+            stack: The stack.
+            lr: The learning rate.
+            moving: Names of the parameters that it moves.
+        """
         key = stack.clients, lr, moving
         if key in self.optimizers:
             self.optimizers[key].reset()
