@@ -11,6 +11,7 @@ batch.
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,6 @@ from torch.nn.functional import embedding_bag
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Widths
 from fedtext.models.batch import Batch, Here
 from fedtext.models.inits import InitField, RandomInit
-from fedtext.models.native import KINDS
 from fedtext.models.output import two_logits
 from fedtext.runtime.compiled import compiled
 from fedtext.runtime.devices import to_device
@@ -245,18 +245,23 @@ def _in_c(
     rows: Tensor,
 ) -> None:
     """Call a function of models/bag.c, which writes its result."""
-    function = getattr(compiled(SOURCE), f"{name}_{KINDS[result.dtype]}")
     rows, values = rows.contiguous(), None if values_S is None else torch.from_numpy(values_S).to(result)
-    place, at = ctypes.c_int64, ctypes.c_void_p
-    function(
-        place(len(lengths_B)),
-        place(result.shape[1]),
-        at(lengths_B.ctypes.data),
-        at(words_S.ctypes.data),
-        at(0 if values is None else values.data_ptr()),
-        at(rows.data_ptr()),
-        at(result.data_ptr()),
+    getattr(_library(result.dtype), name)(
+        len(lengths_B),
+        result.shape[1],
+        lengths_B.ctypes.data,
+        words_S.ctypes.data,
+        None if values is None else values.data_ptr(),
+        rows.data_ptr(),
+        result.data_ptr(),
     )
+
+
+@cache
+def _library(dtype: torch.dtype) -> ctypes.CDLL:
+    library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
+    library.sums.argtypes = library.spread.argtypes = [place, place, *[pointer] * 5]
+    return library
 
 
 class _Layers(torch.autograd.Function):

@@ -20,29 +20,27 @@ from fedtext.runtime.compiled import compiled
 
 SOURCE = Path(__file__).with_name("native.c")
 DEPTH, WIDEST = 256, 16  # of models/native.c: the rows of a product's panels, and at most the numbers in a vector
-KINDS = {torch.float32: "float", torch.float64: "double"}
 
 
 @cache
-def _functions(dtype: torch.dtype) -> dict[str, Any]:
-    """Return the functions of models/native.c for a type of numbers, by name."""
-    library, place, pointer = compiled(SOURCE), ctypes.c_int64, ctypes.c_void_p
-    found = {name: getattr(library, f"{name}_{KINDS[dtype]}") for name in ("forward", "backward", "memory", "product")}
-    common = [place, place, pointer, place, place, *[pointer] * 3]
-    found["forward"].argtypes, found["backward"].argtypes = common + [pointer] * 6, common + [pointer] * 8
-    found["memory"].argtypes, found["memory"].restype = [place] * 3, place
-    found["product"].argtypes = [place] * 3 + [pointer, place, place] * 2 + [pointer] * 2
-    return found
+def _library(dtype: torch.dtype) -> ctypes.CDLL:
+    library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
+    common: list[Any] = [place, place, pointer, place, place, *[pointer] * 3]
+    library.forward.argtypes, library.backward.argtypes = common + [pointer] * 6, common + [pointer] * 8
+    library.memory.argtypes, library.memory.restype = [place] * 3, place
+    matrix: list[Any] = [pointer, place, place]
+    library.product.argtypes = [place, place, place, *matrix, *matrix, pointer, pointer]
+    return library
 
 
 def _call(
     name: str, parts: int, packing: Packing, source_P: Tensor, weight_LGH: Tensor, *tensors: Tensor | None
 ) -> None:
     """Call a function of models/native.c. Its tensors are contiguous; the caller references them until it returns."""
-    functions, width = _functions(weight_LGH.dtype), weight_LGH.shape[2]
-    memory = weight_LGH.new_empty(functions["memory"](parts, width, packing.sizes_T[0]))
+    library, width = _library(weight_LGH.dtype), weight_LGH.shape[2]
+    memory = weight_LGH.new_empty(library.memory(parts, width, packing.sizes_T[0]))
     addresses = [None if t is None else t.data_ptr() for t in (source_P, weight_LGH, memory, *tensors)]
-    functions[name](parts, len(packing.sizes_T), packing.starts.data_ptr(), packing.lanes, width, *addresses)
+    getattr(library, name)(parts, len(packing.sizes_T), packing.starts.data_ptr(), packing.lanes, width, *addresses)
 
 
 def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
@@ -54,7 +52,7 @@ def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
     """
     (rows, depth), columns = left_MK.shape, right_KN.shape[1]
     memory = sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
-    _functions(sums_MN.dtype)["product"](
+    _library(sums_MN.dtype).product(
         rows,
         depth,
         columns,

@@ -11,22 +11,27 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import torch
+
 from fedtext.errors import UserError
 
 PACKAGE = Path(__file__).parent.parent
+NUMBERS = Path(__file__).with_name("numbers.h")
+BITS = {torch.float32: 32, torch.float64: 64}
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 
 
 @cache
-def compiled(source: Path) -> ctypes.CDLL:
+def compiled(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     """Return a C file as a library, compiled unless that has been done on this kind of processor before.
 
     Libraries are kept in ``$XDG_CACHE_HOME/fedtext`` or ``~/.cache/fedtext``, if they can be, under a name that depends
-    on the source, the compiler, its options and the processor. Nothing is downloaded.
+    on the source, the numbers, the compiler, its options and the processor. Nothing is downloaded.
 
     Args:
-        source: The file.
+        source: The file, which includes ``numbers.h``.
+        dtype: The type ``real`` of that header, one of ``BITS``.
 
     Raises:
         UserError: This machine has no C compiler, or it cannot compile the file.
@@ -34,15 +39,17 @@ def compiled(source: Path) -> ctypes.CDLL:
     compiler = _compiler()
     if compiler is None:
         raise UserError(f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc")
-    name = f"{source.stem}-{_key(source, compiler)}.so"
+    options = [*FLAGS, f"-DREAL_BITS={BITS[dtype]}"]
+    command = [*compiler, *options]
+    name = f"{source.stem}-{BITS[dtype]}-{_key(source, compiler, options)}.so"
     try:
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / name).exists():
-            _compile(source, compiler, folder / name)
+            _compile(source, command, folder / name)
     except (OSError, RuntimeError):  # it cannot be written, or there is no home: this process compiles for itself
         with tempfile.TemporaryDirectory() as own:
-            _compile(source, compiler, Path(own, name))
+            _compile(source, command, Path(own, name))
             return _loaded(Path(own, name))
     return _loaded(folder / name)
 
@@ -59,7 +66,8 @@ def compile_problem() -> str:
     """Compile all C files of this package, and return why they cannot be used; empty if they can."""
     try:
         for source in sorted(PACKAGE.rglob("*.c")):
-            compiled(source)
+            for dtype in BITS:
+                compiled(source, dtype)
     except UserError as error:
         return str(error)
     return ""
@@ -78,10 +86,11 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtext"
 
 
-def _key(source: Path, compiler: list[str]) -> str:
+def _key(source: Path, compiler: list[str], options: list[str]) -> str:
     """Return the name of what a library depends on: libraries for one processor may end a process on another."""
     version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
-    digest = hashlib.sha256(source.read_bytes() + version + " ".join([*compiler, *FLAGS]).encode())
+    digest = hashlib.sha256(source.read_bytes() + NUMBERS.read_bytes() + version)
+    digest.update(" ".join([*compiler, *options]).encode())
     digest.update(f"{platform.system()} {platform.machine()} {platform.processor()} {_features()}".encode())
     return digest.hexdigest()[:16]
 
@@ -95,12 +104,12 @@ def _features() -> str:
     return " ".join(sorted({line for line in lines if line.startswith(("flags", "Features"))}))
 
 
-def _compile(source: Path, compiler: list[str], to: Path) -> None:
+def _compile(source: Path, command: list[str], to: Path) -> None:
     """Compile into a file of its own first: other processes may do the same at the same time."""
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
         made = Path(folder, to.name)
-        done = subprocess.run([*compiler, *FLAGS, "-o", made, source], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, "-o", made, source], capture_output=True, text=True, check=False)
         if done.returncode:
             problem = (done.stderr.strip() or "no message").splitlines()[0]
-            raise UserError(f"{' '.join(compiler)} cannot compile {source.name}: {problem}")
+            raise UserError(f"{command[0]} cannot compile {source.name}: {problem}")
         os.replace(made, to)
