@@ -32,15 +32,15 @@ def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.
     bits = np.empty(numbers.shape, np.bool_)
     flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)
     size = min(_CHUNK, len(flat_N))
-    chance_C, level_C, side_C = np.empty(size, np.float32), np.empty(size, np.int16), np.empty(size, np.bool_)
-    steep, floor = np.float32(-_LEVELS * abs(slope)), _below(_LEVELS * least)
+    chance_C, level_C, side_C = np.empty(size, np.float32), np.empty(size, np.uint8), np.empty(size, np.bool_)
+    steep, floor_C = np.float32(-_LEVELS * abs(slope)), np.full(size, _below(_LEVELS * least))  # an array: 6 times faster
     for start in range(0, len(flat_N), _CHUNK):
         part, into = flat_N[start : start + _CHUNK], bits_N[start : start + _CHUNK]
         chance, level, side = chance_C[: len(part)], level_C[: len(part)], side_C[: len(part)]
         np.abs(part, out=chance)
         np.multiply(chance, steep, out=chance)
         np.add(chance, np.float32(_LEVELS / 2), out=chance)
-        np.maximum(chance, floor, out=chance)
+        np.maximum(chance, floor_C[: len(part)], out=chance)
         np.copyto(level, chance, casting="unsafe")  # rounds down
         first = rng.bit_generator.random_raw(-(-len(part) // 8)).view(np.uint8)[: len(part)]
         np.less(first, level, out=into)
@@ -51,7 +51,7 @@ def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.
     return bits
 
 
-def _rest(numbers: NDArray[Any], slope: float, least: float, levels: NDArray[np.int16]) -> NDArray[np.uint64]:
+def _rest(numbers: NDArray[Any], slope: float, least: float, levels: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Return the rest of each r after its first byte, in units of 2^-72."""
     chance = np.maximum(0.5 - abs(slope) * np.abs(numbers.astype(np.float64)), least)
     rest = np.clip((_LEVELS * chance - levels) * _REST, 0, np.nextafter(_REST, 0))
