@@ -19,6 +19,7 @@ from benchmarks import real
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
 from fedtext.models.language import GRULanguageModel, LanguageModel
+from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
@@ -75,7 +76,11 @@ def naive(made: np.ndarray, vocabulary: int = VOCABULARY) -> Callable[[int], Non
 
 
 def ours(
-    data: np.ndarray, vocabulary: int = VOCABULARY, device: torch.device = CPU, directions: int | None = 1
+    data: np.ndarray,
+    vocabulary: int = VOCABULARY,
+    device: torch.device = CPU,
+    directions: int | None = 1,
+    engine: str = "cells",
 ) -> Callable[[int], None]:
     """Return fedtext's loop. ``directions`` is None for the engine ``reference``."""
     network, at = model(vocabulary).to(device), 0
@@ -88,7 +93,7 @@ def ours(
     tokens_NT, one = data.reshape(-1, TOKENS), range(1)
     offsets, labels_N = TOKENS * np.arange(len(tokens_NT) + 1), np.zeros(len(tokens_NT), np.int64)
     texts = Texts(TokenSet(tokens_NT.astype(np.int32).reshape(-1), offsets, labels_N), vocabulary)
-    assembler = Assembler(directions, cut=False, device=device, ahead=True)
+    assembler = Assembler(directions, cut=False, device=device, engine=engine, ahead=True)
 
     def run(steps: int) -> None:
         nonlocal at
@@ -104,4 +109,5 @@ def ours(
 
 def variants(data: np.ndarray, vocabulary: int = VOCABULARY) -> dict[str, Callable[[int], None]]:
     """Return the two loops; each trains for the given number of steps."""
-    return {"naive": naive(data, vocabulary), "ours": ours(data, vocabulary)}
+    engine = "cells" if compile_problem() else "native"  # as training.engine: auto
+    return {"naive": naive(data, vocabulary), "ours": ours(data, vocabulary, engine=engine)}

@@ -33,7 +33,10 @@ def bernoulli(numbers: NDArray[Any], slope: float, least: float, rng: np.random.
     flat_N, bits_N = np.ravel(numbers), bits.reshape(-1)
     size = min(_CHUNK, len(flat_N))
     chance_C, level_C, side_C = np.empty(size, np.float32), np.empty(size, np.uint8), np.empty(size, np.bool_)
-    steep, floor_C = np.float32(-_LEVELS * abs(slope)), np.full(size, _below(_LEVELS * least))  # an array: 6 times faster
+    steep, floor_C = (
+        np.float32(-_LEVELS * abs(slope)),
+        np.full(size, _below(_LEVELS * least)),
+    )  # an array: 6 times faster
     for start in range(0, len(flat_N), _CHUNK):
         part, into = flat_N[start : start + _CHUNK], bits_N[start : start + _CHUNK]
         chance, level, side = chance_C[: len(part)], level_C[: len(part)], side_C[: len(part)]

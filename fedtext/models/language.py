@@ -127,11 +127,12 @@ class LanguageModel(nn.Module):
         hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
         text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.text_CS[0], packing.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
+        native = packing.engine == "native"
         if not torch.is_grad_enabled():
-            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S)
+            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S, native)
             return Score(nats_S.mean(), nats_S, ranks_S)
         weights_S = hidden_SH.new_full((len(targets_S),), 1 / len(targets_S))
-        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.head.bias, targets_S, weights_S)
+        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.head.bias, targets_S, weights_S, native)
         return Score(loss, nats_S, None)
 
 

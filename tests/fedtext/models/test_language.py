@@ -17,6 +17,7 @@ from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
 from fedtext.models.language import GRULanguageModel, LanguageModel, Score, WordEmbedding
+from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
 from fedtext.training.optimizer import LocalOptimizer
@@ -197,20 +198,26 @@ def arguments(tokens: int = 7, bias: bool = True, scale: float = 1) -> list[Any]
     return [*leaves, torch.randint(VOCABULARY, (tokens,), generator=generator), weights_S]
 
 
+NATIVE = pytest.param(True, marks=pytest.mark.skipif(bool(compile_problem()), reason=compile_problem()))
+
+
 @pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("native", [False, NATIVE])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("tokens", [1, 7])
-def test_the_softmax_passes_torchs_own_check_and_equals_its_cross_entropy(tokens: int, bias: bool) -> None:
+def test_the_softmax_passes_torchs_own_check_and_equals_its_cross_entropy(
+    tokens: int, bias: bool, native: bool
+) -> None:
     *leaves, targets_S, weights_S = arguments(tokens, bias)
     given = [leaf for leaf in leaves if leaf is not None]
 
     def objective(*tensors: Tensor) -> Tensor:
         bias_V = tensors[2] if bias else None
-        return softmax.nats(tensors[0], tensors[1], bias_V, targets_S, weights_S)[0]
+        return softmax.nats(tensors[0], tensors[1], bias_V, targets_S, weights_S, native)[0]
 
     assert torch.autograd.gradcheck(objective, given)
     expected_S = functional.cross_entropy(functional.linear(*leaves), targets_S, reduction="none")
-    total, nats_S = softmax.nats(*leaves, targets_S, weights_S)
+    total, nats_S = softmax.nats(*leaves, targets_S, weights_S, native)
     assert not nats_S.requires_grad
     assert torch.allclose(nats_S, expected_S, rtol=1e-12, atol=1e-12)
     assert total.item() == pytest.approx((weights_S * expected_S).sum().item(), rel=1e-12)
@@ -221,14 +228,15 @@ def test_the_softmax_passes_torchs_own_check_and_equals_its_cross_entropy(tokens
             assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("native", [False, NATIVE])
 @pytest.mark.parametrize("chosen", [[0], [1], [2], [0, 2]])
-def test_only_what_needs_a_gradient_gets_one(chosen: list[int]) -> None:
+def test_only_what_needs_a_gradient_gets_one(chosen: list[int], native: bool) -> None:
     given = arguments()
     for number, leaf in enumerate(given[:3]):
         leaf.requires_grad_(number in chosen)
-    softmax.nats(*given)[0].backward()
+    softmax.nats(*given, native)[0].backward()
     expected = arguments()
-    softmax.nats(*expected)[0].backward()
+    softmax.nats(*expected, native)[0].backward()
     for number in range(3):
         if number in chosen:
             assert torch.equal(given[number].grad, expected[number].grad)
