@@ -1,6 +1,6 @@
 """The Ray actor that hosts clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,7 +48,8 @@ class ClientActor:
         corpus_clients: int,
         weights: Sequence[int],
         noise: NoiseKey,
-        *clients: ClientData,
+        members: Sequence[int],
+        *objects: Sequence[ClientData],
     ) -> Host:
         """Host these clients for a trial. Clients of an earlier trial are dropped.
 
@@ -62,14 +63,15 @@ class ClientActor:
             corpus_clients: Number of the corpus's clients.
             weights: Numbers of samples of all clients of the trial, hosted here or not.
             noise: The run's key of noise.
-            clients: The data of the clients that are hosted here.
+            members: Ids of the clients that are hosted here.
+            objects: Lists of clients with these among them.
         """
         vars(self).clear()  # an earlier trial's memory is needed
         context = ray.get_runtime_context()
         reserved = bool(context.get_accelerator_ids()["GPU"])
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
-        self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
+        self.worker = Worker(experiment, header, _chosen(objects, members), private, device, corpus_clients, noise)
         self.decoder = Decoder(experiment, self.worker.shared)
         self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
@@ -141,10 +143,16 @@ class ClientActor:
         """Restore private states that ``private_states`` returned."""
         self.worker.restore(states)
 
-    def adopt(self, states: Mapping[int, bytes], *clients: ClientData) -> None:
-        """Add clients, with their private states."""
-        self.worker.adopt(clients, states)
+    def adopt(self, states: Mapping[int, bytes], *objects: Sequence[ClientData]) -> None:
+        """Add clients, with their private states; ``objects`` are lists with their data among them."""
+        self.worker.adopt(_chosen(objects, states), states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
         """Remove clients, and return their private states."""
         return self.worker.release(members)
+
+
+def _chosen(objects: Iterable[Sequence[ClientData]], members: Iterable[int]) -> list[ClientData]:
+    """Return the clients with these ids."""
+    wanted = set(members)
+    return [client for clients in objects for client in clients if client.id in wanted]

@@ -31,19 +31,21 @@ from fedtext.state.noise_key import NoiseKey
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
 CALL_BYTES = 32_000_000  # largest total of the replies to one call
+OBJECTS = 1_000  # most objects with the clients' data: each takes a millisecond
 WORTH_MOVING = 0.85  # clients move if the slowest actor's time falls to this fraction
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """A corpus in the object store. Each client's data is an object, so that an actor fetches only what it hosts.
+    """A corpus in the object store. The clients' data are many objects, so that an actor fetches only what it hosts.
 
     Args:
         header: the corpus without its clients, for the server.
         corpus_clients: number of the corpus's clients, without the one of pooled texts.
         lean: the corpus for the actors: without clients, and without what only the server needs.
         infos: each client's description.
-        clients: each client's data, by id.
+        clients: the object with a client's data, by id: a list of ``together`` clients.
+        together: clients in an object, 1 unless there are very many.
         baselines: see ``Fleet``.
     """
 
@@ -52,19 +54,22 @@ class Shipment:
     lean: ray.ObjectRef
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
+    together: int
     baselines: Mapping[str, float]
 
 
 def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     """Put a corpus into the object store, once for all trials that use it."""
     clients = participants(experiment, corpus)
-    refs = {client.id: ray.put(client) for client in clients}
+    size = math.ceil(len(clients) / OBJECTS)
+    groups = [clients[start : start + size] for start in range(0, len(clients), size)]
+    refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
     header = replace(corpus, clients=[], tests=())
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
     lean = ray.put(replace(header, report=[], table_VD=None, tests=tests))
-    return Shipment(header, len(corpus.clients), lean, infos, refs, baselines(experiment, corpus))
+    return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))
 
 
 class RayFleet:
@@ -90,7 +95,8 @@ class RayFleet:
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
         initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
-        hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.stack)
+        self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
+        hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.block)
         self.actors = crew.hire(plan, group)
         self.place = plan, group
         self.home = _homes(hosted)
@@ -103,7 +109,8 @@ class RayFleet:
                     shipment.corpus_clients,
                     weights,
                     self.noise,
-                    *[self.data[client] for client in members],
+                    members,
+                    *self._objects(members),
                 )
                 for actor, members in zip(self.actors, hosted, strict=True)
             ]
@@ -145,11 +152,13 @@ class RayFleet:
     def _calls(self, stacks: list[list[int]]) -> list[list[list[int]]]:
         """Group an actor's stacks into calls.
 
-        A call costs milliseconds. Small local updates therefore share one, if their payloads are known to be small.
+        A call costs milliseconds. Small local updates therefore share one, if payloads are known to be small: that of
+        a client which has not trained yet is taken to be as large as the largest so far.
         """
-        if any(client not in self.bytes_up for client in chain(*stacks)):
+        if not self.bytes_up:
             return [[members] for members in stacks]
-        largest = max((sum(self.bytes_up[client] for client in members) for members in stacks), default=0)
+        most = max(self.bytes_up.values())
+        largest = max((sum(self.bytes_up.get(client, most) for client in members) for members in stacks), default=0)
         together = max(1, min(math.ceil(len(stacks) / CALLS), CALL_BYTES // max(1, largest)))
         return [stacks[start : start + together] for start in range(0, len(stacks), together)]
 
@@ -199,6 +208,10 @@ class RayFleet:
         ]
         self._get(calls, self.timeout, "restore the clients' state")
 
+    def _objects(self, clients: Sequence[int]) -> list[ray.ObjectRef]:
+        """Return the objects with the data of these clients."""
+        return list(dict.fromkeys(self.data[client] for client in clients))
+
     def _by_actor(self, clients: Sequence[int]) -> list[list[int]]:
         hosted: list[list[int]] = [[] for _ in self.actors]
         for client in clients:
@@ -212,7 +225,7 @@ class RayFleet:
         """
         if len(self.seconds) < len(self.clients):
             return
-        new = assign(self.seconds, len(self.actors), self.stack)
+        new = assign(self.seconds, len(self.actors), self.block)
         old = self._by_actor(range(len(self.clients)))
         longest_new, longest_old = (max(sum(self.seconds[c] for c in m) for m in hosted) for hosted in (new, old))
         if longest_new > WORTH_MOVING * longest_old:
@@ -224,7 +237,7 @@ class RayFleet:
         self.home = there
         arriving = self._by_actor(list(states))
         calls = [
-            actor.adopt.remote({client: states[client] for client in members}, *[self.data[c] for c in members])
+            actor.adopt.remote({client: states[client] for client in members}, *self._objects(members))
             for actor, members in zip(self.actors, arriving, strict=True)
         ]
         self._get(calls, self.timeout, "move clients")

@@ -11,16 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn import functional
 
 from fedtext.models import native, steps
 from fedtext.models.batch import Words
+from fedtext.models.functions import MappedFunction, merged
 from fedtext.models.packing import Packing
-from fedtext.models.steps import merged
 
 
-class Rows(Function):
+class Rows(MappedFunction):
     """Selects the states in ``rows`` and concatenates those of a token's K directions: shape (M, F)."""
 
     @staticmethod
@@ -43,7 +42,7 @@ class Rows(Function):
         return Rows.apply(together, rows, directions).unflatten(0, (info.batch_size, -1)), 0
 
 
-class Sums(Function):
+class Sums(MappedFunction):
     """Adds the states of each text: shape (B, F). Their order does not matter, so none is reversed."""
 
     @staticmethod

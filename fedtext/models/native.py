@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from fedtext.models.functions import MappedFunction, merged
 from fedtext.models.packing import Packing
-from fedtext.models.steps import Steps, merged
+from fedtext.models.steps import Steps
 from fedtext.runtime.compiled import compiled
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -65,7 +65,7 @@ def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
     )
 
 
-class Linear(Function):
+class Linear(MappedFunction):
     """inputs_CNI times the transposed weights, plus biases: shape (C, N, G)."""
 
     @staticmethod

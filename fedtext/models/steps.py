@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from fedtext.models import loops
+from fedtext.models.functions import MappedFunction, merged
 from fedtext.models.packing import Packing
 
 
-class Steps(Function):
+class Steps(MappedFunction):
     """Base of both kinds of layer.
 
     The arguments of ``apply`` are the projected inputs, the recurrent weights (for a GRU also a bias), the input of
@@ -49,18 +49,6 @@ class Steps(Function):
         together = [merged(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, tensors, strict=False)]
         outputs = cls.apply(*together, source_P, packing)
         return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0,) * len(outputs)
-
-
-def merged(clients: int, dim: int | None, tensor: Tensor) -> Tensor:
-    """Merge the client axis of a mapped tensor with its first axis: (C, N, ...) becomes (CN, ...).
-
-    Args:
-        clients: C.
-        dim: The axis of clients; None: the tensor is the same for all.
-        tensor: The tensor.
-    """
-    stacked = tensor.expand(clients, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return stacked.flatten(0, 1)
 
 
 class GRUSteps(Steps):

@@ -258,7 +258,7 @@ class Federation(Generic[FleetT]):
         """Return metrics of the local updates, weighted by samples, and bytes of the round and of all rounds so far."""
         metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
         trained = len(cohort) - len(traffic.errors)
-        up, down = traffic.bytes_up, self.downlink.size([c for c in self.trainees if c.id in set(cohort)], round_)
+        up, down = traffic.bytes_up, self.downlink.size([self.fleet.clients[client] for client in cohort], round_)
         if self.experiment.method.pooled:  # the only client that trains is at the server
             up = down = 0
         metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}

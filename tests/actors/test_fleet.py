@@ -243,10 +243,40 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
         for record in nonempty(federation.run()):
             rounds.append(seen(record))
             folded.append(fleet.folding)
+            fleet.seconds = dict.fromkeys(range(16), 1.0)  # so that no client moves, whatever has been measured
         assert (federation.flat.tobytes(), rounds) == final(local(experiment))[:2], name
-        assert not folded[0], "no times have been measured yet"
-        assert any(folded) == (name == "norm_bounded"), name  # which actors then add up depends on measured times
+        assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[], [], []]), name
         fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen clients in objects of three, in stacks of two: six that belong together move together."""
+    monkeypatch.setattr("actors.fleet.OBJECTS", 6)
+    experiment = tiny.experiment("kteps", training=THREE | {"stack": 2})
+    federation = in_actors(experiment)
+    fleet, rounds, homes = federation.fleet, [], []
+    assert len(set(fleet.data.values())) == 6
+    for record in nonempty(federation.run()):
+        rounds.append(seen(record))
+        for together in (range(6), range(6, 12), range(12, 16)):
+            assert len({fleet.home[client] for client in together}) == 1
+        homes.append([fleet.home[client] for client in (0, 6, 12)])
+        fleet.seconds = {client: 1.0 if fleet.home[client] == fleet.home[0] else 0.1 for client in range(16)}
+    assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
+    assert len(set(map(tuple, homes))) > 1, "the actor of the first ones was slow, and others have left it"
+    fleet.close(keep=True)
+
+
+def test_clients_that_have_not_trained_share_calls_as_soon_as_the_size_of_payloads_is_known() -> None:
+    fleet = RayFleet.__new__(RayFleet)
+    stacks, fleet.bytes_up = [[client] for client in range(40)], {}
+    assert fleet._calls(stacks) == [[members] for members in stacks]
+    fleet.bytes_up = {100: 1_000, 101: 2_000}
+    assert fleet._calls(stacks) == [stacks[start : start + 3] for start in range(0, 40, 3)], "about sixteen calls"
+    fleet.bytes_up = {100: 1_000, 101: 20_000_000}
+    assert fleet._calls(stacks) == [[members] for members in stacks]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def lacking(modules: dict[str, ast.Module]) -> list[str]:
     def elsewhere(function: Function) -> bool:
         if not function.documented and (function.name, *function.parameters) in explained:
             return True
-        if function.name in TORCH and {"Function", "Steps"} & set(function.bases):
+        if function.name in TORCH and {"Function", "MappedFunction", "Steps"} & set(function.bases):
             return True
         return not function.docstring and any(base not in own for base in function.bases)
 
