@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedtext.client.host import Host
 from fedtext.client.texts import order_of
 from fedtext.config.sections import Personalize
-from fedtext.evaluation import Evaluated, averaged, read, unchanged
+from fedtext.evaluation import Evaluated, averaged, evaluate, unchanged
 from fedtext.layout import is_table
 from fedtext.methods.base import Inference, Method, Model, Phase
 from fedtext.seeding import torch_scope
@@ -106,7 +106,7 @@ def _evaluate_splits(
     for split in splits:
         if len(getattr(data, split)):
             texts, key = host.texts_of(client, split), name if split == "test" else f"{name}_val"
-            whole.add(read(host.method, model, texts, host.evaluating, inference, key, scored))
+            whole.add(evaluate(host.method, model, texts, host.evaluating, inference, key, scored))
     return whole
 
 
@@ -117,7 +117,7 @@ def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack
     Words that the client has never seen have the vectors of its initial table. With a vocabulary of its own they are
     <unk>, unless its initial word vectors have them.
     """
-    data, (texts, rows_U) = host.clients[client], host.everybody(client)
+    data, (texts, rows_U) = host.clients[client], host.union_texts(client)
     parameters = dict(stack.tensors(0))
     for name in filter(is_table, parameters):
         table_UD = host.rows_of(flat, client, name, rows_U)
@@ -125,4 +125,4 @@ def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack
         table_UD[np.searchsorted(rows_U, data.rows_R[there_R])] = parameters[name][torch.from_numpy(there_R)]
         parameters[name] = table_UD
     model = Model(host.network, parameters)
-    return read(host.method, model, texts, host.evaluating, "both", "Global", scored=False)
+    return evaluate(host.method, model, texts, host.evaluating, "both", "Global", scored=False)

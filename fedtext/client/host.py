@@ -18,7 +18,7 @@ from fedtext.client.own_rows import OwnRows
 from fedtext.client.texts import order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
-from fedtext.corpora.pool import everybody
+from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.rows import with_all_rows, within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import TABLE, Layout, is_table
@@ -80,7 +80,7 @@ class Host:
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
         self.down = layouts.received(self.method, self.shared)
         union = experiment.evaluation.union
-        self.everyone = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
+        self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.initial_private = private
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
@@ -99,9 +99,9 @@ class Host:
         own = within(client, self.rows, self.beside)
         return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
 
-    def everybody(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
+    def union_texts(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
         """Return all clients' test texts, encoded for a client, and the U rows of the table that they use."""
-        data = self.everyone
+        data = self.union
         assert data is not None, "evaluation.union asks for them"
         if self.method.separates:
             return texts_of(self.experiment, replace(data, id=client), "test"), data.rows_R
@@ -121,7 +121,7 @@ class Host:
 
     def test_in_all_words(self, client: int) -> ClientData:
         """Return a client with its test texts encoded in the words of all clients, also those that are not its own."""
-        whole = replace(everybody([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
+        whole = replace(union_of_tests([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
         return within(whole, self.rows, self.beside)
 
     def texts_of(self, client: int, split: str) -> Texts:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Union
-from fedtext.corpora.pool import everybody
+from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.methods.base import Phase
 from fedtext.models.packing import Ints
@@ -62,7 +62,7 @@ def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:
         corpus: The corpus, with ``tests``.
         seed: The experiment's seed.
     """
-    data = everybody(corpus.tests)
+    data = union_of_tests(corpus.tests)
     if asked.texts != "all" and asked.texts < len(data.test):
         drawn_N = generator(seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
         data = replace(data, test=data.test.take(np.sort(drawn_N)))

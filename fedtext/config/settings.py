@@ -101,7 +101,7 @@ class Settings(Strict):
 
     @property
     def digit_rows(self) -> str:
-        """What treats the embedding rows of words with a digit differently, for messages; empty if nothing does."""
+        """The method or key that treats embedding rows of words with a digit differently, for messages; or empty."""
         own = self.model.embedding.own
         if self.method.withholds:
             return f"method {self.method.name}"
@@ -144,6 +144,6 @@ class Settings(Strict):
             found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}
         else:
             found = {shared, "AUC" + shared[2:], *tuned}
-        everybody = {"Global", "Global_geometric", "Local_p10"} if self.evaluation.union else set()
-        found |= {"Local"} if everybody else set()
-        return found | everybody | ({f"{name}_val" for name in found} if self.corpus.validation else set())
+        union = {"Global", "Global_geometric", "Local_p10"} if self.evaluation.union else set()
+        found |= {"Local"} if union else set()
+        return found | union | ({f"{name}_val" for name in found} if self.corpus.validation else set())

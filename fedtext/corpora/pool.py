@@ -26,7 +26,7 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
     return ClientData(len(clients), "pooled", rows_R.astype(np.int32), len(rows_R), train, EMPTY, EMPTY)
 
 
-def everybody(tests: Sequence[TokenSet]) -> ClientData:
+def union_of_tests(tests: Sequence[TokenSet]) -> ClientData:
     """Return a client with the test texts of all clients.
 
     Args:
@@ -44,7 +44,7 @@ def everybody(tests: Sequence[TokenSet]) -> ClientData:
         np.concatenate([tokens.labels_N for tokens in tests]),
         values_T=_values(tests),
     )
-    return ClientData(-1, "everybody", rows_R, len(rows_R), EMPTY, EMPTY, test)
+    return ClientData(-1, "union", rows_R, len(rows_R), EMPTY, EMPTY, test)
 
 
 def _values(splits: Sequence[TokenSet]) -> NDArray[np.float32] | None:

@@ -32,7 +32,7 @@ class Evaluated:
         self.pooled.update(other.pooled)
 
 
-def read(
+def evaluate(
     method: Method,
     model: Model,
     texts: Texts,
@@ -110,17 +110,17 @@ def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:
 
 def _told(predicted: Mapping[str, Predicted]) -> Evaluated:
     """Return the metrics of next words, by the name of the evaluation."""
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name, part in predicted.items():
-        figures |= _named(part.metrics(), name)
-    return Evaluated(figures, dict(predicted))
+        metrics |= _named(part.metrics(), name)
+    return Evaluated(metrics, dict(predicted))
 
 
 def _predicted(evaluated: Evaluated) -> dict[str, Predicted]:
     return {name: part for name, part in evaluated.pooled.items() if isinstance(part, Predicted)}
 
 
-def _named(figures: dict[str, float], name: str) -> dict[str, float]:
+def _named(metrics: dict[str, float], name: str) -> dict[str, float]:
     """Name metrics of next words: perplexity (``Ag``), perplexity_val (``Ag_val``), perplexity_Ap (``Ap``)."""
     suffix = name[2:] if name.startswith("Ag") else f"_{name}"
-    return {figure + suffix: value for figure, value in figures.items()}
+    return {metric + suffix: value for metric, value in metrics.items()}

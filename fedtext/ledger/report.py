@@ -25,12 +25,12 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         counted = experiment.corpus.counts_words and not experiment.own_vocabularies
         counts = "its word counts, for the vocabulary, and " if counted else ""
         return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
-    figures = (
+    metrics = (
         "its perplexities, with how many words they are of and how many were guessed"
         if experiment.language
         else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
     )
-    learns = f"the server learns each client's number of train texts, its training losses and {figures}"
+    learns = f"the server learns each client's number of train texts, its training losses and {metrics}"
     said = [*_prepared(experiment), learns]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
@@ -91,13 +91,13 @@ def guarantees(entries: Sequence[Entry]) -> list[str]:
     """Return a ledger as sentences: one with the epsilons of each mechanism, and one for each assumption."""
     said = []
     for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
-        figures = "; ".join(_figure(entry) for entry in entries if entry.mechanism == mechanism)
-        said.append(f"ledger: {mechanism}: {figures}")
+        epsilons = "; ".join(_epsilon(entry) for entry in entries if entry.mechanism == mechanism)
+        said.append(f"ledger: {mechanism}: {epsilons}")
     assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
     return said + [f"ledger: {assumptions}" for assumptions in assumed]
 
 
-def _figure(entry: Entry) -> str:
+def _epsilon(entry: Entry) -> str:
     if entry.epsilon is None:
         return entry.how
     at = f" at delta = {entry.delta:g}" if entry.delta else ""

@@ -102,7 +102,7 @@ class Federation(Generic[FleetT]):
             traffic = Traffic()
             updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
             before = self.flat
-            self.flat, figures = self._aggregate(updates, round_)
+            self.flat, aggregated = self._aggregate(updates, round_)
             if not finite(self.flat):
                 raise UserError(
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
@@ -113,7 +113,7 @@ class Federation(Generic[FleetT]):
             handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
-            metrics = self._metrics(cohort, round_, traffic) | dict(figures) | spent(self.ledger(round_))
+            metrics = self._metrics(cohort, round_, traffic) | dict(aggregated) | spent(self.ledger(round_))
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)

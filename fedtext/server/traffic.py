@@ -1,4 +1,4 @@
-"""What clients report of their local updates in a round, and the bytes that are sent."""
+"""Sums over a round's local updates: the metrics that clients report, and the bytes that are sent."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

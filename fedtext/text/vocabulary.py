@@ -29,7 +29,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def build_vocabulary(
-    client_counts: Iterable[Counter[str]], size: int, min_count: int = 1, signs: tuple[str, ...] = ()
+    client_counts: Iterable[Counter[str]], size: int, min_count: int = 1, special: tuple[str, ...] = ()
 ) -> list[str]:
     """Build a vocabulary of the most frequent words, by summed counts.
 
@@ -40,10 +40,10 @@ def build_vocabulary(
         client_counts: Word counts of each client.
         size: Number of words.
         min_count: Least count of a word.
-        signs: Special tokens of a language corpus, which occur in every sentence and so are not counted.
+        special: Special tokens of a language corpus, which occur in every sentence and so are not counted.
 
     Returns:
-        <pad>, <unk>, ``signs``, and then the words, the most frequent first.
+        <pad>, <unk>, ``special``, and then the words, the most frequent first.
     """
     total: Counter[str] = Counter()
     for counts in client_counts:
@@ -52,7 +52,7 @@ def build_vocabulary(
         total.pop(word, None)
     frequent = ((word, count) for word, count in total.items() if count >= min_count)
     ranked = sorted(frequent, key=lambda item: (-item[1], item[0]))
-    return [*SPECIAL, *signs, *(word for word, _ in ranked[:size])]
+    return [*SPECIAL, *special, *(word for word, _ in ranked[:size])]
 
 
 def bears_digit(word: str) -> bool:

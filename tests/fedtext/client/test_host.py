@@ -132,10 +132,10 @@ def test_what_the_server_sent_goes_to_another_device_once() -> None:
 @pytest.mark.parametrize(("texts", "count"), [("all", 30), (7, 7), (30, 30), (31, 30)])
 def test_everybodys_texts_are_all_or_as_many_as_are_asked_for(texts: Any, count: int) -> None:
     worker, _ = hosting(tiny.experiment("lg_fedavg", evaluation={"personalize": None, "union": {"texts": texts}}))
-    read, rows_U = worker.everybody(1)
-    assert worker.everyone is not None
-    assert len(read) == len(worker.everyone.test) == count
-    assert worker.everybody(2)[0] is read, "texts that all read alike are kept once"
+    read, rows_U = worker.union_texts(1)
+    assert worker.union is not None
+    assert len(read) == len(worker.union.test) == count
+    assert worker.union_texts(2)[0] is read, "texts that all read alike are kept once"
     there_NT = np.arange(read.padded_NT.shape[1]) < read.lengths_N[:, None]
     words_NT = rows_U[read.padded_NT] + worker.rows.start
     found = [words_T[there_T].tolist() for words_T, there_T in zip(words_NT, there_NT, strict=True)]
@@ -147,7 +147,7 @@ def test_a_client_with_a_branch_of_its_own_reads_everybodys_texts_by_that() -> N
     """Of methods that keep tasks apart a text's task says whose branch reads it."""
     worker, _ = hosting(tiny.experiment("asp_mtl", evaluation=UNION))
     for client in (0, 2):
-        texts, _ = worker.everybody(client)
+        texts, _ = worker.union_texts(client)
         assert texts.tasks_N.tolist() == [client] * 30
 
 
@@ -367,7 +367,7 @@ def test_without_public_vectors_others_texts_are_read_in_a_clients_own_words() -
     worker, _ = hosting(tiny.experiment("fedevocab", evaluation=UNION))
     assert CORPUS.public_SV is None
     for client in (0, 1):
-        texts, rows_U = worker.everybody(client)
+        texts, rows_U = worker.union_texts(client)
         there_NT = np.arange(texts.padded_NT.shape[1]) < texts.lengths_N[:, None]
         words = (rows_U[texts.padded_NT] + worker.rows.start)[there_NT]
         own = CORPUS.clients[client].rows_R

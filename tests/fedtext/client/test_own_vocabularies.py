@@ -103,7 +103,7 @@ def test_a_client_also_knows_the_words_of_the_vectors_that_it_starts_from(tmp_pa
             expected = fresh & set(given) if reads else set()
             assert set(names[2 : client.train_rows]) == words
             assert set(names[client.train_rows :]) == expected
-            texts, rows_U = hosted.everybody(client.id)
+            texts, rows_U = hosted.union_texts(client.id)
             there_NT = np.arange(texts.padded_NT.shape[1]) < texts.lengths_N[:, None]
             tokens_T = texts.padded_NT[there_NT]
             everywhere = {corpus.vocabulary[rows_U[token] + hosted.rows.start] for token in np.unique(tokens_T)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedtext.evaluation import Evaluated, averaged, pooled, read, unchanged
+from fedtext.evaluation import Evaluated, averaged, evaluate, pooled, unchanged
 from fedtext.evaluation.classes import Scored, accuracy, area
 from fedtext.evaluation.words import Predicted
 from fedtext.layout import TABLE
@@ -49,11 +49,11 @@ def test_a_model_is_read_without_dropout() -> None:
     made.worker.network.train()
     texts, parameters = made.worker.texts_of(0, "test"), made.worker.stack(made.flat, [0]).tensors(0)
     model = Model(made.worker.network, parameters)
-    reading = read(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", True)
+    evaluated = evaluate(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", True)
     assert not made.worker.network.training
-    assert reading.metrics["Ag"] == made.rows[-1].clients["client0"]["Ag"]
-    assert isinstance(reading.pooled["Ag"], Scored)
-    assert not read(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", False).pooled
+    assert evaluated.metrics["Ag"] == made.rows[-1].clients["client0"]["Ag"]
+    assert isinstance(evaluated.pooled["Ag"], Scored)
+    assert not evaluate(made.experiment.method, model, texts, made.worker.evaluating, "both", "Ag", False).pooled
 
 
 def test_areas_and_perplexities_are_of_all_clients_together() -> None:
