@@ -1,18 +1,18 @@
 """Labelled texts of the user: a table with a column of texts and one of labels."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
 from fedtext.corpora.labelled import LabelledCorpus
-from fedtext.corpora.splits import held_out
 from fedtext.corpora.table_parts import Part, named_splits, numbered, parts_of
+from fedtext.corpora.table_rows import Rows
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
-from fedtext.seeding import SERVER, generator
+from fedtext.seeding import SERVER
 from fedtext.text.representation import TextField, Words
 from fedtext.text.tokens import Unlabeled
 
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
 _TEST = 0.2  # share of test texts if split: auto finds no column
 _FEW = 20  # number of labels allowed in a table of any length
-
-
-class Rows(NamedTuple):
-    """The labelled rows of a table, N of them."""
-
-    whole: Split
-    labels: tuple[str, ...]  # names of the classes
-    splits_N: NDArray[np.object_] | None  # the split of each row; None: there is no such column
-    clients: tuple[str, ...]  # names, in their order
-    clients_N: NDArray[np.int64] | None  # the client of each row; None: there is no such column
 
 
 class TableCorpus(LabelledCorpus):
@@ -154,8 +144,11 @@ class TableCorpus(LabelledCorpus):
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         rows = self._labelled(self._table(data))
-        taken = self._dealt(rows, seed) if rows.clients_N is None else self._by_client(rows, rows.clients_N, seed)
-        return RawCorpus(self.name, len(rows.labels), taken, labels=rows.labels)
+        if rows.clients_N is None:
+            clients = self._partitioned(rows, seed)
+        else:
+            clients = self._by_client(rows, rows.clients_N, seed)
+        return RawCorpus(self.name, len(rows.labels), clients, labels=rows.labels)
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
         """Read the texts of the split unlabeled, which may be empty."""
@@ -246,18 +239,18 @@ class TableCorpus(LabelledCorpus):
             )
         splits_N = np.array(table["split"].to_pylist(), object) if "split" in table.column_names else None
         whole = Split(table["column"].to_pylist(), labels_N)
-        if "client" not in table.column_names:
-            return Rows(whole, labels, splits_N, (), None)
-        return Rows(whole, labels, splits_N, *numbered(table["client"]))
+        clients, clients_N = numbered(table["client"]) if "client" in table.column_names else ((), None)
+        test = _TEST if isinstance(self.split, str) else self.split
+        return Rows(whole, labels, splits_N, clients, clients_N, test, self.validation)
 
-    def _dealt(self, rows: Rows, seed: int) -> list[RawClient]:
+    def _partitioned(self, rows: Rows, seed: int) -> list[RawClient]:
         """Split the texts over clients by the partition."""
-        sides = self._sides(rows, np.arange(len(rows.whole)), seed, SERVER)
-        for side, split in sides.items():
+        splits = rows.splits(np.arange(len(rows.whole)), seed, SERVER)
+        for name, split in splits.items():
             if not len(split):
-                raise UserError(f"corpus.split: {self._what} has no {side} text: {_advice(rows)}")
-        train, test = sides["train"], sides["test"]
-        return self.partition.deal(train, test, len(rows.labels), self.clients, seed, sides.get("validation"))
+                raise UserError(f"corpus.split: {self._what} has no {name} text: {rows.advice}")
+        train, test = splits["train"], splits["test"]
+        return self.partition.deal(train, test, len(rows.labels), self.clients, seed, splits.get("validation"))
 
     def _by_client(self, rows: Rows, clients_N: NDArray[np.int64], seed: int) -> list[RawClient]:
         """Make a client of each value of the column ``client`` with enough texts."""
@@ -270,7 +263,7 @@ class TableCorpus(LabelledCorpus):
                 f"{counts.max()}: lower it"
             )
         clients = [
-            RawClient(rows.clients[number], **self._sides(rows, rows_of[number], seed, place))
+            RawClient(rows.clients[number], **rows.splits(rows_of[number], seed, place))
             for place, number in enumerate(taken)
         ]
         wants_validation = any(len(client.validation) for client in clients)
@@ -280,32 +273,6 @@ class TableCorpus(LabelledCorpus):
                 who = f"client {bare[0]!r} has" if len(bare) == 1 else f"{len(bare)} clients have"
                 raise UserError(
                     f"corpus.client: {who} no {side} text{f', the first is {bare[0]!r}' if len(bare) > 1 else ''}: "
-                    f"{_advice(rows)}, or leave out clients of few texts with corpus.min_texts"
+                    f"{rows.advice}, or leave out clients of few texts with corpus.min_texts"
                 )
         return clients
-
-    def _sides(self, rows: Rows, chosen_N: NDArray[np.int64], seed: int, client: int) -> dict[str, Split]:
-        """Return the splits of these rows, by the names of the fields of ``RawClient``.
-
-        Validation is among them only if the table has validation rows and ``validation`` is not 0.
-        """
-        own = rows.whole.take(chosen_N)
-        if rows.splits_N is None:
-            share = _TEST if isinstance(self.split, str) else self.split
-            least = max(1, round(share * len(own)))
-            test_N = held_out(own, share, generator(seed, "test", client=client), least)
-            return {"train": own.take(np.flatnonzero(~test_N)), "test": own.take(np.flatnonzero(test_N))}
-        splits_N = rows.splits_N[chosen_N]
-        sides = {side: own.take(np.flatnonzero(splits_N == side)) for side in ("train", "test", "validation")}
-        if not (self.validation and (rows.splits_N == "validation").any()):
-            del sides["validation"]
-        elif len(sides["validation"]):
-            draws = generator(seed, "validation", client=client)
-            sides["validation"] = sides["validation"].sample(self.validation, draws)
-        return sides
-
-
-def _advice(rows: Rows) -> str:
-    if rows.splits_N is None:
-        return "add texts, of which two or more must differ"
-    return "mark such rows in the column of the splits, or set corpus.split to a share, 0.2 for example"
