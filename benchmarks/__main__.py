@@ -3,6 +3,7 @@
   local_loop       W1 to W4: the training loop against a plain torch loop, and against its floor
   gpu              the same on a GPU, against the card's peak rates (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
+  scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
   startup          from typing the quick start to its first round
   instructions     instructions of the training loop, against stored ones (needs valgrind)
 
@@ -22,6 +23,7 @@ QUICK = {
     "local_loop": ["--turns", "3", "--steps", "5"],
     "gpu": ["--turns", "3", "--stacks", "16"],
     "platform_cost": ["--quick"],
+    "scale": ["--quick"],
     "startup": ["--runs", "1"],
 }
 
@@ -32,7 +34,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     failed = 0
-    for name in ("local_loop", "gpu", "platform_cost", "startup", "instructions"):
+    for name in ("local_loop", "gpu", "platform_cost", "scale", "startup", "instructions"):
         print(f"\n## {name}\n", flush=True)
         if name == "gpu" and not torch.cuda.is_available():
             print("left out: torch finds no GPU here")
