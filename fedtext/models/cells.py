@@ -69,6 +69,62 @@ class Sums(MappedFunction):
         return Sums.apply(together, packing).unflatten(0, (info.batch_size, -1)), 0
 
 
+class Directions(MappedFunction):
+    """Combines the parameters of a layer's directions: one node of the graph instead of ten.
+
+    The arguments are the number of gates, 3 of a GRU and 4 of an LSTM, and weight_ih_GI, weight_hh_GH, bias_ih_G and
+    bias_hh_G, each of all K directions. Outputs are weight_ih_KGI, weight_hh_KGH, the bias of the projections, bias_KG,
+    and of a GRU the recurrent bias of n, bias_KH. An LSTM's gates, i, f, g, o in torch, become i, f, o, g.
+    """
+
+    @staticmethod
+    def forward(gates: int, *parameters: Tensor) -> tuple[Tensor, ...]:
+        count = len(parameters) // 4
+        kinds = [list(parameters[start : start + count]) for start in range(0, len(parameters), count)]
+        weights = [torch.stack(each, -3) for each in kinds[:2]]
+        bias_KG, recurrent_KG = (torch.stack(each, -2) for each in kinds[2:])
+        width = weights[1].shape[-1]
+        if gates == 4:
+            weights = [_reordered(weight, -2) for weight in weights]
+            return *weights, _reordered(bias_KG.add_(recurrent_KG), -1)
+        bias_KG[..., : 2 * width] += recurrent_KG[..., : 2 * width]
+        return *weights, bias_KG, recurrent_KG[..., 2 * width :]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.gates = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        weight_ih, weight_hh, bias_KG = grads[:3]
+        if ctx.gates == 4:
+            weight_ih, weight_hh, bias_KG = (
+                _reordered(weight_ih, -2),
+                _reordered(weight_hh, -2),
+                _reordered(bias_KG, -1),
+            )
+            recurrent_KG = bias_KG
+        else:
+            recurrent_KG = torch.cat([bias_KG[..., : 2 * weight_hh.shape[-1]], grads[3]], -1)
+        weights = [*weight_ih.unbind(-3), *weight_hh.unbind(-3)]
+        return None, *weights, *bias_KG.unbind(-2), *recurrent_KG.unbind(-2)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, gates: int, *parameters: Tensor) -> tuple[tuple[Tensor, ...], Any]:
+        each = [
+            parameter.expand(info.batch_size, *parameter.shape) if dim is None else parameter.movedim(dim, 0)
+            for dim, parameter in zip(in_dims[1:], parameters, strict=True)
+        ]
+        outputs = Directions.apply(gates, *each)
+        return outputs, (0,) * len(outputs)
+
+
+def _reordered(tensor: Tensor, axis: int) -> Tensor:
+    """Exchange the last two of an LSTM's four gates."""
+    first, second, third, fourth = tensor.chunk(4, axis)
+    return torch.cat([first, second, fourth, third], axis)
+
+
 def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dropout) -> Tensor:
     """Compute hidden_PH, the outputs of the last layer.
 
@@ -94,36 +150,27 @@ def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dr
 
 
 def _parameters(rnn: nn.GRU | nn.LSTM, layer: int) -> list[Tensor]:
-    """Return the parameters of all directions: weight_ih_KGI, weight_hh_KGH, bias_ih_KG, bias_hh_KG."""
+    """Return the arguments of ``Directions``: each kind of parameter of all directions."""
     suffixes = [f"l{layer}", f"l{layer}_reverse"][: 2 if rnn.bidirectional else 1]
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return [torch.stack([getattr(rnn, f"{kind}_{suffix}") for suffix in suffixes]) for kind in kinds]
+    return [getattr(rnn, f"{kind}_{suffix}") for kind in kinds for suffix in suffixes]
 
 
 def _gru(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing) -> Tensor:
-    weight_ih, weight_hh, bias_ih, bias_hh = parameters
-    width = weight_hh.shape[2]
-    bias_KG = bias_ih + functional.pad(bias_hh[:, : 2 * width], (0, width))
+    weight_ih, weight_hh, bias_KG, bias_KH = Directions.apply(3, *parameters)
     projected = _projected(inputs, weight_ih, bias_KG, packing)
-    return _steps(packing).GRUSteps.apply(projected, weight_hh, bias_hh[:, 2 * width :], source_P, packing)[0]
+    return _steps(packing).GRUSteps.apply(projected, weight_hh, bias_KH, source_P, packing)[0]
 
 
 def _lstm(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing) -> Tensor:
-    weight_ih, weight_hh, bias_ih, bias_hh = (_sigmoids_first(tensor) for tensor in parameters)
-    return _steps(packing).LSTMSteps.apply(
-        _projected(inputs, weight_ih, bias_ih + bias_hh, packing), weight_hh, source_P, packing
-    )[0]
+    weight_ih, weight_hh, bias_KG = Directions.apply(4, *parameters)
+    projected = _projected(inputs, weight_ih, bias_KG, packing)
+    return _steps(packing).LSTMSteps.apply(projected, weight_hh, source_P, packing)[0]
 
 
 def _steps(packing: Packing) -> ModuleType:
     """Return the module with the steps of this packing's engine."""
     return native if packing.engine == "native" else steps
-
-
-def _sigmoids_first(tensor: Tensor) -> Tensor:
-    """Reorder nn.LSTM's gates i, f, g, o along the second axis to i, f, o, g."""
-    i, f, g, o = tensor.chunk(4, 1)
-    return torch.cat([i, f, o, g], 1)
 
 
 def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:

@@ -33,11 +33,9 @@ class Packing:
         texts: B.
         sizes_T: Number of texts in each step, for every lane.
         rows_LS: Row of each lane's token places.
-        before_LS: Row one step earlier, for all places after the first step.
         place_LS: Token place, in the order of the text, that a lane processes there.
         step_S: Step of each token place.
         text_CS: Text of each token place; B for padding.
-        last_CB: Token place of each text's last token.
         device: Device of the index tensors.
         engine: The engine that computes the steps: ``cells`` (models/loops.py), ``triton`` (models/kernels.py) or
             ``native`` (models/native.py).
@@ -47,11 +45,9 @@ class Packing:
     texts: int
     sizes_T: list[int]
     rows_LS: Ints
-    before_LS: Ints
     place_LS: Ints
     step_S: Ints
     text_CS: Ints
-    last_CB: Ints
     device: torch.device
     engine: str
 
@@ -78,14 +74,10 @@ class Packing:
         padding_CS = left_CS < 0
         text_CS = np.where(padding_CS, texts, order_CB[:, slot_S])
         mirrored_CS = np.where(padding_CS, np.arange(len(step_S)), starts_T[left_CS] + slot_S)
-        last_CB = np.empty_like(order_CB)
-        np.put_along_axis(last_CB, order_CB, starts_T[sorted_CB - 1] + np.arange(texts), 1)
 
         lanes = clients * directions
         lane_L1 = np.arange(lanes)[:, None]
         rows_LS = lanes * starts_T[step_S] + lane_L1 * sizes_T[step_S] + slot_S
-        earlier_S = step_S[texts:] - 1
-        before_LS = lanes * starts_T[earlier_S] + lane_L1 * sizes_T[earlier_S] + slot_S[texts:]
         forward_CS = np.broadcast_to(np.arange(len(step_S)), mirrored_CS.shape)
         place_CKS = np.stack([forward_CS, mirrored_CS][:directions], 1)
         return Packing(
@@ -93,11 +85,9 @@ class Packing:
             texts,
             sizes_T.tolist(),
             rows_LS,
-            before_LS,
             place_CKS.reshape(lanes, -1),
             step_S,
             text_CS,
-            last_CB,
             device,
             engine,
         )
@@ -140,9 +130,10 @@ class Packing:
     @cached_property
     def before(self) -> Tensor:
         """For all rows after the first step, the row of the step before."""
-        first = self.lanes * self.sizes_T[0]
+        first = self.lanes * self.texts
+        earlier_S = np.arange(self.texts, len(self.step_S)) - np.asarray(self.sizes_T)[self.step_S[self.texts :] - 1]
         ordered = np.empty(self.rows_LS.size - first, np.int64)
-        ordered[self.rows_LS[:, self.sizes_T[0] :] - first] = self.before_LS
+        ordered[self.rows_LS[:, self.texts :] - first] = self.rows_LS[:, earlier_S]
         return self._tensor(ordered)
 
     @cached_property
@@ -191,7 +182,13 @@ class Packing:
     def last_rows(self) -> Tensor:
         """Rows of all directions after a text's last step, for each client and text: C x B x K, flat."""
         rows_CKS = self.rows_LS.reshape(self.clients, self.directions, -1)
-        rows_CKB = np.take_along_axis(rows_CKS, self.last_CB[:, None], 2)
+        order_CB = self.text_CS[:, : self.texts]  # each text has a first step
+        lengths_CB = np.stack([np.bincount(text_S, minlength=self.texts + 1) for text_S in self.text_CS])
+        starts_T = np.cumsum(self.sizes_T) - self.sizes_T
+        last_CB = np.empty_like(order_CB)
+        ends_CB = starts_T[np.take_along_axis(lengths_CB, order_CB, 1) - 1] + np.arange(self.texts)
+        np.put_along_axis(last_CB, order_CB, ends_CB, 1)
+        rows_CKB = np.take_along_axis(rows_CKS, last_CB[:, None], 2)
         return self._tensor(rows_CKB.transpose(0, 2, 1))
 
     def _in_row_order(self, values_LS: Ints) -> Tensor:
