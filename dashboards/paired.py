@@ -192,3 +192,12 @@ def _pair(made: Reproduction, one: Cell | None, other: Cell | None) -> list[str]
         text = f"{ours.mean:+.1f}" + ("" if ours.error is None else f" ± {ours.error:.1f}")
         text = f"**{text}**" if ours.significant else text
     return [text] if made.seeds < 2 else [text, "" if ours is None else p_value(ours).removeprefix("p ").lstrip("= ")]
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979): below a level, the chance of one false finding among all
+    of them is below it."""
+    corrected, least = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        least = corrected[place] = max(least, min(1.0, (len(values) - rank) * values[place]))
+    return corrected

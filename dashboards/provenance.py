@@ -1,13 +1,10 @@
-"""The provenance of a run as MLflow tags: versions, state of the code, user, command and experiment."""
+"""The provenance of a run as MLflow tags: user, command and experiment; dashboards/versions.py has the versions."""
 
 import getpass
-import importlib.metadata
-import subprocess
 import sys
 from pathlib import Path
 
 from mlflow.utils.mlflow_tags import (
-    MLFLOW_GIT_COMMIT,
     MLFLOW_RUN_NOTE,
     MLFLOW_SOURCE_NAME,
     MLFLOW_SOURCE_TYPE,
@@ -16,32 +13,6 @@ from mlflow.utils.mlflow_tags import (
 
 from fedtext.config.experiment import Experiment
 from fedtext.metrics import column_order, legend
-
-
-def versions() -> dict[str, str]:
-    """Return ``version.*`` tags: Python, torch, Ray and MLflow."""
-    found = {"version.python": ".".join(str(part) for part in sys.version_info[:3])}
-    for package in ("torch", "ray", "mlflow"):
-        try:
-            found[f"version.{package}"] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def git_state() -> dict[str, str]:
-    """Return ``git.commit`` and ``git.dirty`` of the running code; nothing if it is no git checkout."""
-
-    def git(*arguments: str) -> str:
-        folder = Path(__file__).parent
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-
-    try:
-        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":/")
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {MLFLOW_GIT_COMMIT: commit, "git.commit": commit, "git.dirty": str(bool(changes)).lower()}
 
 
 def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]:

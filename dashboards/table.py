@@ -162,7 +162,7 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
 
 
 def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
-    swept, several = _swept([group.case for group in ranked]), any(len(group.cases) > 1 for group in ranked)
+    swept, several = short_keys([group.case for group in ranked]), any(len(group.cases) > 1 for group in ranked)
     lines = []
     for place, group in enumerate(ranked, 1):
         case, method = group.case, cast(Any, group.case.experiment.method)
@@ -177,7 +177,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells |= {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         for name in sorted(name for name in values if UNIGRAM not in name):
-            if _has_column(name) and (wording := written(name)):
+            if has_column(name) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
         if "epsilon" in values:  # meaningless without its delta
             cells |= {"epsilon": spread(values["epsilon"], figure), "delta": f"{values['delta'].mean:g}"}
@@ -196,7 +196,7 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for group in ranked:
         values = {n.replace(UNIGRAM, ""): v for n, v in metrics_of(group, outcomes).items() if UNIGRAM in n}
-        shown = {n: spread(v, as_text) for n, v in values.items() if _has_column(n) and (as_text := written(n))}
+        shown = {n: spread(v, as_text) for n, v in values.items() if has_column(n) and (as_text := written(n))}
         if shown:
             found.setdefault(tuple(sorted(shown.items())), []).append(group.title)
     several = len(found) > 1
@@ -206,7 +206,8 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
     ]
 
 
-def _has_column(name: str) -> bool:
+def has_column(name: str) -> bool:
+    """Whether a metric has a column in the final table."""
     metric = find(name)
     return metric is not None and metric.columns in (("all",) if of_validation(name) else ("all", "test"))
 
@@ -222,7 +223,7 @@ def _value(overrides: Mapping[str, str], key: str) -> str:
     return " ".join(text if name == key else f"{name[len(key) + 1 :]}={text}" for name, text in parts.items())
 
 
-def _swept(cases: Sequence[Case]) -> dict[str, str]:
+def short_keys(cases: Sequence[Case]) -> dict[str, str]:
     """Return the swept keys with their shortest unambiguous names: ``method.lambda1`` -> ``lambda1``."""
     keys = list(dict.fromkeys(key for case in cases if not case.baseline for key in case.overrides))
     last = [key.rsplit(".", 1)[-1] for key in keys]
@@ -248,7 +249,7 @@ def _costs(records: Sequence[RoundRecord]) -> dict[str, str]:
 
 
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    first = [*FIRST, *_swept(cases).values(), "seeds"]
+    first = [*FIRST, *short_keys(cases).values(), "seeds"]
     metrics = sorted((name for name in columns if name not in {*first, *LAST}), key=column_order)
     return [*first, *metrics, *LAST]
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import requests
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.description import OF_THE_SWEEP, End, described, ended, of_group, of_trial, summed_up
 from dashboards.groups import Found
 from dashboards.mirror import STATE_FILE, Mirror
-from dashboards.provenance import experiment_tags, git_state, metrics_note, versions
+from dashboards.provenance import experiment_tags, metrics_note
 from dashboards.store import Store, cause, charts_path
 from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
+from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
@@ -67,7 +68,9 @@ class Tracker:
         """
         self.store, self.folder, self.experiment = store, folder, experiment
         self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
-        self.tags = {**versions(), **git_state(), **(tags or {}), "fedtext.run": folder.name}
+        code = git_state()
+        commit = {MLFLOW_GIT_COMMIT: code["git.commit"]} if code else {}
+        self.tags = {**versions(), **commit, **code, **(tags or {}), "fedtext.run": folder.name}
         self._client: MlflowClient | None = None
         self._experiment_id: str | None = None
         self._retry_at = 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("sweep", "run", "reproduce", "corpora")
+NAMES = ("sweep", "run", "report", "reproduce", "corpora")
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,6 +14,7 @@ from typing import Any
 
 from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
+from dashboards.versions import git_state, versions
 from fedtext.config.differences import differences, flattened
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
@@ -79,18 +80,47 @@ class RunFolder:
         Raises:
             UserError: There is none, or another command began it.
         """
+        found = RunFolder.found(storage, run, option("resume"), command)
+        by = found._plan().get("command") or command
+        if by != command:
+            raise UserError(
+                f"{option('resume')}: platform.{by} began {found.path.name}: continue it by {_again(found.path, by)}"
+            )
+        return found
+
+    @staticmethod
+    def found(storage: Path, run: str, what: str, command: str | None = None) -> "RunFolder":
+        """Return the folder of a run that exists.
+
+        Args:
+            storage: The folder of all runs.
+            run: Name or path of the run.
+            what: Beginning of the message if there is none.
+            command: The command that continues it; None: the one that began it.
+
+        Raises:
+            UserError: There is none.
+        """
         path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
         if not (path / PLAN).is_file():
             there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
             known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
-            raise UserError(f"{option('resume')}: there is no run {run} in {storage}{known}")
-        found = RunFolder(path.resolve(), _again(path.resolve(), command))
-        by = found._plan().get("command") or command
-        if by != command:
-            raise UserError(
-                f"{option('resume')}: platform.{by} began {path.name}: continue it by {_again(found.path, by)}"
-            )
-        return found
+            raise UserError(f"{what}: there is no run {run} in {storage}{known}")
+        path = path.resolve()
+        return RunFolder(path, _again(path, command or RunFolder(path).command or "sweep"))
+
+    @property
+    def command(self) -> str | None:
+        """The command that began the run; None if it cannot be continued from its folder alone."""
+        return self._plan().get("command")
+
+    def begun_with(self) -> str | None:
+        """Return the folder given with --data, if any."""
+        return self._plan().get("data")
+
+    def versions(self) -> list[dict[str, str]]:
+        """Return the versions of the software that worked on the run, in order."""
+        return self._plan().get("versions", [])
 
     def content(self) -> Content:
         """Return the content of the experiment that the run was begun with.
@@ -171,7 +201,9 @@ class RunFolder:
         """
         if experiment.plugins:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
-        plan = {"content": content, "command": command, "data": str(data) if data else None}
+        before, now = self.versions(), versions() | git_state()
+        worked = before if before[-1:] == [now] else [*before, now]
+        plan = {"content": content, "command": command, "data": str(data) if data else None, "versions": worked}
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:
@@ -244,6 +276,11 @@ class RunFolder:
         """Return the status of the cases that have ended, except for failed ones, which run again."""
         found = {file.parent.name: json.loads(file.read_text())["status"] for file in self.path.glob(f"*/{OUTCOME}")}
         return {case: status for case, status in found.items() if status != "failed"}
+
+    def statuses(self) -> dict[str, Outcome]:
+        """Return how each case ended, without its records. Cases that have not ended are left out."""
+        found = {file.parent.name: json.loads(file.read_text()) for file in self.path.glob(f"*/{OUTCOME}")}
+        return {case: Outcome(one["status"], error=one.get("error", "")) for case, one in found.items()}
 
     def record(self, case_id: str, outcome: Outcome) -> None:
         """Write the outcome of a case."""

@@ -1,0 +1,117 @@
+"""Comparisons of the rows of a report: the best of each metric, and differences paired by seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dashboards.figures import Cell
+from dashboards.paired import LEVEL, Difference, difference, holm
+from dashboards.report.collect import Row, Sweep
+from dashboards.report.measures import Measure, measure
+from dashboards.table import has_column
+from dashboards.trial import written
+from fedtext.metrics import column_order
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The difference of a row and the reference in one measure.
+
+    Args:
+        row: The row.
+        difference: The row less the reference, in the unit of the measure; its ``p`` is corrected for the
+            number of rows.
+        seeds: Number of seeds that both have.
+    """
+
+    row: Row
+    difference: Difference
+    seeds: int
+
+
+def measures(sweep: Sweep) -> list[Measure]:
+    """Return the metrics of the tables, in the order of the final table: evaluations, attacks, epsilon, loss."""
+    names = sorted(sweep.names(), key=column_order)
+    shown = [name for name in names if has_column(name) and written(name)]
+    return [measure(name) for name in [*shown, *(name for name in ("epsilon", "loss") if name in names)]]
+
+
+def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
+    """Return the rows with the best mean of a measure; several if they are equal, none if no direction is better.
+
+    Rows with a failed or missing seed are no candidates: their means would be biased.
+    """
+    whole = [(row, found) for row in rows if (found := row.spread(of.name)) and found.count == len(row.samples)]
+    if not of.ranked or len(whole) < 2:
+        return []
+    first = (min if of.unit.less else max)(found.mean for _, found in whole)
+    return [row for row, found in whole if found.mean == first]
+
+
+def paired(rows: Sequence[Row], reference: Row, of: Measure) -> list[Paired]:
+    """Return the differences of all other rows and the reference.
+
+    Args:
+        rows: The rows.
+        reference: The row that is subtracted.
+        of: The measure.
+    """
+    found = [one for row in rows if row is not reference and (one := _paired(row, reference, of))]
+    tested = [one for one in found if one.difference.p is not None]
+    values = holm([one.difference.p for one in tested if one.difference.p is not None])
+    corrected = {one.row.id: p for one, p in zip(tested, values, strict=True)}
+    return [replace(one, difference=replace(one.difference, p=corrected.get(one.row.id))) for one in found]
+
+
+def _paired(row: Row, reference: Row, of: Measure) -> Paired | None:
+    mine, theirs = row.by_seed(of.name), reference.by_seed(of.name)
+    seeds = [seed for seed in mine if seed in theirs]
+    if not seeds:
+        return None
+    cells = [
+        Cell(one.label, of.name, None, [of.unit.of(values[seed]) for seed in seeds], of.unit)
+        for one, values in ((row, mine), (reference, theirs))
+    ]
+    found = difference(*cells)
+    return Paired(row, found, len(seeds)) if found else None
+
+
+def findings(sweep: Sweep) -> list[str]:
+    """Return sentences on the best case of the space, and how far it is from the next one and from the baselines."""
+    winner, of = sweep.winner, measure(sweep.metric)
+    if winner is None:
+        return [f"No trial of the space has ended with {sweep.metric}, so that nothing can be compared yet."]
+    found, unit = winner.spread(of.name), "" if of.unit.name == "" else f" {of.unit.name}"
+    assert found is not None
+    spread = "" if found.deviation is None else f" ± {of.write(found.deviation)}"
+    most = "lowest" if of.unit.less else "highest"
+    seeds = f"mean of {found.count} seeds" if found.count > 1 else "one seed"
+    others = [row for row in sweep.rows if row is not winner and row.spread(of.name)]
+    where = f"has the {most} {of.name} of the space" if len(sweep.rows) > 1 else f"reached {of.name}"
+    said = [f"{winner.label} {where}: {of.write(found.mean)}{spread}{unit} ({seeds})."]
+    apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
+    named = [*[row for row in others if not row.baseline][:1], *[row for row in others if row.baseline]]
+    for row in named:
+        if one := apart.get(row.id):
+            said.append(_sentence(one, of))
+    if others and max(one.seeds for one in apart.values()) < 2:
+        said.append("One seed: no spread is known and nothing can be tested.")
+    return said
+
+
+def _sentence(one: Paired, of: Measure) -> str:
+    """Return the lead of the winner over a row, in words."""
+    lead, error, p = -one.difference.mean, one.difference.error, one.difference.p
+    unit = " points" if of.unit.name == "%" else ""
+    if lead == 0:
+        return f"{one.row.name} is equal to it."
+    side = "ahead of" if of.better(lead, 0.0) else "behind"
+    text = f"It is {of.shown(abs(lead))}{'' if error is None else f' ± {of.shown(error)}'}{unit} {side} {one.row.name}"
+    if p is None:
+        return f"{text}."
+    if p < LEVEL:
+        return f"{text} ({_p(p)}, {one.seeds} seeds)."
+    return f"{text}: not significant ({_p(p)}, {one.seeds} seeds)."
+
+
+def _p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.{3 if p < 0.1 else 2}f}"

@@ -1,0 +1,225 @@
+"""The tables of a report."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from dashboards.groups import Spread
+from dashboards.paired import LEVEL, p_value
+from dashboards.report.collect import Row, Sweep, told
+from dashboards.report.compare import best_rows, measures, paired
+from dashboards.report.measures import COSTS, Measure, measure
+from dashboards.report.tables import Field, Table
+from dashboards.table import notes, spread
+from fedtext.metrics import find, of_test, of_validation
+
+NONE = Field("-")
+
+
+def results(sweep: Sweep) -> Table:
+    """Return the main table: every row with its metrics, the best of each metric marked."""
+    every, several = measures(sweep), len(sweep.seeds) > 1
+    leaders = {one.name: {row.id for row in best_rows(sweep.rows, one)} for one in every}
+    heads = ["method", *sweep.keys.values(), *(["seeds"] if several else []), *(one.head for one in every)]
+    status = [text for row in sweep.rows if (text := _status(row)) not in ("", "finished")]
+    heads += ["status"] if status else []
+    rows = []
+    for row in sweep.rows:
+        keys = [Field(row.keys.get(key, "-"), _number(row.point.get(key))) for key in sweep.keys]
+        seeds = [Field(str(row.ended), {"": float(row.ended)})] if several else []
+        values = [value(row.spread(one.name), one, row.id in leaders[one.name]) for one in every]
+        ends = [Field(_status(row) or "-")] if status else []
+        rows.append([Field(_short(row)), *keys, *seeds, *values, *ends])
+    said = notes(sweep.cases, sweep.outcomes, sweep.metric, sweep.experiment.tune.direction)
+    if any(leaders.values()):
+        said.append("Marked: the best mean of each column; the table of differences says which ones can be told apart.")
+    return Table("results", f"{sweep.name}: metrics of each method after its last round.", heads, rows, said)
+
+
+def _short(row: Row) -> str:
+    """Return the name of a row without the values of swept keys, which have columns."""
+    name = told(row.point["method"]) if "method" in row.point else row.label if row.baseline else row.method
+    return f"{name} (baseline)" if row.baseline else name
+
+
+def _status(row: Row) -> str:
+    if not any(sample.case_id for sample in row.samples):
+        return ""
+    counts = Counter({"left": "not ended"}.get(sample.status, sample.status) for sample in row.samples)
+    return ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items())
+
+
+def _number(content: object) -> Mapping[str, float]:
+    return {"": float(content)} if isinstance(content, int | float) and not isinstance(content, bool) else {}
+
+
+def value(found: Spread | None, of: Measure, strong: bool = False) -> Field:
+    """Return the field of a mean with its deviation.
+
+    Args:
+        found: Mean and deviation, as in the records; None: there is no value.
+        of: The measure.
+        strong: Whether it is marked.
+    """
+    if found is None:
+        return NONE
+    numbers = {"": of.unit.factor * found.mean}
+    if found.deviation is not None:
+        numbers["sd"] = of.unit.factor * found.deviation
+    return Field(spread(found, of.write), numbers, strong)
+
+
+def differences(sweep: Sweep) -> Table | None:
+    """Return the paired differences of all rows and the winner; None if there is nothing to compare."""
+    winner, every = sweep.winner, [one for one in measures(sweep) if one.ranked]
+    if winner is None:
+        return None
+    found = {one.name: {pair.row.id: pair for pair in paired(sweep.rows, winner, one)} for one in every}
+    every = [one for one in every if found[one.name]]
+    others = [row for row in sweep.rows if any(row.id in found[one.name] for one in every)]
+    if not others:
+        return None
+    tested = any(pair.seeds > 1 for pairs in found.values() for pair in pairs.values())
+    heads = ["method", *(head for one in every for head in ([one.head, "p"] if tested else [one.head]))]
+    rows = []
+    for row in others:
+        fields = [Field(row.name)]
+        for one in every:
+            pair = found[one.name].get(row.id)
+            if pair is None:
+                fields += [NONE, NONE] if tested else [NONE]
+                continue
+            apart = pair.difference
+            error = "" if apart.error is None else f" ± {one.shown(apart.error)}"
+            numbers = {"": apart.mean} | ({} if apart.error is None else {"se": apart.error})
+            strong = apart.p is not None and apart.p < LEVEL
+            fields.append(Field(f"{one.signed(apart.mean)}{error}", numbers, strong))
+            if tested:
+                text = p_value(apart).removeprefix("p ").removeprefix("= ")
+                fields.append(Field(text, {} if apart.p is None else {"": apart.p}))
+        rows.append(fields)
+    said = ["Each row less the best case of the space, within each seed that both have."]
+    if tested:
+        said.append(
+            "Mean ± standard error; p: two-sided paired t test, corrected for the number of rows (Holm). Marked: "
+            f"p < {LEVEL}. The best case was chosen among these rows, which favours it."
+        )
+    else:
+        said.append("One seed: no test is possible.")
+    return Table("differences", f"{sweep.name}: differences from {winner.label}.", heads, rows, said)
+
+
+def cost_table(sweep: Sweep) -> Table | None:
+    """Return the costs of each row, as far as the records have them; None if there are none."""
+    names = set(sweep.names())
+    every = [one for one in COSTS.values() if one.name in names]
+    rows = [
+        [Field(row.name), *(value(row.spread(one.name), one) for one in every)]
+        for row in sweep.rows
+        if any(row.spread(one.name) for one in every)
+    ]
+    if not rows:
+        return None
+    said = [f"{one.name}: {one.summary}." for one in every if one.name not in ("rounds", "bytes up", "bytes down")]
+    said.append("Times depend on the machine and on what else it did. Records have no time of GPUs.")
+    return Table("costs", f"{sweep.name}: cost of each method.", ["method", *(one.name for one in every)], rows, said)
+
+
+def client_metrics(sweep: Sweep) -> list[str]:
+    """Return the metrics of single clients on test texts; on validation texts those without a test counterpart."""
+    found = dict.fromkeys(
+        name
+        for row in sweep.rows
+        for sample in row.samples
+        if sample.values
+        for record in sample.records
+        for values in record.clients.values()
+        for name in values
+    )
+    shown = [name for name in found if (known := find(name)) and known.kind == "evaluation"]
+    return [name for name in shown if of_test(name) or name.removesuffix("_val") not in found]
+
+
+def client_means(row: Row, name: str) -> dict[str, Spread]:
+    """Return the last value of a metric of each client, over seeds."""
+    found: dict[str, list[float]] = {}
+    for sample in row.samples:
+        last: dict[str, float] = {}
+        for record in sample.records if sample.values else ():
+            last.update({c: values[name] for c, values in record.clients.items() if values.get(name) is not None})
+        for client, number in last.items():
+            found.setdefault(client, []).append(float(number))
+    return {client: Spread.of(values) for client, values in found.items()}
+
+
+def clients(sweep: Sweep, name: str) -> Table:
+    """Return a table of clients by rows of a metric."""
+    of, means = measure(name), {row.id: client_means(row, name) for row in sweep.rows}
+    shown = [row for row in sweep.rows if means[row.id]]
+    every = dict.fromkeys(client for row in shown for client in means[row.id])
+    rows = []
+    for client in every:
+        found = {row.id: means[row.id].get(client) for row in shown}
+        known = [one.mean for one in found.values() if one]
+        first = (min if of.unit.less else max)(known) if of.ranked and len(shown) > 1 else None
+        fields = [value(one, of, one is not None and one.mean == first) for one in found.values()]
+        rows.append([Field(client), *fields])
+    caption = f"{sweep.name}: {of.head} of each client after the last round."
+    said = [f"{name}: {of.summary}.", *(["Marked: the best of each client."] if len(shown) > 1 else [])]
+    return Table(f"clients-{name}", caption, ["client", *(row.name for row in shown)], rows, said)
+
+
+def points(sweep: Sweep, key: str) -> dict[str, list[Row]]:
+    """Return the rows of the space for each value of a swept key: numbers in order, all else as in the space."""
+    places = {case.group: place for place, case in enumerate(sweep.cases)}
+    rows = sorted((row for row in sweep.rows if key in row.point), key=lambda row: places[row.id])
+    rows.sort(key=lambda row: _number(row.point[key]).get("", math.inf))
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.keys[key] or "none", []).append(row)
+    return found
+
+
+def pooled(rows: Iterable[Row], name: str) -> Spread | None:
+    """Return mean and deviation of a metric over all rows and seeds; None if there are no values."""
+    values = [number for row in rows for number in row.by_seed(name).values()]
+    return Spread.of(values) if values else None
+
+
+def effects(sweep: Sweep) -> Table | None:
+    """Return a line for each value of each swept key; None if no key has two values."""
+    every = [one for one in measures(sweep) if one.name == sweep.metric or not of_validation(one.name)]
+    rows = []
+    for key in effective(sweep):
+        for text, those in points(sweep, key).items():
+            count = sum(row.ended for row in those)
+            fields = [value(pooled(those, one.name), one) for one in every]
+            rows.append([Field(key), Field(text), Field(str(count), {"": float(count)}), *fields])
+    heads = ["key", "value", "trials", *(one.head for one in every)]
+    said = ["Mean ± standard deviation over all trials with this value, whatever their other keys and seeds."]
+    caption = f"{sweep.name}: metrics by the value of each swept key."
+    return Table("effects", caption, heads, rows, said) if rows else None
+
+
+def effective(sweep: Sweep) -> list[str]:
+    """Return the swept keys of which at least two values have the metric of the sweep."""
+    return [
+        key
+        for key in sweep.keys
+        if sum(pooled(rows, sweep.metric) is not None for rows in points(sweep, key).values()) > 1
+    ]
+
+
+def curve(samples: Sequence[Mapping[int, float]]) -> dict[int, Spread]:
+    """Return mean and deviation over seeds for each round, given the values of each seed by round."""
+    rounds = sorted({round_ for one in samples for round_ in one})
+    found = {round_: [one[round_] for one in samples if round_ in one] for round_ in rounds}
+    most = max((len(values) for values in found.values()), default=0)
+    # A mean of fewer seeds than the others would jump where a trial stopped.
+    return {round_: Spread.of(values) for round_, values in found.items() if len(values) == most}
+
+
+def tables(sweep: Sweep) -> list[Table]:
+    """Return all tables of a report, without those that would be empty."""
+    found = [results(sweep), differences(sweep), cost_table(sweep), effects(sweep)]
+    return [table for table in found if table] + [clients(sweep, name) for name in client_metrics(sweep)]

@@ -1,0 +1,91 @@
+"""The values that a report shows of a trial: name, unit, direction and number format of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dashboards.figures import PERCENT, PERPLEXITY, Unit
+from dashboards.trial import data_size, decimal, duration, percent
+from fedtext.ledger import figure
+from fedtext.metrics import find
+
+LEAST_PERCENT = 0.05  # differences below it are written with more digits
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A value of a trial.
+
+    Args:
+        name: As in the records, or one of ``COSTS``.
+        unit: The unit in which tables and plots show it.
+        write: Formats a value as it is in the records.
+        summary: Its meaning.
+        ranked: Whether one direction is better.
+    """
+
+    name: str
+    unit: Unit
+    write: Callable[[float], str]
+    summary: str
+    ranked: bool = True
+
+    @property
+    def head(self) -> str:
+        """The heading of its column: ``Ap (%)``."""
+        return f"{self.name} ({self.unit.name})" if self.unit.name else self.name
+
+    def shown(self, value: float) -> str:
+        """Format a value that is in ``unit``."""
+        return self.write(value / self.unit.factor)
+
+    def signed(self, value: float) -> str:
+        """Format a difference of two values in ``unit``."""
+        if self.unit.name == "%" and 0 < abs(value) < LEAST_PERCENT:
+            return f"{value:+.2g}"
+        return ("+" if value > 0 else "−" if value < 0 else "") + self.shown(abs(value))
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether ``one`` is better than ``other``."""
+        return one < other if self.unit.less else one > other
+
+
+def _bytes(value: float) -> str:
+    return data_size(value)
+
+
+def _plain(value: float) -> str:
+    return f"{value:.4g}"
+
+
+_SHARE_LOST = Unit("%", 100.0)
+_TIME = Unit("")
+COSTS = {
+    measure.name: measure
+    for measure in (
+        Measure("rounds", Unit("", less=True), lambda value: f"{value:g}", "completed rounds", ranked=False),
+        Measure("bytes up", _TIME, _bytes, "bytes sent by all clients in all rounds"),
+        Measure("bytes down", _TIME, _bytes, "bytes sent to all clients in all rounds"),
+        Measure("bytes/client/round", _TIME, _bytes, "bytes both ways of a client in a round, mean over rounds"),
+        Measure("CPU time", _TIME, duration, "CPU time of all clients' local updates together, all rounds"),
+        Measure("training time", _TIME, duration, "wall time of training and aggregation, all rounds"),
+        Measure("total time", _TIME, duration, "wall time of all rounds with their evaluations"),
+    )
+}
+
+
+def measure(name: str) -> Measure:
+    """Return the description of a metric, or of a cost."""
+    if name in COSTS:
+        return COSTS[name]
+    known = find(name)
+    if known is None:
+        return Measure(name, Unit("", less=False), _plain, "", ranked=False)
+    # Methods have different objectives, whose values cannot be compared.
+    ranked = known.better != "neither" and known.kind != "training"
+    less, said = known.better == "smaller", known.summary
+    if known.unit == "fraction":
+        return Measure(name, _SHARE_LOST if less else PERCENT, percent, said, ranked)
+    if known.unit == "perplexity":
+        return Measure(name, Unit("", none=PERPLEXITY.none), lambda value: f"{value:.1f}", said, ranked)
+    formats = {"nats": decimal, "bytes": _bytes, "seconds": duration, "epsilon": figure}
+    return Measure(name, Unit("", less=less), formats.get(known.unit, _plain), said, ranked)
