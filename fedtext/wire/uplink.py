@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
-from fedtext.layout import TABLE, Layout
+from fedtext.layout import TABLE, Layout, not_finite
 from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
 from fedtext.methods import layouts
@@ -73,7 +73,7 @@ class Uplink:
             sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, data.id))
             said |= self.metrics[name](delta, received, sent)
             delta = sent
-        if self.steps and not all(np.isfinite(tensor.sum(dtype=np.float64)) for tensor in delta.values()):
+        if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
         update = Update(data.id, len(data.train), delta, rows if own else None)
         return np.frombuffer(encoding.encode(update), np.uint8), said
