@@ -2,7 +2,7 @@
 
 First the faults of ``faults.py``, then mutants of the modules of ``modules.py``, all or a sample of them. Results are
 kept in .mutants.json, and a mutant is run again only if its module or its tests have changed. Exit status 1 if a fault
-survives, or more than 3 % of the mutants do without a reason in ``equivalents.py``.
+survives, or more than 3 % of the mutants do without a reason in ``equivalents/``.
 """
 
 import argparse

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import ROOT
 from tests.loops import nonempty
-from tests.mutants.equivalents import EQUIVALENTS
+from tests.mutants.equivalents import EQUIVALENTS, FILES
 from tests.mutants.faults import FAULTS, enclosing
 from tests.mutants.modules import FAULTS_ONLY, MODULES, path
 from tests.mutants.operators import mutants
@@ -99,6 +99,14 @@ def test_every_equivalent_is_a_mutant_of_its_module() -> None:
     assert [
         (module, before, after) for module, before, after, _ in EQUIVALENTS if (before, after) not in made[module]
     ] == []
+
+
+def test_an_equivalent_is_in_the_file_of_its_package_and_there_once() -> None:
+    for file in nonempty(FILES):
+        packages = {module.split("/")[0] for module, *_ in file.EQUIVALENTS}
+        assert packages == {file.__name__.rpartition(".")[2]}
+    mutated = [(module, before, after) for module, before, after, _ in EQUIVALENTS]
+    assert len(set(mutated)) == len(mutated)
 
 
 PROJECT = {
