@@ -1,0 +1,66 @@
+"""Validation texts are a share of each class of each client's train texts."""
+
+import numpy as np
+import pytest
+
+from fedtext.corpora.splits import held_out
+from fedtext.corpora.types import RawClient
+from fedtext.errors import UserError
+from tests.fedtext.corpora.given import corpus_of, encoded, split, words
+from tests.loops import nonempty
+
+
+def numbered(name: str, positive: int, negative: int) -> RawClient:
+    texts = [f"{name}{i}" for i in range(positive + negative)]
+    return RawClient(name, split(*texts, labels=[1] * positive + [0] * negative), split("t"))
+
+
+def test_validation_takes_its_share_of_every_class() -> None:
+    raw = numbered("a", 30, 10), numbered("b", 10, 50)
+    corpus = encoded(corpus_of(*raw, validation=0.2))
+    for client, (positive, negative) in zip(corpus.clients, [(6, 2), (2, 10)], strict=True):
+        assert np.bincount(client.validation.labels_N).tolist() == [negative, positive]
+    assert [(r.train, r.validation) for r in corpus.report] == [(32, 8), (48, 12)]
+    vocabulary = set(corpus.vocabulary)
+    assert len(vocabulary) == 2 + 32 + 48  # no word of a validation or test text
+    for client in nonempty(corpus.clients):
+        assert {text[0] for text in words(client, client.validation, corpus)} == {"<unk>"}
+
+
+def test_validation_depends_on_seed_and_client_alone() -> None:
+    def held(seed: int, *raw: RawClient) -> list[set[str]]:
+        corpus = encoded(corpus_of(*raw, validation=0.25), seed)
+        kept = set(corpus.vocabulary)
+        return [{text for text in client.train.texts if text not in kept} for client in raw]
+
+    a, b = numbered("a", 20, 20), numbered("b", 20, 20)
+    assert held(1, a, b) == held(1, a, b)
+    assert held(1, a, b)[0] == held(1, a)[0]
+    assert held(1, a, b) != held(2, a, b)
+    assert {int(t[1:]) for t in held(1, a, b)[0]} != {int(t[1:]) for t in held(1, a, b)[1]}
+
+
+def test_copies_of_a_text_are_never_on_both_sides() -> None:
+    texts = [f"w{i // 3}" for i in range(60)]
+    corpus = encoded(corpus_of(RawClient("a", split(*texts), split("t")), validation=0.3))
+    client = corpus.clients[0]
+    assert len(client.validation) == 18
+    assert {text[0] for text in words(client, client.validation, corpus)} == {"<unk>"}
+
+
+@pytest.mark.parametrize(("share", "advice"), [(0.01, "raise it"), (0.99, "lower it")])
+def test_a_share_that_leaves_a_side_empty_is_refused(share: float, advice: str) -> None:
+    with pytest.raises(UserError, match=rf"corpus\.validation = {share} leaves no .* client 'a': {advice}"):
+        encoded(corpus_of(numbered("a", 4, 4), validation=share))
+
+
+def test_copies_of_a_text_are_held_out_together() -> None:
+    copies = split(*"aaabcd")
+    sizes = set()
+    for seed in range(20):
+        held_N = held_out(copies, 0.01, np.random.default_rng(seed), least=2)
+        held = [text for text, out in zip(copies.texts, held_N, strict=True) if out]
+        assert "a" not in held
+        sizes.add(len(held))
+    assert max(sizes) == 2
+    assert not held_out(copies, 0.01, np.random.default_rng(0)).any()
