@@ -5,8 +5,24 @@ from typing import Any
 import pytest
 
 from fedtext.layout import TABLE
-from fedtext.methods import METHODS, FedAvg, FedeVocab, FedRecon, LGFedAvg
+from fedtext.methods import (
+    ASPMTL,
+    KTEPS,
+    METHODS,
+    PFLDA,
+    FedAvg,
+    FedeVocab,
+    FedFusion,
+    FedMMD,
+    FedPer,
+    FedRecon,
+    LGFedAvg,
+    LocalOnly,
+    Pooled,
+)
 from fedtext.methods.base import Method
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 
 # What a method is unless it says otherwise: clients share a whole model, and their copies of it are fine-tuned for Ap.
 PLAIN = {
@@ -130,3 +146,37 @@ def test_what_is_shared_in_which_round() -> None:
     assert [encoder.shared_in(TABLE, round_) for round_ in (1, 2)] == [True, False]
     assert LGFedAvg().private(TABLE)
     assert not LGFedAvg().private("head.0.weight")
+
+
+@pytest.mark.parametrize(
+    ("method", "private", "mirrors"),
+    [
+        (FedAvg(), set(), set()),
+        (Pooled(), set(), set()),
+        (LocalOnly(), {"embedding", "encoder", "head"}, set()),
+        (FedPer(), {"head"}, set()),
+        (LGFedAvg(), {"embedding", "encoder"}, set()),
+        (LGFedAvg(shared="encoder"), {"embedding"}, set()),
+        (PFLDA(), {"embedding_private", "encoder_private", "head_private", "gate_private"}, set()),
+        (FedFusion(), set(), {"embedding", "encoder"}),
+        (FedFusion(operator="conv"), set(), {"embedding", "encoder"}),
+        (FedMMD(), set(), {"embedding", "encoder"}),
+        (ASPMTL(), set(), set()),
+        (KTEPS(), {"projection_private", "head_private"}, set()),
+        (KTEPS(architecture="encoder"), {"projection_private", "head_private", "encoder_private"}, set()),
+        (
+            KTEPS(architecture="everything"),
+            {"projection_private", "head_private", "encoder_private", "embedding_private"},
+            set(),
+        ),
+        (KTEPS(lambda2=0, projection=False), {"head_private"}, set()),
+        (KTEPS(architecture="encoder", projection=False), {"head_private", "encoder_private"}, set()),
+    ],
+)
+def test_what_is_shared(method: Method, private: set[str], mirrors: set[str]) -> None:
+    names = [name for name, _ in method.network(Parts(RecurrentClassifier(), 2)).named_parameters()]
+    kept = {name.partition(".")[0] for name in names if method.private(name) and not method.mirrors(name)}
+    mirrored = {method.mirrors(name) for name in names if method.mirrors(name)}
+    assert kept == private
+    assert {name.partition(".")[0] for name in mirrored} == mirrors
+    assert mirrored <= {name for name in names if not method.private(name)}

@@ -20,7 +20,7 @@ from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import part
 from fedtext.wire import encoding
 from tests import tiny
-from tests.fedtext.methods.test_by_hand import plain
+from tests.fedtext.methods.objectives import plain
 from tests.loops import nonempty
 
 LR, ROUNDS, EPOCHS = 0.3, 2, 2

@@ -17,7 +17,7 @@ from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.wire import encoding
 from tests import tiny
-from tests.fedtext.methods.test_by_hand import LR, descend, plain
+from tests.fedtext.methods.objectives import LR, descend, plain
 from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.papers import Scale
