@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from cluster.local import LocalCluster, available
 from tests.commands import EXPERIMENT, ROOT, runs, states, undisturbed, write
-from tests.fedtext.config.test_plugins import HALVED, MINE
+from tests.fedtext.config.plugged import HALVED, MINE
 from tests.loops import nonempty
 
 pytestmark = [

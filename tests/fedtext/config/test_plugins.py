@@ -5,18 +5,15 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 import fedtext
 from fedtext.__main__ import main
 from fedtext.config import files
 from fedtext.config.compatibility import RULES
-from fedtext.config.experiment import Experiment, use
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
@@ -26,40 +23,9 @@ from fedtext.state.fingerprint import fingerprint, released
 from sweeps.folder import RunFolder
 from tests import tiny
 from tests.commands import ROOT
+from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
 from tests.loops import nonempty
 
-MINE = """
-from typing import Literal
-
-from pydantic import Field
-
-from fedtext.methods import FedAvg
-
-
-class Mine(FedAvg):
-    \"\"\"FedAvg by another name.\"\"\"
-
-    name: Literal["mine"] = "mine"
-    beta: float = Field(0.5, ge=0, description="what nothing reads")
-
-    def loss(self, model, received, batch):
-        terms = super().loss(model, received, batch)
-        return terms | {"size": (model(batch) ** 2).mean()}
-"""
-HALVED = """
-from typing import Literal
-
-from fedtext.mechanisms.base import Mechanism
-
-
-class Halved(Mechanism):
-    \"\"\"Half of an update.\"\"\"
-
-    name: Literal["halved"] = "halved"
-
-    def apply(self, delta, received, rng):
-        return {name: tensor / 2 for name, tensor in delta.items()}
-"""
 MORE = (
     MINE
     + """
@@ -76,28 +42,6 @@ RULES.append(small)
 METRICS.append(Metric("loss_size", "mean squared logit", kind="training"))
 """
 )
-CONTENT: dict[str, Any] = {
-    "name": "plugged",
-    "corpus": {"name": "demo", "max_length": 9},
-    "model": {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}},
-    "method": "mine",
-    "training": {"rounds": 1},
-    "evaluation": {"personalize": None},
-}
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    use(())
-
-
-def write(folder: Path, source: str = MINE, name: str = "mine.py", **changes: Any) -> Path:
-    """A plug-in, and an experiment beside it that lists it."""
-    (folder / name).write_text(source)
-    file = folder / "plugged.yaml"
-    file.write_text(yaml.safe_dump(CONTENT | {"plugins": [name]} | changes))
-    return file
 
 
 def test_a_file_of_ones_own_trains_is_saved_and_is_loaded_again(tmp_path: Path) -> None:
@@ -210,61 +154,6 @@ print(experiment.method.name, experiment.method.beta, released(experiment, "cont
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.split() == ["mine", "0.5", released(experiment, "content", 3)]
-
-
-FAULTS = {
-    "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
-    "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
-    "no Python": ("import math\nclass:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
-    "empty": (
-        "import math\n",
-        "mine.py defines no method, mechanism, aggregation, corpus, model or audit: derive a class",
-    ),
-    "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
-    "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
-    "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
-    "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_cannot_be_loaded_is_one_sentence(
-    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, sentence = FAULTS[fault]
-    file = write(tmp_path, source or "")
-    if source is None:
-        (tmp_path / "mine.py").unlink()
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert main([str(file)]) == 2
-    said = capsys.readouterr().err
-    assert sentence.format(folder=tmp_path, here=tmp_path / "here") in said
-    assert len(said.strip().splitlines()) == 1
-    assert "mine" not in METHODS
-    assert fedtext.load(CONTENT | {"method": "fedavg"}).method.name == "fedavg"
-
-
-@pytest.mark.parametrize(
-    ("plugins", "sentence"),
-    [
-        (
-            ["no_such_module"],
-            "plugins: there is no module no_such_module: install its package, or name a file, such as",
-        ),
-        ([3], "plugins: 3 is not a plug-in: name a file"),
-        ("mine.py", "plugins must be a list, as [a, b], but here it is 'mine.py'"),
-        (["a/mine.py", "b/mine.py"], "plugins: two of them are called mine.py: rename one"),
-        (["json"], "plugins: json defines no method"),
-    ],
-)
-def test_what_is_no_plug_in_is_one_sentence(plugins: Any, sentence: str, tmp_path: Path) -> None:
-    for folder, source in (("a", MINE), ("b", HALVED)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.py").write_text(source)
-    with pytest.raises(UserError) as refused:
-        fedtext.load(write(tmp_path, plugins=plugins))
-    assert sentence in str(refused.value)
 
 
 def test_on_the_command_line_they_come_to_those_of_the_file(

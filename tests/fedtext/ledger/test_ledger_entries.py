@@ -8,12 +8,12 @@ import pytest
 
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
-from fedtext.ledger import CENTRAL, composition, figure, hidden, ledger, spent, text
+from fedtext.ledger import composition, figure, hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
 from tests import tiny
-from tests.fedtext.ledger.test_ledger import central, pair
+from tests.fedtext.ledger.noisy import pair
 from tests.loops import nonempty
 
 
@@ -207,6 +207,7 @@ def test_steps_that_may_not_fail_compose_to_their_sum() -> None:
     [
         ("pooled", {}, "pooled", "no guarantee: all texts lie in one place"),
         ("local_only", {}, "local_only", "no guarantee is needed for updates: none is sent"),
+        ("local_only", {"uplink": pair(1.0)}, "local_only", "no guarantee is needed for updates: none is sent"),
         ("fedavg", {}, "uplink", "no guarantee: updates are sent as they are"),
         ("fedavg", {"uplink": ["clip"]}, "uplink", "no guarantee: no mechanism of the uplink states one"),
         ("fedavg", {"uplink": ["gaussian"]}, "gaussian", "no guarantee: no clip before it bounds an update"),
@@ -225,8 +226,11 @@ def test_steps_that_may_not_fail_compose_to_their_sum() -> None:
     ],
 )
 def test_what_guarantees_nothing_says_so_at_delta_0(method: str, changes: Any, name: str | None, how: str) -> None:
-    entries = [entry for entry in ledger(tiny.experiment(method, **changes), 100, 10, 25) if not entry.holds]
-    assert entries == [Entry(name or "randomized_response", "run", None, 0.0, how)]
+    entries = ledger(tiny.experiment(method, **changes), 100, 10, 25)
+    without = [entry for entry in entries if not entry.holds]
+    assert without == [Entry(name or "randomized_response", "run", None, 0.0, how)]
+    assert (without == entries) == (name is not None), "the bits of a round are hidden, and the run is not"
+    assert spent(entries) == {}
 
 
 def test_what_no_guarantee_covers_is_listed() -> None:
@@ -278,21 +282,6 @@ def test_of_several_statements_of_a_run_the_smallest_is_compared(order: int) -> 
     chain = (Twofold(run=1.0, larger=9.0), Twofold(run=2.0, larger=3.0))[::order]
     made = tiny.experiment(wire={"rows": "all"}).model_copy(update={"uplink": chain})
     assert [entry.epsilon for entry in ledger(made, 3, 10, 2)] == [9.0, 1.0]
-
-
-def test_entries_of_central_noise() -> None:
-    pytest.importorskip("dp_accounting")
-    each, run = ledger(central(1.0, {"multiplier": 2.0}), 100, 1000, 7)
-    assert (each.mechanism, each.unit, run.mechanism, run.unit) == (CENTRAL, "client and round", CENTRAL, "run")
-    assert each.epsilon == composition.gaussian(2.0, 1, each.delta)
-    assert run.epsilon == composition.gaussian(2.0, 7, run.delta)
-    sampled = ledger(central(0.5, {"multiplier": 2.0}), 100, 1000, 7)
-    secret = ledger(central(0.5, {"multiplier": 2.0}, privacy={"noise": "secret"}), 100, 1000, 7)
-    unknown = "so are each round's clients, who must be unknown for the sample to amplify the guarantee"
-    for entry in nonempty(sampled):
-        sentences = entry.assumptions.split("; ")
-        assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"
-    assert not any(unknown in entry.assumptions for entry in (each, run, *secret))
 
 
 def test_one_source_of_pooled_vectors_among_several_leaves_no_guarantee() -> None:

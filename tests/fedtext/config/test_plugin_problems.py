@@ -1,0 +1,66 @@
+"""Each problem of a plug-in is reported in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedtext
+from fedtext.__main__ import main
+from fedtext.errors import UserError
+from fedtext.methods import METHODS
+from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
+
+FAULTS = {
+    "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
+    "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
+    "no Python": ("import math\nclass:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
+    "empty": (
+        "import math\n",
+        "mine.py defines no method, mechanism, aggregation, corpus, model or audit: derive a class",
+    ),
+    "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
+    "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
+    "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
+    "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_cannot_be_loaded_is_one_sentence(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, sentence = FAULTS[fault]
+    file = write(tmp_path, source or "")
+    if source is None:
+        (tmp_path / "mine.py").unlink()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main([str(file)]) == 2
+    said = capsys.readouterr().err
+    assert sentence.format(folder=tmp_path, here=tmp_path / "here") in said
+    assert len(said.strip().splitlines()) == 1
+    assert "mine" not in METHODS
+    assert fedtext.load(CONTENT | {"method": "fedavg"}).method.name == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("plugins", "sentence"),
+    [
+        (
+            ["no_such_module"],
+            "plugins: there is no module no_such_module: install its package, or name a file, such as",
+        ),
+        ([3], "plugins: 3 is not a plug-in: name a file"),
+        ("mine.py", "plugins must be a list, as [a, b], but here it is 'mine.py'"),
+        (["a/mine.py", "b/mine.py"], "plugins: two of them are called mine.py: rename one"),
+        (["json"], "plugins: json defines no method"),
+    ],
+)
+def test_what_is_no_plug_in_is_one_sentence(plugins: Any, sentence: str, tmp_path: Path) -> None:
+    for folder, source in (("a", MINE), ("b", HALVED)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(source)
+    with pytest.raises(UserError) as refused:
+        fedtext.load(write(tmp_path, plugins=plugins))
+    assert sentence in str(refused.value)

@@ -1,0 +1,129 @@
+"""The cases of a sweep: spaces, seeds, baselines, and what is refused before anything runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.search.variant_generator import generate_variants
+
+from fedtext.config.files import SPACES, find, load
+from fedtext.errors import UserError
+from tests import tiny
+from tests.loops import nonempty
+from tune_spaces.cases import cases, points
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
+def test_every_file_in_tune_spaces_gives_valid_cases(file: str) -> None:
+    content, experiment = load(file)
+    made = cases(content, experiment, file)
+    assert len({case.id for case in made}) == len(made) >= 4
+    assert [case.experiment.method.name for case in made if case.baseline] == [m.name for m in experiment.baselines]
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
+def test_every_file_in_tune_spaces_is_found_by_its_name_and_stands_in_the_readme(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SPACES.parent)
+    for name in (file, file.removesuffix(".yaml"), f"tune_spaces/{file}"):
+        assert find(name).resolve() == SPACES / file
+    assert f"`{file}`" in Path("README.md").read_text()
+
+
+def test_a_space_that_is_all_grid_has_tunes_order() -> None:
+    space = {
+        "method.lambda2": {"grid": [0.1, 0.2]},
+        "method.lambda1": {"grid": [0.1, 0.2, 0.3]},
+        "training.optimizer": {"grid": ["sgd", {"name": "adam", "lr": 0.1}]},
+        "seed": {"grid": [0, 1]},
+    }
+    theirs = generate_variants({key.replace(".", "/"): tune.grid_search(spec["grid"]) for key, spec in space.items()})
+    expected = [[(key.replace("/", "."), value) for key, value in variant.items()] for _, variant in theirs]
+    assert [list(point.items()) for point in points(tiny.experiment("kteps", space=space))] == expected
+
+
+def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
+    space = {
+        "method.lambda1": {"grid": [0, 0.1]},
+        "training.optimizer.lr": {"loguniform": [0.001, 1]},
+        "seed": {"grid": [0, 1]},
+    }
+    experiment = tiny.experiment("kteps", space=space, tune={"samples": 3, "metric": "Ag"})
+    drawn = list(points(experiment))
+    assert len(drawn) == 2 * 2 * 3
+    assert drawn == list(points(experiment))
+    assert drawn != list(points(tiny.experiment("kteps", space=space, tune={"samples": 3}, seed=1)))
+    rates = {point["training.optimizer.lr"] for point in drawn}
+    assert len(rates) > 3
+    assert all(nonempty(0.001 <= rate <= 1 for rate in rates))
+    content = experiment.model_dump(mode="json")
+    made = cases(content, experiment, "test")
+    assert made[0].experiment.space == {}
+    assert {case.experiment.method.lambda1 for case in made} == {0, 0.1}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"method.lambda1": {"gird": [1]}}, "write one of grid, choice"),
+        ({"method.lambda1": {"uniform": [1]}}, "needs 2 numbers"),
+        ({"method.lambda1": {"grid": 1}}, "needs a list"),
+        ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
+        ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),
+        ({"method.lambda1": {"grid": [-1]}}, "greater than or equal to 0"),
+        ({"training": {"grid": [1]}}, "training must have keys and values, but here it is 1"),
+        ({"storage": {"grid": ["a", "b"]}}, "only what is computed can be swept"),
+        ({"method.lambda1": {"randint": [8, 2]}}, "cannot be drawn from"),
+        ({"method.lambda1": {"quniform": [0, 1, 0]}}, "cannot be drawn from"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, words: str) -> None:
+    experiment = tiny.experiment("kteps", space=space, tune={"metric": "Ag"})
+    with pytest.raises(UserError, match=words):
+        cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tune": {"metric": "Ap_val"}}, "set it, to 0.1 for example, or sort by Ap"),
+        ({"tune": {"metric": "Ap", "scheduler": "asha"}}, "set tune.metric to Ag or loss"),
+        ({"tune": {"metric": "Ag", "samples": 3}}, "this space is all grid"),
+        ({"tune": {"metric": "Ag", "scheduler": "asha", "grace_rounds": 9}}, "nothing to stop"),
+        ({"tune": {"metric": "Ag", "scheduler": "asha"}, "evaluation": {"every": 2}}, "set evaluation.every to 1"),
+        ({"tune": {"metric": "Ap"}, "evaluation": {"personalize": None}}, "needs evaluation.personalize"),
+    ],
+)
+def test_a_metric_that_no_trial_would_have_is_refused(changes: Any, words: str) -> None:
+    experiment = tiny.experiment("kteps", space={"seed": {"grid": [0, 1]}}, **changes)
+    with pytest.raises(UserError, match=words):
+        cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+def test_the_pooled_baseline_of_a_noisy_sweep_is_neither_noised_nor_thinned_out() -> None:
+    noisy = {"uplink": [{"gaussian": {"sigma": 1.0}}], "participation": {"fraction": 0.5}}
+    experiment = tiny.experiment("kteps", baselines=["fedavg", "pooled"], tune={"metric": "Ag"}, **noisy)
+    fedavg, pooled, kteps = (case.experiment for case in cases(experiment.model_dump(mode="json"), experiment, "test"))
+    assert pooled.uplink == ()
+    assert pooled.participation.fraction == 1
+    assert fedavg.uplink == kteps.uplink == experiment.uplink
+    with pytest.raises(ValueError, match="leave out uplink, audits and participation"):
+        tiny.experiment("pooled", **noisy)
+
+
+def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
+    experiment = tiny.experiment(
+        "kteps",
+        seed=7,
+        seeds=3,
+        baselines=["fedavg"],
+        space={"method.lambda1": {"grid": [0.0, 0.1]}},
+        tune={"metric": "Ag"},
+    )
+    made = cases(experiment.model_dump(mode="json"), experiment, "test")
+    assert [case.id for case in made[:4]] == ["00-fedavg-seed7", "00-fedavg-seed8", "00-fedavg-seed9", "01-kteps-seed7"]
+    assert [case.group for case in made] == [*["00-fedavg"] * 3, *["01-kteps"] * 3, *["02-kteps"] * 3]
+    assert {case.experiment.seed for case in made} == {7, 8, 9}
+    assert len({case.experiment.model_copy(update={"seed": 0}).model_dump_json() for case in made}) == 3
