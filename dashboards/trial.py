@@ -111,6 +111,12 @@ def one_line(text: str) -> str:
     return "".join(c for c in " ".join(str(text).split()) if c.isprintable())
 
 
+def short(text: str, most: int) -> str:
+    """Return a text of at most so many letters. The middle is left out: names often differ in their ends."""
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+
+
 def percent(fraction: float) -> str:
     """Format a fraction in percent: ``85.3``."""
     return f"{100 * fraction:.1f}"

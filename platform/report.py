@@ -13,8 +13,9 @@ examples:
   python -m platform.report demo-20260101-120000        a sweep in runs/, as --resume names it
   python -m platform.report elsewhere/runs/first        or by its folder
 
-Writes SWEEP/report: tables/*.csv, *.tex (booktabs) and *.md with the metrics of each method (mean and deviation over
-seeds, the best marked), paired differences from the best case, single clients, costs, and effects of the swept keys.
+Writes SWEEP/report: report.html, one file that opens without a network, and tables/*.csv, *.tex (booktabs) and *.md.
+They show the metrics of each method (mean and deviation over seeds, the best marked), paired differences from the best
+case, trade-offs of utility, privacy and cost, learning curves, single clients, effects of the swept keys, guarantees.
 A sweep that has not ended, or with failed trials, is reported as far as it has come.
 """
 
@@ -35,8 +36,8 @@ def main(words: Sequence[str] | None) -> int:
     arguments = parser.parse_args(words)
     from sweeps.report import report
 
-    for file in report(arguments.sweep):
-        print(os.path.relpath(file))
+    page, *tables = report(arguments.sweep)
+    print(f"{os.path.relpath(page)}, and {len(tables)} files of tables in {os.path.relpath(tables[0].parent)}")
     return 0
 
 

@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dashboards.report import Sweep
 from dashboards.trial import Outcome
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.files import validate
 from fedtext.corpora.prepare import prepare
 from fedtext.testing.runs import federated
 from sweeps.folder import RunFolder
+from sweeps.report import collected
 from tune_spaces.cases import cases as make_cases
 
 BASE: dict[str, Any] = {
@@ -61,6 +63,14 @@ def trained(
         elif case.id not in left:
             folder.record(case.id, Outcome("finished"))
     return path
+
+
+def read(path: Path) -> Sweep:
+    """The content of the report of a run."""
+    folder = RunFolder.found(path.parent, path.name, "report")
+    content = folder.content()
+    experiment = validate(content)
+    return collected(folder, experiment, make_cases(content, experiment, "here"))
 
 
 def records(path: Path, case: str) -> list[dict[str, Any]]:

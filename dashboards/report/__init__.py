@@ -1,15 +1,16 @@
-"""The report of a run or sweep: tables for papers, made from the records in the run's folder."""
+"""The report of a run or sweep: a page with plots, and tables for papers, made from the records in the run's folder."""
 
 from pathlib import Path
 
 from dashboards.report.collect import Sweep
 from dashboards.report.contents import tables
+from dashboards.report.page import page
 from dashboards.report.tables import as_csv, as_latex, as_markdown
 from fedtext.errors import writing
 
 __all__ = ["FOLDER", "Sweep", "write"]
 
-FOLDER, TABLES = "report", "tables"
+FOLDER, PAGE, TABLES = "report", "report.html", "tables"
 
 
 def write(sweep: Sweep, folder: Path) -> list[Path]:
@@ -20,7 +21,7 @@ def write(sweep: Sweep, folder: Path) -> list[Path]:
         folder: The folder in which the folder ``report`` is made, or written again.
 
     Returns:
-        The files.
+        The files; the page is the first one.
 
     Raises:
         UserError: They cannot be written.
@@ -30,6 +31,7 @@ def write(sweep: Sweep, folder: Path) -> list[Path]:
     for table in tables(sweep):
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in table.name)
         texts |= {f"{name}.csv": as_csv(table), f"{name}.tex": as_latex(table), f"{name}.md": as_markdown(table)}
+    content = page(sweep)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         for old in {path for path in out.iterdir() if path.suffix in (".csv", ".tex", ".md")}:
@@ -37,4 +39,5 @@ def write(sweep: Sweep, folder: Path) -> list[Path]:
                 old.unlink()  # of an earlier report, whose sweep had other columns
         for name, text in texts.items():
             (out / name).write_text(text, encoding="utf-8", errors="replace")
-    return [out / name for name in texts]
+        (folder / FOLDER / PAGE).write_text(content, encoding="utf-8", errors="replace")
+    return [folder / FOLDER / PAGE, *(out / name for name in texts)]

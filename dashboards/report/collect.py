@@ -9,15 +9,15 @@ from functools import cached_property
 from dashboards.groups import Group, Spread, groups
 from dashboards.store import redacted
 from dashboards.table import UNIGRAM, best, rank, short_keys
-from dashboards.trial import Case, Outcome, last_values, one_line
+from dashboards.trial import Case, Outcome, last_values, one_line, short
 from fedtext.accounting.entry import Entry
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import resolved
 from fedtext.ledger import FILE as LEDGER
-from fedtext.ledger.report import reveals
+from fedtext.ledger.report import guarantees, reveals
 from fedtext.records import RoundRecord
 
-LABEL = 60  # characters of a row's name in tables
+LABEL = 56  # characters of a row's name in tables
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,17 @@ class Row:
     def ledger(self) -> list[Entry]:
         """The entries of the privacy ledger, from the records; empty if no round has been completed."""
         for sample in self.samples:
-            for record in sample.records:
+            for record in reversed(sample.records):  # a run that was made longer has a later one
                 if LEDGER in record.files:
                     return [Entry(**entry) for entry in json.loads(record.files[LEDGER])]
         return []
 
     def reveals(self) -> list[str]:
         """Return the sentences on what a run discloses and guarantees; empty without a ledger."""
-        return reveals(self.experiment, self.ledger) if self.experiment and self.ledger else []
+        if not self.experiment or not self.ledger:
+            return []
+        said = reveals(self.experiment, self.ledger)
+        return [*said, *(sentence for sentence in guarantees(self.ledger) if sentence not in said)]
 
 
 @dataclass(frozen=True)
@@ -234,8 +237,8 @@ def _labels(every: Iterable[Group], keys: Mapping[str, str]) -> dict[str, str]:
         else:
             name = told(point["method"]) if "method" in point else method
             text = " ".join([name, *(f"{keys[key]}={told(point[key])}" for key in point if key != "method")])
-        text = text if len(text) <= LABEL else f"{text[: LABEL - 1]}…"
-        found[group.id] = f"{group.id} {text}"[:LABEL] if text in found.values() else text
+        text = short(text, LABEL)
+        found[group.id] = short(f"{group.id} {text}", LABEL) if text in found.values() else text
     return found
 
 

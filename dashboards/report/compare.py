@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dashboards.figures import Cell
+from dashboards.groups import Spread
 from dashboards.paired import LEVEL, Difference, difference, holm
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.measures import Measure, measure
-from dashboards.table import has_column
+from dashboards.table import has_column, spread
 from dashboards.trial import written
-from fedtext.metrics import column_order
+from fedtext.metrics import column_order, of_validation
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,16 @@ def findings(sweep: Sweep) -> list[str]:
     winner, of = sweep.winner, measure(sweep.metric)
     if winner is None:
         return [f"No trial of the space has ended with {sweep.metric}, so that nothing can be compared yet."]
-    found, unit = winner.spread(of.name), "" if of.unit.name == "" else f" {of.unit.name}"
+    found = winner.spread(of.name)
     assert found is not None
-    spread = "" if found.deviation is None else f" ± {of.write(found.deviation)}"
     most = "lowest" if of.unit.less else "highest"
     seeds = f"mean of {found.count} seeds" if found.count > 1 else "one seed"
     others = [row for row in sweep.rows if row is not winner and row.spread(of.name)]
     where = f"has the {most} {of.name} of the space" if len(sweep.rows) > 1 else f"reached {of.name}"
-    said = [f"{winner.label} {where}: {of.write(found.mean)}{spread}{unit} ({seeds})."]
+    said = [f"{winner.label} {where}: {told(found, of)} ({seeds})."]
+    of_texts = sweep.metric.removesuffix("_val")
+    if of_validation(sweep.metric) and (test := winner.spread(of_texts)):
+        said.append(f"On test texts it has {of_texts} {told(test, measure(of_texts))}.")
     apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
     named = [*[row for row in others if not row.baseline][:1], *[row for row in others if row.baseline]]
     for row in named:
@@ -96,6 +99,11 @@ def findings(sweep: Sweep) -> list[str]:
     if others and max(one.seeds for one in apart.values()) < 2:
         said.append("One seed: no spread is known and nothing can be tested.")
     return said
+
+
+def told(found: Spread, of: Measure) -> str:
+    """Return mean, deviation and unit: ``85.3 ± 0.4 %``."""
+    return f"{spread(found, of.write)} {of.unit.name}".rstrip()
 
 
 def _sentence(one: Paired, of: Measure) -> str:

@@ -20,16 +20,17 @@ def results(sweep: Sweep) -> Table:
     """Return the main table: every row with its metrics, the best of each metric marked."""
     every, several = measures(sweep), len(sweep.seeds) > 1
     leaders = {one.name: {row.id for row in best_rows(sweep.rows, one)} for one in every}
-    heads = ["method", *sweep.keys.values(), *(["seeds"] if several else []), *(one.head for one in every)]
+    columns = {key: name for key, name in sweep.keys.items() if key != "method"}  # which has a column anyway
+    heads = ["#", "method", *columns.values(), *(["seeds"] if several else []), *(one.head for one in every)]
     status = [text for row in sweep.rows if (text := _status(row)) not in ("", "finished")]
     heads += ["status"] if status else []
     rows = []
-    for row in sweep.rows:
-        keys = [Field(row.keys.get(key, "-"), _number(row.point.get(key))) for key in sweep.keys]
+    for place, row in enumerate(sweep.rows, 1):
+        keys = [Field(row.keys.get(key, "-"), _number(row.point.get(key))) for key in columns]
         seeds = [Field(str(row.ended), {"": float(row.ended)})] if several else []
         values = [value(row.spread(one.name), one, row.id in leaders[one.name]) for one in every]
         ends = [Field(_status(row) or "-")] if status else []
-        rows.append([Field(_short(row)), *keys, *seeds, *values, *ends])
+        rows.append([Field(str(place), {"": float(place)}), Field(_short(row)), *keys, *seeds, *values, *ends])
     said = notes(sweep.cases, sweep.outcomes, sweep.metric, sweep.experiment.tune.direction)
     if any(leaders.values()):
         said.append("Marked: the best mean of each column; the table of differences says which ones can be told apart.")
@@ -66,7 +67,8 @@ def value(found: Spread | None, of: Measure, strong: bool = False) -> Field:
     numbers = {"": of.unit.factor * found.mean}
     if found.deviation is not None:
         numbers["sd"] = of.unit.factor * found.deviation
-    return Field(spread(found, of.write), numbers, strong)
+    same = found.deviation == 0 and of.name in (*COSTS, "epsilon")  # what a program decides has no spread to show
+    return Field(of.write(found.mean) if same else spread(found, of.write), numbers, strong)
 
 
 def differences(sweep: Sweep) -> Table | None:

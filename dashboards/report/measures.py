@@ -8,8 +8,6 @@ from dashboards.trial import data_size, decimal, duration, percent
 from fedtext.ledger import figure
 from fedtext.metrics import find
 
-LEAST_PERCENT = 0.05  # differences below it are written with more digits
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -40,9 +38,13 @@ class Measure:
 
     def signed(self, value: float) -> str:
         """Format a difference of two values in ``unit``."""
-        if self.unit.name == "%" and 0 < abs(value) < LEAST_PERCENT:
-            return f"{value:+.2g}"
         return ("+" if value > 0 else "−" if value < 0 else "") + self.shown(abs(value))
+
+    def tick(self, value: float) -> str:
+        """Format a value in ``unit`` beside an axis."""
+        if self.write in (percent, decimal, _plain):
+            return f"{value:.10g}".replace("-", "−")
+        return self.shown(value)
 
     def better(self, one: float, other: float) -> bool:
         """Whether ``one`` is better than ``other``."""
@@ -80,8 +82,8 @@ def measure(name: str) -> Measure:
     known = find(name)
     if known is None:
         return Measure(name, Unit("", less=False), _plain, "", ranked=False)
-    # Methods have different objectives, whose values cannot be compared.
-    ranked = known.better != "neither" and known.kind != "training"
+    # Methods have different objectives, whose values cannot be compared, and epsilon is not measured but claimed.
+    ranked = known.better != "neither" and known.kind not in ("training", "privacy")
     less, said = known.better == "smaller", known.summary
     if known.unit == "fraction":
         return Measure(name, _SHARE_LOST if less else PERCENT, percent, said, ranked)

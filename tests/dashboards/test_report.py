@@ -5,7 +5,6 @@ import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scipy import stats
@@ -18,11 +17,10 @@ from dashboards.report.measures import measure
 from dashboards.report.tables import Field, Table, as_csv, as_latex, as_markdown
 from fedtext.errors import UserError
 from sweeps.folder import PLAN, RunFolder
-from sweeps.report import collected, report
+from sweeps.report import report
 from tests.commands import command
 from tests.loops import nonempty
-from tests.reported import BASE, PRIVATE, records, trained
-from tune_spaces.cases import cases as make_cases
+from tests.reported import BASE, PRIVATE, read, records, trained
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +40,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def at(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDTEXT_HOME", str(home))
     return home / "runs"
-
-
-def content(run: Path) -> Any:
-    folder = RunFolder.found(run.parent, run.name, "report")
-    asked = folder.content()
-    from fedtext.config.files import validate
-
-    experiment = validate(asked)
-    return collected(folder, experiment, make_cases(asked, experiment, "here"))
 
 
 def table(run: Path, name: str) -> list[dict[str, str]]:
@@ -113,7 +102,7 @@ def test_holm_is_as_in_its_paper() -> None:
 
 
 def test_differences_take_the_seeds_that_both_rows_have(at: Path) -> None:
-    sweep = content(at / "broken")
+    sweep = read(at / "broken")
     one = next(one for one in paired(sweep.rows, sweep.winner, measure("Ag")) if one.row.method == "fedavg")
     assert one.seeds == 1
     assert one.difference.p is None
@@ -130,14 +119,15 @@ def test_the_best_is_of_rows_without_missing_seeds_and_of_metrics_that_can_be_co
 
 
 def test_findings_name_the_best_case_the_next_one_and_the_baselines(at: Path) -> None:
-    sweep = content(at / "small")
+    sweep = read(at / "small")
     first, *others = findings(sweep)
     assert first.startswith(f"{sweep.winner.label} has the highest Ap_val of the space: ")
     assert first.endswith("% (mean of 2 seeds).")
     assert [word for sentence in others for word in ("local_only (baseline)", "fedavg (baseline)") if word in sentence]
-    assert len(others) == 3
-    assert findings(content(at / "one"))[0].startswith("kteps reached Ap_val: ")
-    empty = replace(content(at / "one"), outcomes={})
+    assert len(others) == 4
+    assert re.fullmatch(r"On test texts it has Ap \d+\.\d ± \d+\.\d %\.", others[0])
+    assert findings(read(at / "one"))[0].startswith("kteps reached Ap_val: ")
+    empty = replace(read(at / "one"), outcomes={})
     assert findings(empty) == ["No trial of the space has ended with Ap_val, so that nothing can be compared yet."]
 
 
@@ -149,7 +139,7 @@ def test_a_sweep_that_has_not_ended_is_reported_as_far_as_it_has_come(at: Path) 
     assert status["fedavg (baseline)"] == "1 finished, 1 failed"
     line = next(row for row in table(at / "broken", "results") if row["lambda1"] == "0.1")
     assert line["Ag (%)"] == "", "values after one round of three are no result"
-    sweep = content(at / "broken")
+    sweep = read(at / "broken")
     assert [len(records) for records in sweep.left.values()] == [1, 1]
     assert effects(sweep) is None, "one value of lambda1 alone has results"
 
@@ -158,7 +148,7 @@ def test_a_damaged_checkpoint_is_a_problem_and_not_the_end(at: Path, tmp_path: P
     run = trained(tmp_path / "runs" / "hurt", BASE | {"seeds": 1})
     for state in nonempty((run / "01-fedavg" / "checkpoint").glob("round-*/state.json")):
         state.write_text("{}")
-    sweep = content(run)
+    sweep = read(run)
     assert len(sweep.problems) == 1
     assert "01-fedavg cannot be read" in sweep.problems[0]
     assert sum(bool(row.ended) for row in sweep.rows) == 3
@@ -167,7 +157,7 @@ def test_a_damaged_checkpoint_is_a_problem_and_not_the_end(at: Path, tmp_path: P
 def test_single_runs_have_no_differences_and_no_effects(at: Path) -> None:
     names = {file.name for file in report("one") if file.suffix == ".csv"}
     assert names == {"results.csv", "costs.csv", "clients-Ag.csv", "clients-Ap.csv"}
-    assert differences(content(at / "one")) is None
+    assert differences(read(at / "one")) is None
 
 
 def test_effects_pool_all_trials_of_a_value(at: Path) -> None:
@@ -181,14 +171,14 @@ def test_effects_pool_all_trials_of_a_value(at: Path) -> None:
     ]
     ids = [name for name in ("01", "02") for name in (f"{name}-fedavg-seed0", f"{name}-fedavg-seed1")]
     found = [records(at / "private", name)[-1]["metrics"]["Ag"] for name in ids]
-    those = points(content(at / "private"), "uplink")["none"]
+    those = points(read(at / "private"), "uplink")["none"]
     assert {sample.case_id for one in those for sample in one.samples} == set(ids)
     assert float(rows[0]["Ag (%)"]) == pytest.approx(100 * statistics.fmean(found))
     assert rows[0]["trials"] == "4"
 
 
 def test_the_claimed_epsilon_and_the_ledger_are_those_of_the_run(at: Path) -> None:
-    sweep = content(at / "private")
+    sweep = read(at / "private")
     noisy = next(one for one in sweep.rows if "gaussian" in one.label)
     last = records(at / "private", noisy.samples[0].case_id)[-1]["metrics"]
     assert noisy.by_seed("epsilon")[0] == last["epsilon"]
@@ -205,7 +195,7 @@ def test_curves_leave_out_rounds_that_some_seed_lacks() -> None:
 
 
 def test_costs_that_some_round_does_not_report_are_left_out(at: Path) -> None:
-    rounds = list(content(at / "one").rows[0].samples[0].records)
+    rounds = list(read(at / "one").rows[0].samples[0].records)
     assert {"CPU time", "bytes up", "rounds"} <= set(dict(costs(rounds)))
     del rounds[1].metrics["train_cpu_seconds"]
     assert "CPU time" not in dict(costs(rounds))
@@ -246,7 +236,7 @@ def test_csv_has_numbers_and_no_formulas_and_markdown_no_html() -> None:
 
 
 def test_tables_mark_the_best_and_say_how_they_are_sorted(at: Path) -> None:
-    made = results(content(at / "small"))
+    made = results(read(at / "small"))
     assert any(one.strong for row in made.rows for one in row)
     assert made.notes[0].startswith("Sorted by Ap_val (highest first)")
     text = (at / "small" / "report" / "tables" / "results.tex").read_text()
@@ -268,7 +258,7 @@ def test_a_run_keeps_the_versions_that_worked_on_it(at: Path) -> None:
     folder = RunFolder.found(at, "small", "report")
     (first,) = folder.versions()
     assert set(first) >= {"version.python", "version.torch"}
-    sweep = content(at / "small")
+    sweep = read(at / "small")
     assert sweep.commands["continue"] == "python -m platform.sweep --resume small"
     assert sweep.commands["repeat"].endswith("/small/experiment.yaml")
     assert sweep.commands["report"] == "python -m platform.report small"
@@ -285,7 +275,7 @@ def test_mistakes_are_one_sentence(at: Path, tmp_path: Path) -> None:
 def test_the_command_writes_the_tables_and_refuses_what_is_no_run(home: Path) -> None:
     done = command(home, "report", str(home / "runs" / "small"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "report/tables/results.csv" in done.stdout
+    assert re.fullmatch(r"\S*/report/report.html, and 18 files of tables in \S*/report/tables\n", done.stdout)
     done = command(home, "report", "gone")
     assert done.returncode == 2
     assert done.stderr.startswith("error: report: there is no run gone in ")

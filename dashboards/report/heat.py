@@ -1,0 +1,68 @@
+"""Heat map: clients by methods."""
+
+from collections.abc import Mapping, Sequence
+
+from dashboards.groups import Spread
+from dashboards.report.measures import Measure
+from dashboards.report.svg import Ids, drawing, element, number, text
+
+NAME, CELL, STEP, HEAD = 92, 46, 24, 84  # pixels: of clients' names, of cells, and of the methods' names above
+MIDDLE, STRONG = 0.55, 0.7  # cells that are stronger than this have other text, in one colour scheme or in both
+
+
+def heat(
+    ids: Ids,
+    of: Measure,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Mapping[tuple[str, str], Spread],
+    title: str,
+) -> str:
+    """Return a heat map.
+
+    Args:
+        ids: Makes its ids.
+        of: The metric.
+        rows: Names of its rows.
+        columns: Names of its columns.
+        values: Values by row and column, in the unit of the records.
+        title: Its title.
+    """
+    means = [one.mean for one in values.values()]
+    low, high = min(means), max(means)
+    width, high_of_all = NAME + CELL * len(columns) + 72, HEAD + STEP * len(rows) + 28
+    body = []
+    for place, name in enumerate(columns):
+        x = NAME + CELL * (place + 0.5)
+        turned = f"rotate(-40 {number(x)} {HEAD - 6})"
+        body.append(text(x, HEAD - 6, name, room=104, transform=turned))
+    for line, client in enumerate(rows):
+        y = HEAD + STEP * line
+        body.append(text(NAME - 6, y + 16, client, "end", room=NAME - 8))
+        known = [one.mean for column in columns if (one := values.get((client, column)))]
+        best = (min if of.unit.less else max)(known) if known and len(columns) > 1 and of.ranked else None
+        for place, column in enumerate(columns):
+            if found := values.get((client, column)):
+                share = (found.mean - low) / (high - low) if high > low else 0.5
+                x = NAME + CELL * place
+                body.append(_cell(x, y, of.write(found.mean), share, found.mean == best))
+    y = HEAD + STEP * len(rows) + 8
+    for place in range(5):
+        body.append(_cell(NAME + 28 * place, y, "", place / 4, False, 28, 12))
+    body.append(text(NAME - 6, y + 10, of.write(low), "end", "soft"))
+    body.append(text(NAME + 28 * 5 + 6, y + 10, f"{of.write(high)} {of.unit.name}", kind="soft"))
+    desc = f"{of.name} of {len(rows)} clients with {len(columns)} methods, from {of.write(low)} to {of.write(high)}"
+    desc += f" {of.unit.name}." if of.unit.name else "."
+    return drawing(ids, (max(width, NAME + 28 * 5 + 70), high_of_all), title, desc, body)
+
+
+def _cell(x: float, y: float, said: str, share: float, best: bool, wide: float = CELL, high: float = STEP) -> str:
+    """Return a cell, ``share`` of the way from the lowest to the highest value."""
+    strength = f"{0.06 + 0.94 * share:.2f}"
+    made = element("rect", x=x, y=y, width=wide - 1, height=high - 1, class_="heat", fill_opacity=strength)
+    if best:
+        made += element("rect", x=x + 1, y=y + 1, width=wide - 3, height=high - 3, class_="best")
+    if said:
+        kind = "over" if share > STRONG else "middle" if share > MIDDLE else ""
+        made += text(x + wide / 2 - 0.5, y + 16, said, "middle", f"{kind} {'strong' if best else ''}".strip())
+    return made
