@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Model
 from fedtext.methods.frozen import Frozen, WithReceived
-from fedtext.methods.kteps import squared_distances
+from fedtext.methods.hsic import squared_distances
 from fedtext.models.parts import Parts
 
 WIDTHS = (1 / 4, 1 / 2, 1, 2, 4)  # of the five kernels, in units of the mean squared distance

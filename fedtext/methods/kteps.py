@@ -9,12 +9,12 @@ Legend: B batch, F features, C classes.
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.methods.hsic import hsic
 from fedtext.models.parts import Parts
 
 Architecture = Literal["classifier", "encoder", "everything"]
@@ -119,42 +119,3 @@ class KTEPS(Method):
         if inference == "both":
             return (g_s_BC.softmax(1) + g_p_BC.softmax(1)) / 2
         return (g_s_BC if inference == "shared" else g_p_BC).softmax(1)
-
-
-def squared_distances(features_BF: Tensor) -> Tensor:
-    """Compute the squared distances of all pairs, shape (B, B)."""
-    features_BF = features_BF - features_BF.mean(0)  # the same distances, without cancellation of large squares
-    squares_B = (features_BF * features_BF).sum(1)
-    return (squares_B[:, None] + squares_B[None, :] - 2 * features_BF @ features_BF.T).clamp_min(0)
-
-
-def gram(features_BF: Tensor, bandwidth: float | Literal["median"]) -> Tensor:
-    """Compute the Gaussian kernel exp(-d^2 / b) of all pairs, shape (B, B).
-
-    With ``median``, b is the median squared distance between two different samples of the batch, detached. A fixed b
-    far below it would make the Gram matrix the identity, and its gradient zero.
-    """
-    distances_BB = squared_distances(features_BF)
-    if bandwidth == "median":
-        upper = torch.triu_indices(len(features_BF), len(features_BF), offset=1, device=features_BF.device)
-        b = distances_BB.detach()[upper[0], upper[1]].median().clamp_min(1e-12)
-        return torch.exp(-distances_BB / b)
-    return torch.exp(-distances_BB / bandwidth)
-
-
-def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: float | Literal["median"] = "median") -> Tensor:
-    """Compute the empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s).
-
-    Args:
-        o_s_BF: Projected features of the shared branch.
-        o_p_BF: Projected features of the private branch.
-        bandwidth: b of the kernel, as in ``gram``.
-    """
-    size = len(o_s_BF)
-    centred_s = _centre(gram(o_s_BF, bandwidth))
-    return (centred_s * gram(o_p_BF, bandwidth).T).sum() / (size - 1) ** 2  # Tr(H L_s H L_p)
-
-
-def _centre(gram_BB: Tensor) -> Tensor:
-    """Compute H L H: subtract the means of rows and columns."""
-    return gram_BB - gram_BB.mean(0, keepdim=True) - gram_BB.mean(1, keepdim=True) + gram_BB.mean()

@@ -28,6 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "methods/fedrecon": ("declared", "fedevocab", "methods", "worker", "language_models"),
     "methods/fedsgd": ("fedatt", "by_hand", "methods", "config"),
     "methods/frozen": ("declared", "fedfusion", "by_hand", "methods"),
+    "methods/hsic": ("hsic", "kteps", "by_hand"),
     "methods/kteps": ("declared", "methods", "by_hand", "kteps"),
     "methods/lg_fedavg": ("declared", "lg_fedavg", "by_hand", "methods", "personal_models"),
     "methods/local_only": ("declared", "methods", "by_hand"),

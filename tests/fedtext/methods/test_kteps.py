@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from fedtext.client.worker import Worker
 from fedtext.layout import TABLE
 from fedtext.methods import KTEPS
-from fedtext.methods.kteps import gram, hsic
+from fedtext.methods.hsic import gram, hsic
 from fedtext.parameters import initial
 from tests import tiny
 from tests.fedtext.methods.objectives import CORPUS

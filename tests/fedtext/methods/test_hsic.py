@@ -1,0 +1,69 @@
+"""The gradient of HSIC against torch's own derivation, and against finite differences."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedtext.methods.hsic import Bandwidth, gram, hsic
+from tests.loops import nonempty
+
+
+def features(size: int, *widths: int, scale: float = 1.0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(size)
+    drawn = [scale * torch.randn(size, width, dtype=torch.float64, generator=generator) + 5 for width in widths]
+    return [tensor.requires_grad_() for tensor in drawn]
+
+
+def by_definition(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth) -> Tensor:
+    size = len(o_s_BF)
+    centring = torch.eye(size, dtype=torch.float64) - 1 / size
+    return torch.trace(gram(o_s_BF, bandwidth) @ centring @ gram(o_p_BF, bandwidth) @ centring) / (size - 1) ** 2
+
+
+@pytest.mark.parametrize("bandwidth", ["median", 3.0])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_value_and_gradient_are_those_of_the_definition(bandwidth: Bandwidth, scale: float) -> None:
+    for size, widths in nonempty([(2, (1, 1)), (3, (4, 2)), (8, (6, 6))]):
+        given = features(size, *widths, scale=scale)
+        mine, theirs = hsic(*given, bandwidth), by_definition(*given, bandwidth)
+        assert mine.item() == pytest.approx(theirs.item(), rel=1e-9, abs=1e-12)
+        for one, other in nonempty(
+            zip(*(torch.autograd.grad(-2.5 * value, given) for value in (mine, theirs)), strict=True)
+        ):
+            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item() + 1e-12)
+
+
+def test_both_gradients_pass_torchs_own_check() -> None:
+    given = features(4, 3, 2)
+    assert torch.autograd.gradcheck(lambda *each: hsic(*each, 3.0), given)
+    assert torch.autograd.gradgradcheck(lambda *each: hsic(*each, 3.0), given)
+
+
+def test_the_gradient_of_the_gradient_is_that_of_the_definition() -> None:
+    """Where b is the median, which is a constant."""
+    given = features(5, 3, 3)
+    found = []
+    for value in (hsic(*given), by_definition(*given, "median")):
+        first = torch.autograd.grad(value, given, create_graph=True)
+        found.append(torch.autograd.grad(sum(grad.square().sum() for grad in first), given))
+    for one, other in nonempty(zip(*found, strict=True)):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_only_what_needs_a_gradient_gets_one() -> None:
+    o_s_BF, o_p_BF = features(4, 3, 3)
+    hsic(o_s_BF, o_p_BF.detach()).backward()
+    assert o_s_BF.grad is not None
+    assert torch.autograd.grad(hsic(o_s_BF, o_p_BF), o_s_BF)[0].equal(o_s_BF.grad)
+
+
+def test_clients_side_by_side_have_the_gradients_of_each_alone() -> None:
+    clients = [features(4, 3, 3, scale=scale) for scale in (1.0, 2.0, 5.0)]
+    together = [torch.stack(tensors).detach().requires_grad_() for tensors in zip(*clients, strict=True)]
+    values_C = torch.vmap(hsic)(*together)
+    grads = torch.autograd.grad(values_C.sum(), together)
+    for place, given in enumerate(nonempty(clients)):
+        value = hsic(*given)
+        assert values_C[place].item() == pytest.approx(value.item(), rel=1e-12)
+        for one, other in nonempty(zip(torch.autograd.grad(value, given), grads, strict=True)):
+            assert torch.allclose(one, other[place], rtol=1e-9, atol=1e-14)
