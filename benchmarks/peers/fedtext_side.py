@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from actors.cluster import connect
+from actors.cluster import compile_problem, connect
 from actors.fleet import RayFleet, ship
 from actors.placement import Plan
 from benchmarks import synthetic
+from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.server.start import start
@@ -41,8 +42,8 @@ def corpus(work: Workload) -> Corpus:
 
 def run(file: str) -> None:
     task = Task.read(file)
-    described = experiment(task.workload, task.engine)
     connect(None, num_cpus=task.workers)
+    described = choose_engine(experiment(task.workload, task.engine), False, compile_problem())
     texts = corpus(task.workload)
     fleet = partial(RayFleet, described, ship(described, texts), plan=Plan(task.workers, 1, 0, 1))
     federation = start(described, texts, fleet)

@@ -15,6 +15,7 @@ from fedtext.training.config import Engine
 
 WIDEST = 8  # larger stacks do not fit in the caches: see docs/performance.md
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
+NATIVE_NARROW = 16  # the same for engine native, whose steps alone take no longer than the calls around them
 AMPERE = (8, 0)  # the first GPUs with TF32
 ENGINES = {
     "reference": "the layers of torch",
@@ -111,12 +112,12 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine has no stacks"
-    if experiment.engine == "native":
-        return 1, "clients one by one: with engine native each fills a core by itself"
     if experiment.language:
         return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
     if experiment.method.reads_table:
         return 1, f"clients one by one: method {experiment.method.name} uses the whole embedding table"
+    if experiment.engine == "native" and model.hidden > NATIVE_NARROW:
+        return 1, f"clients one by one: with engine native and {model.hidden} hidden units each fills a core by itself"
     if model.hidden > NARROW:
         return 1, f"clients one by one: with {model.hidden} hidden units each fills a core by itself"
     cohort = trainees(experiment, clients)

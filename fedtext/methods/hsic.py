@@ -64,7 +64,7 @@ def _centre(gram_BB: Tensor) -> Tensor:
 
 
 class HSIC(MappedFunction):
-    """``hsic``, with the gradient that autograd would take three times as long to derive from some thirty operations.
+    """``hsic``, with the gradient that autograd would take twice as long to derive from some thirty operations.
 
     Further outputs are kept for the backward pass: of each branch the kernel, and its derivative by the distances
     divided by the kernel, -1/b.
@@ -84,15 +84,11 @@ class HSIC(MappedFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.bandwidth = inputs[2]
         ctx.save_for_backward(*inputs[:2], *output[1:])
         ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor | None, *unused: None) -> tuple[Tensor | None, ...]:
-        if upstream is None:
-            return None, None, None
+    def backward(ctx: Any, upstream: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         features, kernels, slopes = (ctx.saved_tensors[start : start + 2] for start in (0, 2, 4))
         if torch.is_grad_enabled():  # this gradient will be differentiated, and the kernels with it
             kernels = [_kernel(each, slope) for each, slope in zip(features, slopes, strict=True)]
@@ -100,7 +96,7 @@ class HSIC(MappedFunction):
         for features_BF, kernel_BB, slope, other_BB in zip(features, kernels, slopes, reversed(kernels), strict=True):
             scale = upstream * slope * (4 / (len(kernel_BB) - 1) ** 2)
             by_distance_BB = _centre(other_BB) * kernel_BB * scale  # d |x_i - x_j|^2 / d x_i = 2 (x_i - x_j)
-            features_BF = features_BF - features_BF.mean(0)
+            features_BF = features_BF - features_BF.mean(0)  # without cancellation, as in ``squared_distances``
             grads.append(by_distance_BB.sum(1, keepdim=True) * features_BF - by_distance_BB @ features_BF)
         return *grads, None
 

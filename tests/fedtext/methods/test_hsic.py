@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtext.methods.hsic import Bandwidth, gram, hsic
+from fedtext.methods.hsic import HSIC, Bandwidth, gram, hsic
 from tests.loops import nonempty
 
 
@@ -35,6 +35,7 @@ def test_value_and_gradient_are_those_of_the_definition(bandwidth: Bandwidth, sc
 
 def test_both_gradients_pass_torchs_own_check() -> None:
     given = features(4, 3, 2)
+    assert [output.requires_grad for output in HSIC.apply(*given, 3.0)] == [True, False, False, False, False]
     assert torch.autograd.gradcheck(lambda *each: hsic(*each, 3.0), given)
     assert torch.autograd.gradgradcheck(lambda *each: hsic(*each, 3.0), given)
 
@@ -48,6 +49,18 @@ def test_the_gradient_of_the_gradient_is_that_of_the_definition() -> None:
         found.append(torch.autograd.grad(sum(grad.square().sum() for grad in first), given))
     for one, other in nonempty(zip(*found, strict=True)):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_large_common_offset_costs_no_digits() -> None:
+    """Of features that float32 has exactly with and without it."""
+    near = [(8 * tensor.detach()).round().float() / 8 for tensor in features(6, 3, 3)]
+    far = [tensor + 2.0**14 for tensor in near]
+    found = []
+    for given in (near, far):
+        leaves = [tensor.requires_grad_() for tensor in given]
+        found.append(torch.autograd.grad(hsic(*leaves), leaves))
+    for one, other in nonempty(zip(*found, strict=True)):
+        assert (one - other).abs().max() <= 1e-4 * one.abs().max()
 
 
 def test_only_what_needs_a_gradient_gets_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtext.config.engine import check_engine, choose_engine, engine_reason, stack_size
+from fedtext.config.engine import check_engine, choose_engine, engine_reason
 from fedtext.errors import UserError
 from fedtext.models import native, steps
 from fedtext.models.packing import Packing
@@ -107,7 +107,6 @@ def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptu
     chosen = choose_engine(auto, gpu=False, problem="")
     assert chosen.engine == "native"
     assert engine_reason(chosen) == "engine native: the steps of a bigru in C, equal to torch's to rounding"
-    assert stack_size(chosen, 1000)[0] == 1
     assert choose_engine(auto, gpu=True, problem="no compiler").engine == "cells"
     assert choose_engine(auto, gpu=False, problem="no compiler", begun="native").engine == "native"
     assert choose_engine(auto, gpu=False, problem="", begun="cells").engine == "cells"

@@ -34,6 +34,13 @@ from tests.loops import nonempty
         ({"method": "pooled"}, 1000, 1, "one client trains"),
         ({"model": {"hidden": 300}}, 1000, 1, "with 300 hidden units each fills a core by itself"),
         ({"model": "bag"}, 1000, 1, "a bag"),
+        ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 1000, 8, "stacks of 8"),
+        (
+            {"model": {"hidden": 17}, "training": {"engine": "native"}},
+            1000,
+            1,
+            "with engine native and 17 hidden units",
+        ),
     ],
 )
 def test_auto_says_what_it_chose_and_why(changes: dict, clients: int, size: int, why: str) -> None:
