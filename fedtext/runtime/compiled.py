@@ -18,6 +18,8 @@ from fedtext.errors import UserError
 PACKAGE = Path(__file__).parent.parent
 NUMBERS = Path(__file__).with_name("numbers.h")
 BITS = {torch.float32: 32, torch.float64: 64}
+DIGEST = 32  # bytes at the end of a library
+PATIENCE_S = 120.0  # with a compiler, which takes a second
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 
@@ -43,22 +45,29 @@ def compiled(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     command = [*compiler, *options]
     name = f"{source.stem}-{BITS[dtype]}-{_key(source, compiler, options)}.so"
     try:
-        folder = _folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / name).exists():
-            _compile(source, command, folder / name)
+        return _kept(source, command, _folder() / name)
     except (OSError, RuntimeError):  # it cannot be written, or there is no home: this process compiles for itself
         with tempfile.TemporaryDirectory() as own:
-            _compile(source, command, Path(own, name))
-            return _loaded(Path(own, name))
-    return _loaded(folder / name)
+            library = Path(own, name)
+            _compile(source, command, library)
+            try:
+                return ctypes.CDLL(str(library))
+            except OSError as error:
+                raise UserError(f"what {command[0]} made of {source.name} cannot be loaded: {error}") from error
 
 
-def _loaded(library: Path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(library))
-    except OSError as error:
-        raise UserError(f"{library} cannot be loaded ({error}): remove it") from error
+def _kept(source: Path, command: list[str], library: Path) -> ctypes.CDLL:
+    """Return a library that is kept, compiled if it is not there or damaged. Raises OSError if it cannot be kept."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    if not _whole(library):
+        _compile(source, command, library)
+    return ctypes.CDLL(str(library))
+
+
+def _whole(library: Path) -> bool:
+    """Return whether a library is there as it was compiled. A process that loads a truncated one may end at once."""
+    content = library.read_bytes() if library.exists() else b""
+    return content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest()
 
 
 @cache
@@ -74,8 +83,15 @@ def compile_problem() -> str:
 
 
 def _compiler() -> list[str] | None:
-    """Return the command of a compiler: $CC, which may have options (``ccache gcc``), or the first one found."""
-    asked = shlex.split(os.environ.get("CC", ""))
+    """Return the command of a compiler: $CC, which may have options (``ccache gcc``), or the first one found.
+
+    Raises:
+        UserError: $CC is not a command.
+    """
+    try:
+        asked = shlex.split(os.environ.get("CC", ""))
+    except ValueError as error:
+        raise UserError(f"$CC is not a command ({error}): correct it, or leave it out") from error
     for name, *options in [asked] if asked else ([compiler] for compiler in COMPILERS):
         if found := shutil.which(name):
             return [found, *options]
@@ -88,8 +104,8 @@ def _folder() -> Path:
 
 def _key(source: Path, compiler: list[str], options: list[str]) -> str:
     """Return the name of what a library depends on: libraries for one processor may end a process on another."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
-    digest = hashlib.sha256(source.read_bytes() + NUMBERS.read_bytes() + version)
+    version = _run([*compiler, "--version"], f"say its version ({source.name} is to be compiled)").stdout
+    digest = hashlib.sha256(source.read_bytes() + NUMBERS.read_bytes() + version.encode())
     digest.update(" ".join([*compiler, *options]).encode())
     digest.update(f"{platform.system()} {platform.machine()} {platform.processor()} {_features()}".encode())
     return digest.hexdigest()[:16]
@@ -105,11 +121,28 @@ def _features() -> str:
 
 
 def _compile(source: Path, command: list[str], to: Path) -> None:
-    """Compile into a file of its own first: other processes may do the same at the same time."""
+    """Compile a library, and append its digest.
+
+    It is made in a folder of its own first: other processes may do the same at the same time.
+    """
     with tempfile.TemporaryDirectory(dir=to.parent) as folder:
         made = Path(folder, to.name)
-        done = subprocess.run([*command, "-o", made, source], capture_output=True, text=True, check=False)
-        if done.returncode:
+        done = _run([*command, "-o", str(made), str(source)], f"compile {source.name}")
+        if done.returncode or not made.exists():
             problem = (done.stderr.strip() or "no message").splitlines()[0]
             raise UserError(f"{command[0]} cannot compile {source.name}: {problem}")
+        with made.open("ab") as file:  # loaders ignore what follows a library
+            file.write(hashlib.sha256(made.read_bytes()).digest())
         os.replace(made, to)
+
+
+def _run(command: list[str], what: str) -> subprocess.CompletedProcess[str]:
+    """Run a compiler. Raises UserError if it cannot be run, or does not end."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S, check=False
+        )
+    except OSError as error:
+        raise UserError(f"{command[0]} cannot {what}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{command[0]} did not {what} within {PATIENCE_S:g} s") from error

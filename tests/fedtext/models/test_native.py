@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedtext.config.engine import check_engine, choose_engine, engine_reason
 from fedtext.errors import UserError
 from fedtext.models import native, steps
 from fedtext.models.packing import Packing
+from fedtext.runtime import compiled
 from fedtext.runtime.compiled import COMPILERS, compile_problem
 from tests import tiny
 from tests.loops import nonempty
@@ -154,21 +156,53 @@ def test_a_machine_without_a_compiler_trains_with_cells_and_says_so(
     assert refused.stderr.startswith("error: training.engine: native cannot be used: ")
 
 
-def test_a_library_is_compiled_once(tmp_path: Path) -> None:
+PROBLEM = [sys.executable, "-c", "from fedtext.runtime.compiled import compile_problem; print(compile_problem())"]
+
+
+def found(environment: Mapping[str, str]) -> str:
+    """Return the problem that a process with this environment has."""
+    return subprocess.run(PROBLEM, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", "from fedtext.runtime.compiled import compile_problem; print(compile_problem())"]
     for _ in range(2):
-        assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "\n"
+        assert found(environment) == ""
         made = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
         assert len(made) == 6, "bag.c, native.c and rows.c, each for 32 and 64 bits; nothing else is left there"
         environment["PATH"] = os.environ["PATH"]
     again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
     assert made == again
+    damaged = next((tmp_path / "fedtext").glob("bag-32-*"))
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    assert found(environment) == ""
+    assert damaged.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("compiler", "sentence"),
+    [
+        ("cc 'a", "$CC is not a command (No closing quotation): correct it, or leave it out"),
+        ("no-such-compiler", f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc"),
+        ("true", "true cannot compile bag.c: no message"),
+        ("{tmp}/text", "{tmp}/text cannot say its version (bag.c is to be compiled): Exec format error"),
+    ],
+)
+def test_a_compiler_that_is_none_is_one_sentence(compiler: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a program")
+    (tmp_path / "text").chmod(0o755)
+    said = found(os.environ | {"XDG_CACHE_HOME": str(tmp_path), "CC": compiler.format(tmp=tmp_path)})
+    assert said.endswith(sentence.format(tmp=tmp_path))
+
+
+def test_a_compiler_that_does_not_end_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedtext.runtime.compiled.PATIENCE_S", 0.1)
+    with pytest.raises(UserError, match=r"^sleep did not compile bag.c within 0.1 s$"):
+        compiled._run(["sleep", "30"], "compile bag.c")
 
 
 def test_a_cache_that_cannot_be_written_does_without(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-c", "from fedtext.runtime.compiled import compile_problem; print(compile_problem())"]
     for changes in nonempty([{"XDG_CACHE_HOME": str(tmp_path / "file")}, {"CC": "cc -DOPTION", "HOME": "/proc/none"}]):
         environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | changes
-        assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "\n"
+        assert found(environment) == ""
