@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,6 +133,8 @@ def _run(job: "Job") -> int:
     ended, tune = run(job), job.experiment.tune
     print_table(job.cases, ended.outcomes, tune.metric, tune.direction)
     print(ui_hint(job.store, ROOT, ended.page))
+    if ended.report:
+        print(f"report: {os.path.relpath(ended.report)}")
     if left := len(job.cases) - len(ended.outcomes):
         print(f"{left} trials have not ended: {job.folder.again} continues them")
     return exit_status(ended.outcomes, left)

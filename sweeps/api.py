@@ -88,6 +88,7 @@ class SweepResult:
         trials: Baselines, followed by the points of the space.
         store: The MLflow store of its runs.
         page: The path of MLflow's page that compares the trials; None if there is none.
+        report: The page of its report; None if none was written.
         again: The command that continues it.
         job: The job that was run.
         ended: The outcome of each trial, as the driver has them.
@@ -98,6 +99,7 @@ class SweepResult:
     trials: tuple[Trial, ...]
     store: Store
     page: str | None
+    report: Path | None
     again: str
     job: Job
     ended: Ended
@@ -217,4 +219,6 @@ def result(job: Job, ended: Ended) -> SweepResult:
             )
         )
     path = job.folder.path
-    return SweepResult(path.name, path, tuple(trials), job.store, ended.page, job.folder.again, job, ended)
+    return SweepResult(
+        path.name, path, tuple(trials), job.store, ended.page, ended.report, job.folder.again, job, ended
+    )

@@ -4,6 +4,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors import sweep as tune_sweep
@@ -12,6 +14,7 @@ from actors.placement import Node
 from actors.trial import Assignment
 from actors.waiting import waiting_for
 from dashboards import partition
+from dashboards import report as reports
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
 from dashboards.groups import groups, metrics_of
@@ -27,6 +30,7 @@ from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
 from sweeps.job import Job, key
+from sweeps.report import collected
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:
@@ -35,18 +39,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ended:
-    """The outcomes of a job's trials, by case, and the path of MLflow's page that compares them, if there is one."""
+    """The end of a job.
+
+    Attributes:
+        outcomes: The outcomes of its trials, by case.
+        page: The path of MLflow's page that compares them; None if there is none.
+        report: The page of the report; None if there is none.
+    """
 
     outcomes: dict[str, Outcome]
     page: str | None
+    report: Path | None = None
 
 
 def run(job: Job) -> Ended:
     """Run the trials that have not ended yet, record them and display their progress."""
     with recorder(job) as recording:
         outcomes = train(job, recording)
+        report = _reported(job, outcomes, recording) if job.sweep else None
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
-    return Ended(outcomes, page.result())
+    return Ended(outcomes, page.result(), report)
+
+
+def _reported(job: Job, outcomes: Mapping[str, Outcome], recording: Recorder) -> Path | None:
+    """Write the report of a job, and log it to MLflow. Returns its page; None, after a message, if it failed."""
+    try:
+        written = reports.write(collected(job.folder, job.experiment, job.cases, outcomes), job.folder.path)
+    except Exception as error:  # an error of the report is not to end a sweep with trials of many hours
+        again = f"python -m platform.report {job.folder.path}"
+        print(
+            one_line(f"the report was not written ({error}); nothing that was trained is lost by it: {again}"),
+            file=sys.stderr,
+        )
+        return None
+    for folder in dict.fromkeys(file.parent for file in written):
+        files = [file for file in written if file.parent == folder]
+        name = folder.relative_to(job.folder.path).as_posix()
+        recording.call(partial(_logged, files, name), unrecorded)
+    return written[0]
+
+
+def _logged(files: Sequence[Path], folder: str, tracker: "Tracker") -> None:
+    tracker.log_files(files, folder)
 
 
 def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:

@@ -8,7 +8,7 @@ from dashboards.groups import Spread
 from dashboards.paired import LEVEL, Difference, difference, holm
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.measures import Measure, measure
-from dashboards.table import has_column, spread
+from dashboards.table import UNIGRAM, has_column, spread
 from dashboards.trial import written
 from fedtext.metrics import column_order, of_validation
 
@@ -31,7 +31,7 @@ class Paired:
 
 def measures(sweep: Sweep) -> list[Measure]:
     """Return the metrics of the tables, in the order of the final table: evaluations, attacks, epsilon, loss."""
-    names = sorted(sweep.names(), key=column_order)
+    names = sorted((name for name in sweep.names() if UNIGRAM not in name), key=column_order)
     shown = [name for name in names if has_column(name) and written(name)]
     return [measure(name) for name in [*shown, *(name for name in ("epsilon", "loss") if name in names)]]
 

@@ -10,6 +10,7 @@ from dashboards.report.measures import Measure
 from dashboards.report.svg import WIDTH, Ids, Scale, drawing, element, mark, number, path, scale, x_axis, y_axis
 
 HIGH, LEFT, RIGHT, TOP, BOTTOM = 240, 44, 14, 26, 38
+JOINED = 8  # more values than this are drawn at random, and a line between them would show noise
 
 
 def influence(ids: Ids, sweep: Sweep, key: str, of: Measure) -> str:
@@ -51,12 +52,10 @@ def _line(
     body = [
         y_axis(up, LEFT, of.head, of.tick, WIDTH - RIGHT),
         x_axis(on, HIGH - BOTTOM, label, lambda value: f"{value:.10g}", TOP),
-        element(
-            "path",
-            d=path([(on(x), up(factor * one.mean)) for x, one in zip(numbers, means, strict=True)]),
-            class_="s0 line",
-        ),
     ]
+    if len(numbers) <= JOINED:
+        places = [(on(x), up(factor * one.mean)) for x, one in zip(numbers, means, strict=True)]
+        body.append(element("path", d=path(places), class_="s0 line"))
     for x, one, values in zip(numbers, means, single, strict=True):
         body += [element("circle", cx=on(x), cy=up(factor * value), r=2.5, class_="seed dot") for value in values]
         if one.deviation:

@@ -79,7 +79,13 @@ def warnings(sweep: Sweep) -> list[str]:
     left = [sample for _, sample in every if sample.status == "left"]
     again = sweep.commands.get("continue", "the same command")
     open_ = [f"{len(left)} of {len(sweep.cases)} trials have not ended: {again} continues them."] if left else []
-    return [*open_, *failed, *sweep.problems]
+    count = sum(sample.status == "stopped" for _, sample in every)
+    early = (
+        [f"{count} of {len(sweep.cases)} trials stopped early: the values are of the round that each reached."]
+        if count
+        else []
+    )
+    return [*open_, *early, *failed, *sweep.problems]
 
 
 def _costs(sweep: Sweep) -> Section | None:

@@ -30,7 +30,7 @@ from dashboards.report.tradeoff import axes, tradeoff
 from dashboards.report.tradeoff import points as placed
 from fedtext.metrics import of_validation
 
-DOTS, PANELS, CLIENTS = 14, 6, 40  # at most this many lines of a dot plot, plots of a section, clients in a picture
+DOTS, PANELS, CLIENTS, NAMES = 14, 6, 40, 20  # at most so many rows of a picture, plots, clients, names of points
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,28 @@ def shown_metrics(sweep: Sweep) -> list[Measure]:
     return [*first, *others][:PANELS]
 
 
+def kept(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """Return the rows that a picture has room for, the best and the baselines, and a sentence on the others."""
+    if len(rows) <= DOTS:
+        return list(rows), ""
+    first = [row for row in rows if not row.baseline][: max(DOTS - sum(row.baseline for row in rows), 2)]
+    shown = [row for row in rows if row.baseline or row in first][:DOTS]
+    return shown, f"{len(rows) - len(shown)} rows are in the table only."
+
+
 def comparison(ids: Ids, sweep: Sweep) -> Section:
     """Return the main table, dot plots of the metrics, and the paired differences."""
     series, plots = series_of(sweep), []
     for of in shown_metrics(sweep):
         rows = [row for row in sweep.rows if row.spread(of.name)]
-        kept = rows if len(rows) <= DOTS else [row for row in rows if row.baseline or row in rows[: DOTS - 4]][:DOTS]
+        shown, left = kept(rows)
         best = {row.id for row in best_rows(sweep.rows, of)}
         lines = [
             Dot(row.name, found, list(row.by_seed(of.name).values()), row.id in best, series[row.method])
-            for row in kept
+            for row in shown
             if (found := row.spread(of.name))
         ]
         if len(lines) > 1:
-            left = f"{len(rows) - len(kept)} rows are in the table only." if len(kept) < len(rows) else ""
             plots.append(figure(dots(ids, of, lines, f"{of.name} of each method"), _by_seed(sweep, rows, of), left))
     apart = differences(sweep)
     parts = [as_html(results(sweep)), grid(plots) if plots else ""]
@@ -87,7 +95,8 @@ def comparison(ids: Ids, sweep: Sweep) -> Section:
         [said("Dots: means; bars: standard deviation over seeds; small lines: seeds; * best mean.")] if plots else []
     )
     parts += [f"<h3>By how much</h3>\n{as_html(apart)}"] if apart else []
-    return Section("results", "Which method wins", "".join(parts))
+    title = "Which method wins" if len(sweep.rows) > 1 else "Result"
+    return Section("results", title, "".join(parts))
 
 
 def _by_seed(sweep: Sweep, rows: Sequence[Row], of: Measure) -> Table:
@@ -120,9 +129,11 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
         f"{_select(ids, 'upwards', upward, default[1].name)}</form>\n"
         '<p class="same note" hidden>Choose two different axes.</p>\n'
     )
-    names = [f"{place} {row.name}" for place, row in enumerate(sweep.rows, 1) if row.spread(sweep.metric)]
-    kinds = [series[row.method] for row in sweep.rows if row.spread(sweep.metric)]
-    key = f"<figure>{legend(ids, names, False, 'Names of the points', kinds)}</figure>\n"
+    those = [(place, row) for place, row in enumerate(sweep.rows, 1) if row.spread(sweep.metric)]
+    names = [f"{place} {row.name}" for place, row in those[:NAMES]]
+    kinds = [series[row.method] for _, row in those]
+    more = f"<figcaption>The data of the plot name all {len(those)}.</figcaption>" if len(those) > NAMES else ""
+    key = f"<figure>{legend(ids, names, False, 'Names of the points', kinds)}{more}</figure>\n"
     note = (
         "Filled: on the Pareto front, where no other row is better in both. Means over seeds. epsilon is what the "
         "privacy ledger claims for the whole run. Without a script the first pair of axes is shown."
@@ -206,7 +217,7 @@ def by_client(ids: Ids, sweep: Sweep) -> Section | None:
     plots = []
     for name in client_metrics(sweep):
         table, of = clients(sweep, name), measure(name)
-        rows = [row for row in sweep.rows if client_means(row, name)]
+        rows, left = kept([row for row in sweep.rows if client_means(row, name)])
         columns = [f"{sweep.rows.index(row) + 1} {row.label}" for row in rows]
         values = {
             (c, label): one
@@ -214,13 +225,14 @@ def by_client(ids: Ids, sweep: Sweep) -> Section | None:
             for c, one in client_means(row, name).items()
         }
         names = list(dict.fromkeys(client for client, _ in values))
-        caption = f"{of.head} after the last round. Outlined: the best of each client."
+        outlined = " Outlined: the best of each client." if len(rows) > 1 else ""
+        caption = f"{of.head} after the last round.{outlined} {left}".rstrip()
         if len(names) > CLIENTS:
             names = _worst(names, columns, values, of)
             caption += f" {CLIENTS} clients with the worst means; the table below and its CSV have all."
-        kept = {key: one for key, one in values.items() if key[0] in set(names)}
-        if kept:
-            drawn = heat(ids, of, names, columns, kept, f"{name} of each client and method")
+        shown = {key: one for key, one in values.items() if key[0] in set(names)}
+        if shown:
+            drawn = heat(ids, of, names, columns, shown, f"{name} of each client and method")
             plots.append(figure(drawn, table, caption, wide=True))
     return Section("clients", "Client by client", f'<div class="heats">\n{"".join(plots)}</div>\n') if plots else None
 

@@ -165,7 +165,7 @@ def x_axis(on: Scale, y: float, label: str, write: Callable[[float], str], top: 
         top: Where the lines of the grid end.
     """
     made = [element("path", d=f"M{number(on.start)} {number(y)}H{number(on.end)}", class_="axis")]
-    for tick in _sparse([(on(one), write(one)) for one in on.ticks()]):
+    for tick in _sparse([(on(one), said) for one in on.ticks() if (said := write(one))]):
         made.append(element("path", d=f"M{number(tick[0])} {number(y)}V{number(top)}", class_="grid"))
         made.append(text(tick[0], y + 14, tick[1], "middle", "soft"))
     made.append(text((on.start + on.end) / 2, y + 30, label, "middle", room=on.end - on.start + 40))

@@ -12,7 +12,7 @@ from dashboards.report import write
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.contents import tables
 from dashboards.report.page import page, warnings
-from dashboards.report.sections import learning, tradeoffs
+from dashboards.report.sections import kept, learning, tradeoffs
 from dashboards.report.svg import Ids, clean
 from dashboards.report.tables import as_csv
 from dashboards.report.tradeoff import axes
@@ -140,7 +140,7 @@ def test_sections_come_in_order_and_none_is_empty(pages: dict[str, str]) -> None
         "What was run",
     ]
     assert headings(pages["private"]) == every
-    assert headings(pages["one"]) == [one for one in every if not one.startswith(("Utility", "Effects"))]
+    assert headings(pages["one"]) == ["Result", *every[2:4], *every[5:]]
     for content in nonempty(pages.values()):
         assert [words for words in re.findall(r"</h2>(.*?)</section>", content, re.S) if not words.strip()] == []
 
@@ -223,6 +223,24 @@ def test_axes_are_what_differs_and_the_first_pair_is_shown_without_a_script(
     assert {one["data-x"] for one in pairs} | {one["data-y"] for one in pairs} == set(options)
     assert "nothing</text>" in pages["private"]
     assert tradeoffs(Ids(), made["one"]) is None
+
+
+def test_trials_that_were_stopped_early_are_said(made: dict[str, Sweep]) -> None:
+    sweep = made["small"]
+    stopped = {"02-kteps-seed0": replace(sweep.outcomes["02-kteps-seed0"], status="stopped")}
+    (said,) = warnings(replace(sweep, outcomes={**sweep.outcomes, **stopped}))
+    assert said == "1 of 8 trials stopped early: the values are of the round that each reached."
+
+
+def test_pictures_have_the_best_rows_and_the_baselines() -> None:
+    def row(place: int, baseline: bool) -> Row:
+        return Row(f"{place}", f"{place}", "m", baseline, {}, {}, ())
+
+    rows = [row(place, place in (3, 28)) for place in range(30)]
+    shown, said = kept(rows)
+    assert [one.id for one in shown] == [*map(str, range(13)), "28"]
+    assert said == "16 rows are in the table only."
+    assert kept(rows[:14]) == (rows[:14], "")
 
 
 def test_many_rows_are_drawn_as_the_best_of_each_method(made: dict[str, Sweep]) -> None:

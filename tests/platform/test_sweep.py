@@ -44,6 +44,15 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     for metric in ("Ag", "loss", "bytes_up", "bytes_down", "round_seconds"):
         assert [point.step for point in client.get_metric_history(run.info.run_id, metric)] == [1, 2, 3]
     assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
+    assert done.stdout.splitlines()[-1].endswith("runs/first/report/report.html")
+    report = tmp_path / "runs" / "first" / "report"
+    logged = Path(client.download_artifacts(parent.info.run_id, "report"))
+    for name in ("report.html", "tables/results.csv", "tables/results.tex", "tables/results.md"):
+        assert (logged / name).read_bytes() == (report / name).read_bytes()
+    written = (report / "report.html").read_bytes()
+    assert command(tmp_path, "report", "first").returncode == 0
+    assert (report / "report.html").read_bytes() == written, "the folder alone gives the same page"
+
     files = {"clients.json", "experiment.yaml", "corpus.txt", "partition.svg", "model"}
     assert files <= {item.path for item in client.list_artifacts(run.info.run_id)}
 

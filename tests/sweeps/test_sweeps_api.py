@@ -1,5 +1,6 @@
 """Sweeps from Python, on a Ray that the first of them starts."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,8 +55,15 @@ def test_a_sweep_of_a_mapping_and_its_resumption(home: Path, capsys: pytest.Capt
     with pytest.raises(UserError, match=r"runs:/nothing/model: .*: name runs:/RUN_ID/model, and MLflow's address"):
         load_model("runs:/nothing/model")
 
+    assert result.report == home / "runs" / "mine" / "report" / "report.html"
+    assert result.report.is_file()
+
     (home / "runs" / "mine" / "02-kteps" / "outcome.json").unlink()
+    shutil.rmtree(result.report.parent)
+    result.report.parent.write_text("a file where the report's folder should be")
     again = sweep(resume="mine", num_cpus=4)
+    assert again.report is None
+    assert "the report was not written (" in capsys.readouterr().err
     assert ray.is_initialized(), "the Ray of the first sweep is used again"
     assert [trial.metrics["Ag"] for trial in again.trials] == [trial.metrics["Ag"] for trial in result.trials]
     assert len(runs(home)) == 4
