@@ -95,7 +95,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "server/traffic": ("rounds", "metrics", "federation", "longer_runs"),
     "client/own_rows": ("host", "evaluate", "local_updates", "fedevocab", "own_vocabularies"),
-    "client/texts": ("worker", "host", "evaluate", "local_updates", "own_vocabularies", "fedevocab", "packing"),
+    "client/texts": (
+        "worker",
+        "asp_mtl",
+        "host",
+        "evaluate",
+        "local_updates",
+        "own_vocabularies",
+        "fedevocab",
+        "packing",
+    ),
     "client/host": (
         "host",
         "evaluate",

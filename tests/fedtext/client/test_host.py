@@ -1,5 +1,6 @@
 """The clients of one host: what they start with, what it keeps of them, and what is left when they leave."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +86,23 @@ def test_the_engine_decides_how_batches_are_read() -> None:
     assert training("cells", model=gru | {"hidden": 4}) == (1, True, "cells")
     assert training("auto", model=bag) == (None, False, "reference"), "it has no steps"
     assert training("cells", method="fedprox") == (2, False, "cells"), "its loss reads the whole table"
+
+
+@pytest.mark.parametrize("order", ["common", "first"])
+def test_of_a_text_the_words_are_kept_that_its_model_uses(order: str) -> None:
+    corpus = tiny.corpus(clients=2, texts=40)
+    model = {"name": "vectors", "embedding": {"dim": 5}, "pooling": "flat", "words": 3, "order": order}
+    worker, _ = hosting(tiny.experiment(model=model), corpus)
+    tokens = worker.clients[1].train
+    whole = [text.tolist() for text in np.split(tokens.tokens_T, tokens.offsets[1:-1])]
+    used = {
+        "common": [[word for word, _ in Counter(text).most_common(3)] for text in whole],
+        "first": [text[:3] for text in whole],
+    }
+    assert used["common"] != used["first"]
+    texts = worker.texts_of(1, "train")
+    found = zip(texts.padded_NT.tolist(), texts.lengths_N, strict=True)
+    assert [words[:length] for words, length in found] == used[order]
 
 
 def test_what_the_server_sent_goes_to_another_device_once() -> None:

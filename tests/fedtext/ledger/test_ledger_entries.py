@@ -249,10 +249,14 @@ def test_what_no_guarantee_covers_is_listed() -> None:
     chosen = "the choice of the round, which these make (evaluation.select)"
     selecting = {"corpus": {"name": "demo", "validation": 0.2}, "evaluation": {"select": "Ag_val", "personalize": None}}
     project = [{"project": {"d1": 1, "d2": 3}}]
-    vectors = {"embedding": {"dim": 5, "init": {"word2vec": {"corpus": "unlabeled"}}}, "hidden": 4}
+    word2vec = {"word2vec": {"corpus": "unlabeled"}}
+    vectors = {"embedding": {"dim": 5, "init": word2vec}, "hidden": 4}
+    mixed = {"embedding": {"dim": 5, "init": {"each": {"sources": [{"random": {"std": 1.0}}, word2vec]}}}, "hidden": 4}
+    lg_fedavg = {"name": "lg_fedavg", "shared": "encoder"}
     unlabeled = "its unlabeled texts, on which word vectors are trained in one place"
     for experiment, listed in (
         (tiny.experiment(model=vectors), [counts, unlabeled, *always, classes]),
+        (tiny.experiment(lg_fedavg, model=mixed), [counts, unlabeled, *always, classes]),
         (tiny.experiment(), [counts, *always, classes]),
         (tiny.experiment("fedevocab"), [*always, classes]),
         (tiny.experiment(audits=["membership"]), [counts, *always, classes, "what audits write"]),

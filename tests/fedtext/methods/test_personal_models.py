@@ -15,13 +15,19 @@ from tests.fedtext.methods.objectives import CORPUS, renamed
 from tests.loops import nonempty
 
 
-def test_the_weight_of_a_mixture_stops_at_its_bounds_and_leaves_them() -> None:
-    value = torch.tensor([1.2, 1.2, -0.3, -0.3, 0.4, 1.0, 0.0], requires_grad=True)
-    clamped: Tensor = Clamped.apply(value)  # type: ignore[no-untyped-call]
-    clamped.backward(torch.tensor([-1.0, 1.0, 1.0, -1.0, 2.0, -1.0, 1.0]))
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_weight_of_a_mixture_stops_at_its_bounds_and_leaves_them(stacked: bool) -> None:
+    value = torch.tensor([1.2, 1.2, -0.3, -0.3, 0.4, 1.0, 0.0])
+    gradient = torch.tensor([-1.0, 0.5, 1.0, -0.5, 2.0, -1.0, 1.0])
+
+    def weighted(value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        clamped: Tensor = Clamped.apply(value)  # type: ignore[no-untyped-call]
+        return (clamped * gradient).sum(), clamped
+
+    slope = torch.func.grad(weighted, has_aux=True)
+    found, clamped = (torch.vmap(slope) if stacked else slope)(value, gradient)
     assert clamped.tolist() == pytest.approx([1, 1, 0, 0, 0.4, 1, 0])
-    assert value.grad is not None
-    assert value.grad.tolist() == [0, 1, 0, -1, 2, 0, 0]
+    assert found.tolist() == [0, 0.5, 0, -0.5, 2, 0, 0]
 
 
 class NothingPrivate(FedPer):

@@ -1,6 +1,18 @@
 """Equivalent mutants of ``fedtext/methods/``."""
 
 EQUIVALENTS = (
+    *(
+        (
+            "methods/apfl",
+            "outward = ((value >= 1) & (gradient < 0)) | ((value <= 0) & (gradient > 0))",
+            changed,
+            "a gradient of 0 is 0 in either case",
+        )
+        for changed in (
+            "outward = ((value >= 1) & ((gradient <= 0))) | ((value <= 0) & (gradient > 0))",
+            "outward = ((value >= 1) & (gradient < 0)) | ((value <= 0) & ((gradient >= 0)))",
+        )
+    ),
     (
         "methods/asp_mtl",
         'terms["orthogonality"] = orthogonality(made.shared_BF, made.private_BF, self.penalty)',
