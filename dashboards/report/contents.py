@@ -150,7 +150,8 @@ def client_means(row: Row, name: str) -> dict[str, Spread]:
         for record in sample.records if sample.values else ():
             last.update({c: values[name] for c, values in record.clients.items() if values.get(name) is not None})
         for client, number in last.items():
-            found.setdefault(client, []).append(float(number))
+            if math.isfinite(number):
+                found.setdefault(client, []).append(float(number))
     return {client: Spread.of(values) for client, values in found.items()}
 
 

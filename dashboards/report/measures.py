@@ -44,6 +44,8 @@ class Measure:
         """Format a value in ``unit`` beside an axis."""
         if self.write in (percent, decimal, _plain):
             return f"{value:.10g}".replace("-", "−")
+        if self.write is duration and value < 10:
+            return f"{value:.3g} s"
         return self.shown(value)
 
     def better(self, one: float, other: float) -> bool:

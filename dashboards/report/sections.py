@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.compare import best_rows, measures
@@ -197,7 +198,7 @@ def _rounds(row: Row, name: str) -> list[Mapping[int, float]]:
     """Return a metric by round for each seed: of trials that ended well, if there are some."""
     those = [sample for sample in row.samples if sample.values] or list(row.samples)
     found = [
-        {one.round: one.metrics[name] for one in sample.records if one.metrics.get(name) is not None}
+        {one.round: value for one in sample.records if (value := one.metrics.get(name)) is not None and isfinite(value)}
         for sample in those
     ]
     return [one for one in found if one]

@@ -12,6 +12,7 @@ WIDTH = 360  # pixels: as wide as a telephone shows without shrinking
 SERIES = 7  # colours that are told apart, each with a dash and a mark of its own
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 2", "1 3", "10 4")
 LETTER = 6.2  # width of a letter, a little more than the mean
+ROUNDING = 1e-9  # share of values: if they differ by less they are the same
 WIDE_LOG = 10.0  # positive values that differ by this factor are on a logarithmic scale
 
 
@@ -150,7 +151,8 @@ def scale(values: Sequence[float], start: float, end: float, log: bool | None = 
     if far if log is None else log:
         margin = (high / low) ** 0.06 if high > low else 2.0
         return Scale(low / margin, high * margin, start, end, log=True)
-    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    same = high - low <= ROUNDING * max(abs(low), abs(high))
+    margin = (0.05 * abs(high) or 1.0) if same else 0.06 * (high - low)
     return Scale(low - margin, high + margin, start, end)
 
 

@@ -16,6 +16,7 @@ from dashboards.report.sections import kept, learning, tradeoffs
 from dashboards.report.svg import Ids, clean
 from dashboards.report.tables import as_csv
 from dashboards.report.tradeoff import axes
+from dashboards.trial import Outcome
 from tests.loops import nonempty
 from tests.reported import BASE, PRIVATE, read, trained
 
@@ -223,6 +224,20 @@ def test_axes_are_what_differs_and_the_first_pair_is_shown_without_a_script(
     assert {one["data-x"] for one in pairs} | {one["data-y"] for one in pairs} == set(options)
     assert "nothing</text>" in pages["private"]
     assert tradeoffs(Ids(), made["one"]) is None
+
+
+def test_values_that_are_not_finite_are_in_no_plot(made: dict[str, Sweep]) -> None:
+    def odd(outcome: Outcome) -> Outcome:
+        first, *others = outcome.rows
+        metrics = first.metrics | {"Ag": float("nan"), "loss": float("inf")}
+        clients = {name: {"Ag": float("nan")} for name in first.clients}
+        last = replace(others[-1], clients=clients, metrics=others[-1].metrics | {"Ap": float("inf")})
+        return replace(outcome, rows=(replace(first, metrics=metrics), *others[:-1], last))
+
+    sweep = made["small"]
+    content = page(replace(sweep, outcomes={case: odd(one) for case, one in sweep.outcomes.items()}))
+    assert not re.search(r"\b(nan|inf)\b", content)
+    assert "Ag (%) by round" in content
 
 
 def test_trials_that_were_stopped_early_are_said(made: dict[str, Sweep]) -> None:

@@ -42,6 +42,18 @@ def test_scales_have_round_ticks_and_keep_values_inside() -> None:
         assert on.log == (values == [1.0, 1e6])
 
 
+def test_values_that_differ_by_rounding_are_one_value_on_a_scale() -> None:
+    on = scale([0.8333333333333334, 0.8333333333333335], 10, 110)
+    assert on(0.8333333333333334) == pytest.approx(60)
+    assert len(set(on.ticks())) == len(on.ticks())
+
+
+def test_ticks_are_written_apart() -> None:
+    assert [measure("CPU time").tick(value) for value in (0.02, 0.04, 90)] == ["0.02 s", "0.04 s", "1 min 30 s"]
+    assert [measure("Ag").tick(value) for value in (82.5, -5.0)] == ["82.5", "−5"]
+    assert measure("bytes_total").tick(2.5e6) == "2.5 MB"
+
+
 def test_bands_are_one_deviation_around_the_mean() -> None:
     line = Line("a", {1: Spread(0.5, 0.1, 2), 2: Spread(0.7, 0.1, 2)}, 0)
     drawn = curves(Ids(), measure("Ag"), [line], "Ag by round")
