@@ -17,7 +17,7 @@ from fedtext.ledger import FILE as LEDGER
 from fedtext.ledger.report import guarantees, reveals
 from fedtext.records import RoundRecord
 
-LABEL = 56  # characters of a row's name in tables
+LABEL = 90  # characters of a row's name in tables
 
 
 @dataclass(frozen=True)
