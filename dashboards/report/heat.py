@@ -60,9 +60,9 @@ def _cell(x: float, y: float, said: str, share: float, best: bool, wide: float =
     """Return a cell, ``share`` of the way from the lowest to the highest value."""
     strength = f"{0.06 + 0.94 * share:.2f}"
     made = element("rect", x=x, y=y, width=wide - 1, height=high - 1, class_="heat", fill_opacity=strength)
+    kind = "over" if share > STRONG else "middle" if share > MIDDLE else ""
     if best:
-        made += element("rect", x=x + 1, y=y + 1, width=wide - 3, height=high - 3, class_="best")
+        made += element("rect", x=x + 1, y=y + 1, width=wide - 3, height=high - 3, class_=f"best {kind}".strip())
     if said:
-        kind = "over" if share > STRONG else "middle" if share > MIDDLE else ""
         made += text(x + wide / 2 - 0.5, y + 16, said, "middle", f"{kind} {'strong' if best else ''}".strip())
     return made
