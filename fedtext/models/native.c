@@ -10,26 +10,7 @@
    Legend: T steps, L lanes, B texts of a step, H hidden units, G gates (3H or 4H), S rows of a lane, P = L x S rows,
    N projected inputs. */
 
-#include <string.h>
-
-#include "../runtime/numbers.h"
-
-#if defined(__AVX512F__)
-#define BYTES 64 /* of a vector */
-#elif defined(__AVX__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#if defined(__AVX512F__) || defined(__aarch64__) /* 32 vectors fit into registers, else 16 */
-#define WIDTH 4                                  /* vectors of a panel of weights */
-#else
-#define WIDTH 2
-#endif
-#define ROWS 6    /* of a tile of sums, which stays in registers */
-#define DEPTH 256 /* rows of the panels of a product, which stay in the caches */
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+#include "products.h"
 
 #if REAL_BITS == 32
 #define MANTISSA 23
@@ -40,36 +21,6 @@
 #define LARGEST 708.0
 #define DEGREE 13
 #endif
-
-#define LANES ((place)(BYTES / sizeof(real))) /* numbers in a vector */
-#define PANEL (WIDTH * LANES)
-typedef real vector __attribute__((vector_size(BYTES)));
-typedef real_bits mask __attribute__((vector_size(BYTES)));
-
-/* Vectors at any address; at the end of a row only the `count` numbers that are there. */
-static __attribute__((noinline)) vector load_part(const real *from, place count) {
-    vector value = {0};
-    for (place i = 0; i < count; i++) value[i] = from[i];
-    return value;
-}
-
-static __attribute__((noinline)) void store_part(real *to, vector value, place count) {
-    for (place i = 0; i < count; i++) to[i] = value[i];
-}
-
-INLINE vector load(const real *from, place count) {
-    vector value;
-    if (count < LANES) return load_part(from, count);
-    memcpy(&value, from, BYTES);
-    return value;
-}
-
-INLINE void store(real *to, vector value, place count) {
-    if (count < LANES) store_part(to, value, count);
-    else memcpy(to, &value, BYTES);
-}
-
-INLINE void add(real *to, vector value, place count) { store(to, load(to, count) + value, count); }
 
 INLINE vector least(vector value, real bound) {
     mask beyond = value > bound;
@@ -95,67 +46,6 @@ INLINE vector exponential(vector x) {
 INLINE vector sigmoid(vector x) { return 1 / (1 + exponential(-x)); }
 
 INLINE vector vector_tanh(vector x) { return 1 - 2 / (1 + exponential(2 * x)); }
-
-static place whole_vectors(place width) { return (width + LANES - 1) / LANES * LANES; }
-
-/* Copy the right side of a product into panels of PANEL columns (the last may be narrower) and all `depth` rows:
-   element (k, column) is from[k * down + column * across] of each part in turn, padded to whole vectors with zeros. */
-static void pack(real *panels, const real *from, place depth, place parts, place part, place width, place down,
-                 place across) {
-    place padded = whole_vectors(width), columns = parts * padded;
-    for (place first = 0, wide; first < columns; first += PANEL, panels += depth * wide) {
-        wide = columns - first < PANEL ? columns - first : PANEL;
-        for (place column = 0; column < wide; column++) {
-            place unit = (first + column) % padded, there = unit < width;
-            const real *source = from + (first + column) / padded * part + unit * across;
-            for (place k = 0; k < depth; k++) panels[k * wide + column] = there ? source[k * down] : 0;
-        }
-    }
-}
-
-/* sums[row][column] += left[row][k] * panel[k][column], for k in ascending order, in the columns of a panel: so many
-   `vectors`, the last of which has `last` columns. */
-INLINE void tile(const int rows, const int vectors, place depth, const real *left, place stride, place next,
-                 const real *panel, real *sums, place columns, place last) {
-    vector tile[ROWS][WIDTH], weights[WIDTH];
-    UNROLL for (int row = 0; row < rows; row++)
-        UNROLL for (int v = 0; v < vectors; v++)
-            tile[row][v] = load(sums + row * columns + v * LANES, v + 1 < vectors ? LANES : last);
-    for (place k = 0; k < depth; k++) {
-        UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + (k * vectors + v) * LANES, LANES);
-        UNROLL for (int row = 0; row < rows; row++)
-            UNROLL for (int v = 0; v < vectors; v++) tile[row][v] += left[row * stride + k * next] * weights[v];
-    }
-    UNROLL for (int row = 0; row < rows; row++)
-        UNROLL for (int v = 0; v < vectors; v++)
-            store(sums + row * columns + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
-}
-
-/* Add a product to `columns` columns of `sums`: left[row * stride + k * next], M x K, times the matrix in `panels`. */
-static void multiply(place rows, place depth, const real *left, place stride, place next, const real *panels,
-                     real *sums, place columns) {
-    place tiles = (rows + ROWS - 1) / ROWS; /* of nearly equal size */
-    for (place first = 0, vectors; first < columns; first += PANEL, panels += depth * vectors * LANES) {
-        place count = columns - first < PANEL ? columns - first : PANEL;
-        vectors = whole_vectors(count) / LANES;
-        for (place row = 0, end, done = 1; row < rows; row = end, done++) {
-            end = rows * done / tiles;
-#define CASE(rows, vectors)                                                                                          \
-    case rows * 8 + vectors:                                                                                         \
-        tile(rows, vectors, depth, left + row * stride, stride, next, panels, sums + row * columns + first, columns, \
-             count - (vectors - 1) * LANES);                                                                         \
-        break;
-#if WIDTH == 4
-#define CASES(rows) CASE(rows, 1) CASE(rows, 2) CASE(rows, 3) CASE(rows, 4)
-#else
-#define CASES(rows) CASE(rows, 1) CASE(rows, 2)
-#endif
-            switch ((end - row) * 8 + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) CASES(5) CASES(6) }
-#undef CASE
-#undef CASES
-        }
-    }
-}
 
 /* sums_MN += left_MK times right_KN, of any strides; memory: DEPTH x (N + LANES). */
 void product(place rows, place depth, place columns, const real *left, place stride, place next, const real *right,

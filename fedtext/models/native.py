@@ -19,7 +19,7 @@ from fedtext.models.steps import Steps
 from fedtext.runtime.compiled import compiled
 
 SOURCE = Path(__file__).with_name("native.c")
-DEPTH, WIDEST = 256, 16  # of models/native.c: the rows of a product's panels, and at most the numbers in a vector
+DEPTH, WIDEST = 256, 16  # of models/products.h: the rows of a product's panels, and at most the numbers in a vector
 
 
 @cache

@@ -16,7 +16,6 @@ import torch
 from fedtext.errors import UserError
 
 PACKAGE = Path(__file__).parent.parent
-NUMBERS = Path(__file__).with_name("numbers.h")
 BITS = {torch.float32: 32, torch.float64: 64}
 DIGEST = 32  # bytes at the end of a library
 PATIENCE_S = 120.0  # with a compiler, which takes a second
@@ -29,7 +28,7 @@ def compiled(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     """Return a C file as a library, compiled unless that has been done on this kind of processor before.
 
     Libraries are kept in ``$XDG_CACHE_HOME/fedtext`` or ``~/.cache/fedtext``, if they can be, under a name that depends
-    on the source, the numbers, the compiler, its options and the processor. Nothing is downloaded.
+    on the source, the headers, the compiler, its options and the processor. Nothing is downloaded.
 
     Args:
         source: The file, which includes ``numbers.h``.
@@ -105,7 +104,8 @@ def _folder() -> Path:
 def _key(source: Path, compiler: list[str], options: list[str]) -> str:
     """Return the name of what a library depends on: libraries for one processor may end a process on another."""
     version = _run([*compiler, "--version"], f"say its version ({source.name} is to be compiled)").stdout
-    digest = hashlib.sha256(source.read_bytes() + NUMBERS.read_bytes() + version.encode())
+    files = [source, *sorted(PACKAGE.rglob("*.h"))]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files) + version.encode())
     digest.update(" ".join([*compiler, *options]).encode())
     digest.update(f"{platform.system()} {platform.machine()} {platform.processor()} {_features()}".encode())
     return digest.hexdigest()[:16]

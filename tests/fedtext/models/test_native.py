@@ -1,6 +1,7 @@
 """The C files of engine native, at widths that fill vectors and panels and at those that do not."""
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -85,6 +86,30 @@ def test_the_bits_of_a_text_do_not_depend_on_the_others(gates: int) -> None:
         apply = (native.GRUSteps if gates == 3 else native.LSTMSteps).apply
         alone = apply(inputs, weight[:2], *[b[:2] for b in bias], rows_TLB.view(-1), few)[0]
         assert torch.equal(alone.view(5, 2, texts, 40), hidden_TLBH[:, :2, :texts])
+
+
+ROWS_ALONE = """
+import torch
+from fedtext.models.native import add_product
+for dtype in (torch.float32, torch.float64):
+    for depth, columns in ((40, 3), (64, 40), (300, 120)):
+        left, right = torch.randn(9, depth, dtype=dtype), torch.randn(depth, columns, dtype=dtype)
+        whole = torch.zeros(9, columns, dtype=dtype)
+        add_product(whole, left, right)
+        for rows in range(1, 9):
+            few = torch.zeros(rows, columns, dtype=dtype)
+            add_product(few, left[:rows], right)
+            assert torch.equal(few, whole[:rows]), (dtype, depth, columns, rows)
+"""
+
+
+@pytest.mark.parametrize("compiler", ["cc", "cc -mno-avx512f", "cc -mno-fma -mno-avx512f", "cc -mno-avx"])
+def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(compiler: str, tmp_path: Path) -> None:
+    """Nor on the processor's vectors: a compiler rounds once or twice where it may choose, in each tile anew."""
+    if compiler != "cc" and platform.machine() != "x86_64":
+        pytest.skip("the instructions of an x86-64 are left out")
+    environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", ROWS_ALONE], env=environment, check=True)
 
 
 def test_not_a_number_comes_out_as_it_went_in() -> None:

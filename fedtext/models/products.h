@@ -1,0 +1,141 @@
+/* Vectors of the widest registers, and products of matrices in tiles that stay in them (models/native.c).
+
+   Each element of a product is summed in ascending order, whatever tile it falls into: it does not depend on the other
+   rows and columns. */
+
+#include <string.h>
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "../runtime/numbers.h"
+
+#if defined(__AVX512F__)
+#define BYTES 64 /* of a vector */
+#elif defined(__AVX__)
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+#if defined(__AVX512F__) || defined(__aarch64__) /* 32 vectors fit into registers, else 16 */
+#define WIDTH 4                                  /* vectors of a panel of weights */
+#else
+#define WIDTH 2
+#endif
+#define ROWS 6    /* of a tile of sums, which stays in registers */
+#define DEPTH 256 /* rows of the panels of a product, which stay in the caches */
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+#define LANES ((place)(BYTES / sizeof(real))) /* numbers in a vector */
+#define PANEL (WIDTH * LANES)
+typedef real vector __attribute__((vector_size(BYTES)));
+typedef real_bits mask __attribute__((vector_size(BYTES)));
+
+/* Vectors at any address; at the end of a row only the `count` numbers that are there. */
+static __attribute__((noinline)) vector load_part(const real *from, place count) {
+    vector value = {0};
+    for (place i = 0; i < count; i++) value[i] = from[i];
+    return value;
+}
+
+static __attribute__((noinline)) void store_part(real *to, vector value, place count) {
+    for (place i = 0; i < count; i++) to[i] = value[i];
+}
+
+INLINE vector load(const real *from, place count) {
+    vector value;
+    if (count < LANES) return load_part(from, count);
+    memcpy(&value, from, BYTES);
+    return value;
+}
+
+INLINE void store(real *to, vector value, place count) {
+    if (count < LANES) store_part(to, value, count);
+    else memcpy(to, &value, BYTES);
+}
+
+INLINE void add(real *to, vector value, place count) { store(to, load(to, count) + value, count); }
+
+static place whole_vectors(place width) { return (width + LANES - 1) / LANES * LANES; }
+
+/* Copy the right side of a product into panels of PANEL columns (the last may be narrower) and all `depth` rows:
+   element (k, column) is from[k * down + column * across] of each part in turn, padded to whole vectors with zeros. */
+static void pack(real *panels, const real *from, place depth, place parts, place part, place width, place down,
+                 place across) {
+    place padded = whole_vectors(width), columns = parts * padded;
+    for (place first = 0, wide; first < columns; first += PANEL, panels += depth * wide) {
+        wide = columns - first < PANEL ? columns - first : PANEL;
+        for (place column = 0; column < wide; column++) {
+            place unit = (first + column) % padded, there = unit < width;
+            const real *source = from + (first + column) / padded * part + unit * across;
+            for (place k = 0; k < depth; k++) panels[k * wide + column] = there ? source[k * down] : 0;
+        }
+    }
+}
+
+/* sum + left * right, rounded once where the processor can: left to the compiler, some tiles would round twice. */
+INLINE vector fused(real left, vector right, vector sum) {
+#if defined(__AVX512F__) && REAL_BITS == 32
+    return (vector)_mm512_fmadd_ps(_mm512_set1_ps(left), (__m512)right, (__m512)sum);
+#elif defined(__AVX512F__)
+    return (vector)_mm512_fmadd_pd(_mm512_set1_pd(left), (__m512d)right, (__m512d)sum);
+#elif defined(__FMA__) && REAL_BITS == 32
+    return (vector)_mm256_fmadd_ps(_mm256_set1_ps(left), (__m256)right, (__m256)sum);
+#elif defined(__FMA__)
+    return (vector)_mm256_fmadd_pd(_mm256_set1_pd(left), (__m256d)right, (__m256d)sum);
+#elif defined(__aarch64__) && REAL_BITS == 32
+    return (vector)vfmaq_n_f32((float32x4_t)sum, (float32x4_t)right, left);
+#elif defined(__aarch64__)
+    return (vector)vfmaq_n_f64((float64x2_t)sum, (float64x2_t)right, left);
+#else
+    return sum + left * right;
+#endif
+}
+
+/* sums[row][column] += left[row][k] * panel[k][column], for k in ascending order, in the columns of a panel: so many
+   `vectors`, the last of which has `last` columns. */
+INLINE void tile(const int rows, const int vectors, place depth, const real *left, place stride, place next,
+                 const real *panel, real *sums, place columns, place last) {
+    vector tile[ROWS][WIDTH], weights[WIDTH];
+    UNROLL for (int row = 0; row < rows; row++)
+        UNROLL for (int v = 0; v < vectors; v++)
+            tile[row][v] = load(sums + row * columns + v * LANES, v + 1 < vectors ? LANES : last);
+    for (place k = 0; k < depth; k++) {
+        UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + (k * vectors + v) * LANES, LANES);
+        UNROLL for (int row = 0; row < rows; row++)
+            UNROLL for (int v = 0; v < vectors; v++)
+                tile[row][v] = fused(left[row * stride + k * next], weights[v], tile[row][v]);
+    }
+    UNROLL for (int row = 0; row < rows; row++)
+        UNROLL for (int v = 0; v < vectors; v++)
+            store(sums + row * columns + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
+}
+
+/* Add a product to `columns` columns of `sums`: left[row * stride + k * next], M x K, times the matrix in `panels`. */
+static void multiply(place rows, place depth, const real *left, place stride, place next, const real *panels,
+                     real *sums, place columns) {
+    place tiles = (rows + ROWS - 1) / ROWS; /* of nearly equal size */
+    for (place first = 0, vectors; first < columns; first += PANEL, panels += depth * vectors * LANES) {
+        place count = columns - first < PANEL ? columns - first : PANEL;
+        vectors = whole_vectors(count) / LANES;
+        for (place row = 0, end, done = 1; row < rows; row = end, done++) {
+            end = rows * done / tiles;
+#define CASE(rows, vectors)                                                                                          \
+    case rows * 8 + vectors:                                                                                         \
+        tile(rows, vectors, depth, left + row * stride, stride, next, panels, sums + row * columns + first, columns, \
+             count - (vectors - 1) * LANES);                                                                         \
+        break;
+#if WIDTH == 4
+#define CASES(rows) CASE(rows, 1) CASE(rows, 2) CASE(rows, 3) CASE(rows, 4)
+#else
+#define CASES(rows) CASE(rows, 1) CASE(rows, 2)
+#endif
+            switch ((end - row) * 8 + vectors) { CASES(1) CASES(2) CASES(3) CASES(4) CASES(5) CASES(6) }
+#undef CASE
+#undef CASES
+        }
+    }
+}
