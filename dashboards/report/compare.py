@@ -7,7 +7,7 @@ from dashboards.figures import Cell
 from dashboards.groups import Spread
 from dashboards.paired import LEVEL, Difference, difference, holm
 from dashboards.report.collect import Row, Sweep
-from dashboards.report.measures import Measure, measure
+from dashboards.report.measures import Measure, equal, measure
 from dashboards.table import UNIGRAM, has_column, spread
 from dashboards.trial import written
 from fedtext.metrics import column_order, of_validation
@@ -45,7 +45,7 @@ def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
     if not of.ranked or len(whole) < 2:
         return []
     first = (min if of.unit.less else max)(found.mean for _, found in whole)
-    return [row for row, found in whole if found.mean == first]
+    return [row for row, found in whole if equal(found.mean, first)]
 
 
 def paired(rows: Sequence[Row], reference: Row, of: Measure) -> list[Paired]:

@@ -8,7 +8,7 @@ from dashboards.groups import Spread
 from dashboards.paired import LEVEL, p_value
 from dashboards.report.collect import Row, Sweep, told
 from dashboards.report.compare import best_rows, measures, paired
-from dashboards.report.measures import COSTS, Measure, measure
+from dashboards.report.measures import COSTS, Measure, equal, measure
 from dashboards.report.tables import Field, Table
 from dashboards.table import notes, spread
 from fedtext.metrics import find, of_test, of_validation
@@ -165,7 +165,9 @@ def clients(sweep: Sweep, name: str) -> Table:
         found = {row.id: means[row.id].get(client) for row in shown}
         known = [one.mean for one in found.values() if one]
         first = (min if of.unit.less else max)(known) if of.ranked and len(shown) > 1 else None
-        fields = [value(one, of, one is not None and one.mean == first) for one in found.values()]
+        fields = [
+            value(one, of, one is not None and first is not None and equal(one.mean, first)) for one in found.values()
+        ]
         rows.append([Field(client), *fields])
     caption = f"{sweep.name}: {of.head} of each client after the last round."
     said = [f"{name}: {of.summary}.", *(["Marked: the best of each client."] if len(shown) > 1 else [])]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dashboards.groups import Spread
-from dashboards.report.measures import Measure
+from dashboards.report.measures import Measure, equal
 from dashboards.report.svg import Ids, drawing, element, number, text
 
 NAME, CELL, STEP, HEAD = 92, 46, 24, 84  # pixels: of clients' names, of cells, and of the methods' names above
@@ -45,7 +45,7 @@ def heat(
             if found := values.get((client, column)):
                 share = (found.mean - low) / (high - low) if high > low else 0.5
                 x = NAME + CELL * place
-                body.append(_cell(x, y, of.write(found.mean), share, found.mean == best))
+                body.append(_cell(x, y, of.write(found.mean), share, best is not None and equal(found.mean, best)))
     y = HEAD + STEP * len(rows) + 8
     for place in range(5):
         body.append(_cell(NAME + 28 * place, y, "", place / 4, False, 28, 12))

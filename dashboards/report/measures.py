@@ -1,5 +1,6 @@
 """The values that a report shows of a trial: name, unit, direction and number format of each."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,6 +8,11 @@ from dashboards.figures import PERCENT, PERPLEXITY, Unit
 from dashboards.trial import data_size, decimal, duration, percent
 from fedtext.ledger import figure
 from fedtext.metrics import find
+
+
+def equal(one: float, other: float) -> bool:
+    """Whether two means differ by rounding alone."""
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
 
 
 @dataclass(frozen=True)

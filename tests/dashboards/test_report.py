@@ -113,6 +113,9 @@ def test_the_best_is_of_rows_without_missing_seeds_and_of_metrics_that_can_be_co
     rows = [row("a", 0.5, 0.6), row("b", 0.9), row("c", 0.5, 0.6), row("d", 0.1, 0.2)]
     assert [one.id for one in best_rows(rows, measure("Ag"))] == ["a", "c"]
     assert best_rows(rows, measure("loss")) == []
+    close = [row("a", 0.1, 0.2), row("b", 0.15, 0.15), row("c", 0.15, 0.14999)]
+    assert close[0].spread("Ag") != close[1].spread("Ag")
+    assert [one.id for one in best_rows(close, measure("Ag"))] == ["a", "b"]
     assert best_rows(rows[:1], measure("Ag")) == []
     less = replace(measure("Ag"), unit=replace(measure("Ag").unit, less=True))
     assert [one.id for one in best_rows(rows, less)] == ["d"]
