@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +159,14 @@ def validate(
         problems = error.errors(include_url=False)
     places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
     words = {tuple(key.split(".")) for key in overridden}
-    sentences: dict[tuple[str, ...], str] = {}
-    for problem in problems:  # one for each key: a value that fits none of several types is one problem
-        keys = _user_path(problem["loc"], content)
-        sentences.setdefault(keys, f"{_where(keys, problem['msg'], source, places, words)}: {_sentence(problem, keys)}")
-    raise UserError("\n".join(sentences.values()))
+    by_key: dict[tuple[str, ...], list[Any]] = {}
+    for problem in problems:
+        by_key.setdefault(_user_path(problem["loc"], content), []).append(problem)
+    sentences = (
+        f"{_where(keys, found[0]['msg'], source, places, words)}: {_sentence(found, keys)}"
+        for keys, found in by_key.items()
+    )
+    raise UserError("\n".join(sentences))
 
 
 def _where(
@@ -182,8 +185,10 @@ def _where(
     return next(found, source)
 
 
-def _sentence(problem: Any, keys: tuple[str, ...]) -> str:
-    key, kind = ".".join(keys), problem["type"]
+def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
+    """Return what is wrong with a key; a value that fits none of several types has a problem with each."""
+    problem, key = problems[0], ".".join(keys)
+    kind = problem["type"]
     if kind == "extra_forbidden":
         return f"there is no key {key}{_suggested(keys, problem['loc'])}"
     if kind == "missing":
@@ -198,9 +203,15 @@ def _sentence(problem: Any, keys: tuple[str, ...]) -> str:
     if kind in ("list_type", "tuple_type"):
         return f"{key} must be a list, as [a, b], but here it is {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    if kind == "literal_error" or kind.endswith(("_parsing", "_type")):
-        message = f"{message.partition(', unable')[0]}, but here it is {problem['input']!r}"
+    if _about_type(kind):
+        wanted = [other["msg"].partition(", unable")[0] for other in problems if _about_type(other["type"])]
+        choices = " or ".join(dict.fromkeys(each.removeprefix("Input should be ") for each in wanted))
+        message = f"should be {choices}, but here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
+
+
+def _about_type(kind: str) -> bool:
+    return kind == "literal_error" or kind.endswith(("_parsing", "_type"))
 
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
@@ -211,7 +222,7 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
             continue
         if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
             continue
-        if isinstance(node, str) and node == place:
+        if not isinstance(node, dict | list | tuple):  # a value has no keys: it is one of its types
             continue
         path.append(str(place))
         if isinstance(node, dict):

@@ -140,6 +140,11 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
     [
         (["rounds=3"], "command line: there is no key rounds; did you mean training.rounds?"),
         (["lr=3"], "there is no key lr; did you mean training.optimizer.lr or server.optimizer.lr?"),
+        (["training.stack=x"], "command line: training.stack: should be a valid integer or 'auto', but here it is 'x'"),
+        (
+            ["training.engine=nativ"],
+            "training.engine: should be 'reference', 'cells', 'triton' or 'native' or 'auto', but here it is 'nativ'",
+        ),
         (["training.rounds=many"], "line: training.rounds: should be a valid integer, but here it is 'many'"),
         (["training.rounds="], "command line: training.rounds: should be a valid integer, but here it is None"),
         (["training.optimizer={lr: x}"], "command line: training.optimizer.lr: should be a valid number, but here"),
