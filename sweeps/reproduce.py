@@ -196,8 +196,9 @@ def render(tables: Sequence[Path]) -> list[Path]:
 
 
 def _write(result: Reproduction, stem: Path) -> list[Path]:
+    """Write a table's files. The text is that of the CSV, whose values are rounded: ``render`` gives the same."""
     files = [stem.parent / f"{stem.name}{ending}" for ending in (".md", ".csv", ".png")]
     picture(result, files[2])
-    files[0].write_text(markdown(result) + f"\n![]({files[2].name})\n")
     files[1].write_text(table_csv(result))
+    files[0].write_text(markdown(named(read_csv(files[1]))) + f"\n![]({files[2].name})\n")
     return files
