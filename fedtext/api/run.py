@@ -88,9 +88,8 @@ def run(
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     gpu = device_of(device).type != "cpu"
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
-    begun = None
-    if folder and (folder / EXPERIMENT).is_file():
-        begun = files.read(folder / EXPERIMENT)["training"]["engine"]
+    kept = folder and folder / EXPERIMENT
+    begun = files.read(kept)["training"]["engine"] if kept and kept.is_file() else None
     single = choose_engine(single, gpu, compile_problem(), begun)
     place = None if data is None else Path(data).expanduser()
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)

@@ -19,9 +19,6 @@ from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Privacy, Resources
 from fedtext.corpora.types import Corpus
-from fedtext.methods import METHODS
-from fedtext.parameters import initial
-from fedtext.records import RoundRecord
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
@@ -29,32 +26,12 @@ from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
 from tests.loops import nonempty
+from tests.outcomes import final, seen
 
 CORPUS = tiny.corpus(clients=16)
 FEW = tiny.corpus(clients=4)
 THREE = tiny.TRAINING | {"rounds": 3}
 SELECTING = {"personalize": None, "select": "perplexity_val"}
-
-
-def final(federation: Federation) -> tuple[Any, ...]:
-    """Everything a run computes: server weights, each client's figures in each round and those pooled over clients,
-    with what audits found and show and the server says of it, the clients' private states, and their parts of the
-    model."""
-    fleet, accuracies = federation.fleet, [seen(row) for row in federation.run()]
-    clients = range(len(fleet.clients) - federation.experiment.method.pooled)
-    parts = fleet.parts(fleet.broadcast(federation.flat), len(accuracies), clients)
-    assert sorted(parts) == list(clients)
-    kept = [
-        ({name: t.tobytes() for name, t in part.state.items()}, part.vocabulary) for _, part in sorted(parts.items())
-    ]
-    return federation.flat.tobytes(), accuracies, fleet.private_states(), kept
-
-
-def seen(record: RoundRecord) -> Any:
-    kinds = ("AUC", "perplexity", "selected_", "attention_", "norm_", "trimmed", "geometric_", "krum_")
-    figures = {name: value for name, value in record.metrics.items() if name.startswith(kinds)}
-    assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
-    return record.clients, figures, record.files
 
 
 def local(experiment: Experiment, corpus: Corpus = CORPUS, folder: Path | None = None) -> Federation[LocalFleet]:
@@ -277,55 +254,3 @@ def test_clients_that_have_not_trained_share_calls_as_soon_as_the_size_of_payloa
     assert fleet._calls(stacks) == [stacks[start : start + 3] for start in range(0, 40, 3)], "about sixteen calls"
     fleet.bytes_up = {100: 1_000, 101: 20_000_000}
     assert fleet._calls(stacks) == [[members] for members in stacks]
-
-
-@pytest.mark.parametrize(
-    ("method", "optimizer"),
-    [*((method, "sgd") for method in METHODS), ("kteps", "adam"), ("fedprox", "adam"), ("fedavg", "adamw")],
-)
-def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer: str, tmp_path: Path) -> None:
-    how = {"name": optimizer, "lr": 0.01, "persist": not (method == "fedrecon" or METHODS[method].takes_sgd)}
-    changes: dict[str, Any] = {"training": {"rounds": 3, "batch_size": 4, "optimizer": how}}
-    if not METHODS[method].pooled:
-        changes["participation"] = {"fraction": 0.5, "dropout": 0.2}
-    experiment = tiny.experiment(method, **changes)
-    whole = local(experiment, FEW)
-    rows = list(whole.run())
-
-    interrupted = local(experiment, FEW, tmp_path).run()
-    next(interrupted), next(interrupted)
-    continued = local(experiment, FEW, tmp_path)
-    assert [record.round for record in continued.history] == [1, 2]
-    last = list(continued.run())
-    assert [record.round for record in last] == [3]
-    assert continued.flat.tobytes() == whole.flat.tobytes()
-    assert [record.clients for record in continued.history] == [record.clients for record in rows]
-
-
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.whole_table])
-def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
-    own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
-    assert final(local(own, FEW)) == final(local(everything, FEW))
-
-
-def test_an_optimizer_that_persists_remembers_across_rounds() -> None:
-    finals = [
-        final(local(experiment, FEW))[0]
-        for persist in (False, True)
-        for experiment in [tiny.experiment("fedavg", training={"rounds": 2, "optimizer": {"persist": persist}})]
-    ]
-    assert finals[0] != finals[1]
-
-
-def test_rows_no_client_trains_on_stay_as_they_were_unless_noise_covers_them() -> None:
-    corpus = tiny.corpus(clients=2, vocabulary=60)
-    trained = np.unique(np.concatenate([c.rows_R[: c.train_rows] for c in corpus.clients]))
-    untouched = np.setdiff1d(np.arange(60), trained)
-    assert len(untouched)
-    for uplink, moved in (([], False), ([{"gaussian": {"sigma": 0.1}}], True)):
-        experiment = tiny.experiment("fedavg", uplink=uplink)
-        shared = initial(experiment, corpus)[0]
-        federation = local(experiment, corpus)
-        list(federation.run())
-        same = federation.state["embedding.weight"][untouched] == shared["embedding.weight"][untouched]
-        assert same.all() != moved
