@@ -62,7 +62,7 @@ def test_fine_tuning_has_as_many_steps_as_with_the_number() -> None:
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        (0, "batch_size.number: should be greater than 0"),
+        (0, "training.batch_size: should be greater than 0"),
         ({"steps": 0}, "batch_size.steps: should be greater than or equal to 1"),
         ({"step": 5}, "there is no key training.batch_size.step; did you mean steps?"),
         ({"steps": None}, "batch_size.steps: should be a valid integer"),
