@@ -205,6 +205,8 @@ class Federation(Generic[FleetT]):
 
     def _keep_unsent(self, before: NDArray[np.float32], round_: int) -> None:
         """Give what no client has sent the value that it had before the round."""
+        if self.flat is before:  # a round without participants; after a resumption it is read-only
+            return
         now, then = self.layout.views(self.flat), self.layout.views(before)
         if self.fleet.withheld is not None:  # updates have only a mechanism's noise in these rows
             now[TABLE][self.fleet.withheld] = then[TABLE][self.fleet.withheld]

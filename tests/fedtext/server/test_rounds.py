@@ -127,6 +127,21 @@ def test_whom_nobody_joins_is_no_client_to_divide_by(monkeypatch: pytest.MonkeyP
         next(scripted(tiny.experiment(), monkeypatch, replies=replies).run())
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedrecon", {"name": "lg_fedavg", "pretrain": 1}])
+def test_a_resumed_run_continues_with_a_round_without_participants(
+    method: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows that are never sent, and layers that are no longer sent, are given their former values in each round."""
+    experiment = tiny.experiment(method, evaluation={"personalize": None})
+    checkpoints = Checkpoints(tmp_path, "same")
+    next(scripted(experiment, monkeypatch, checkpoints).run())
+    resumed = scripted(experiment, monkeypatch, checkpoints, replies=())
+    before = resumed.flat.copy()
+    (row,) = resumed.run()
+    assert row.round == 2
+    assert np.array_equal(resumed.flat, before)
+
+
 def test_replies_are_taken_in_the_order_of_the_cohort_as_soon_as_they_are_there() -> None:
     seen: list[int] = []
 
