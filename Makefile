@@ -5,8 +5,9 @@ PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DOCS   := $(VENV)/.docs
 
-.PHONY: help install sweep run test test-all test-faults mutants check format ui bench bench-peers clean
+.PHONY: help install sweep run test test-all test-faults mutants check format ui docs docs-serve bench bench-peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -42,6 +43,10 @@ $(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,word2vec,dev]"
 	@touch $@
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
 install: $(READY)  ## the environment in .venv
 
 sweep: $(READY)  ## sweep KTEPS on the built-in corpus and compare it with FedAvg and Local-only
@@ -54,7 +59,7 @@ run: $(READY)  ## one run of the same experiment
 test: $(READY)  ## the tests, but for those of several nodes and of long commands
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not faults"
 
-test-all: $(READY)  ## all tests, those of several nodes and of long commands with them
+test-all: $(DOCS)  ## all tests, those of several nodes and of long commands with them
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile
@@ -75,6 +80,12 @@ format: $(READY)  ## lay the code out
 
 ui: $(READY)  ## the MLflow pages of the runs made here
 	$(BIN)/python -m dashboards.ui
+
+docs: $(DOCS)  ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(DOCS)  ## the same at http://127.0.0.1:8765, built again whenever a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8765
 
 bench: $(READY)  ## all benchmarks: local loop, platform, start-up, instruction counts
 	$(BIN)/python -m benchmarks

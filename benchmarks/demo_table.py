@@ -1,4 +1,4 @@
-"""Accuracy on the built-in corpus, mean and standard deviation over seeds: the table in docs/results.md.
+"""Accuracy on the built-in corpus, mean and standard deviation over seeds: the table in docs/explanation/results.md.
 
 Usage: python benchmarks/demo_table.py [SEEDS] (from the repository's folder; default 5)
 """

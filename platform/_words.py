@@ -25,7 +25,8 @@ any key of the experiment can be set on the command line:
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys.
 --keys NAME explains one of them, or a method, mechanism, model, corpus or audit, with its alternatives (kteps, uplink,
-training.optimizer, ...); --keys metrics: every metric. docs/extending.md: parts of your own, by plugins or --plugin.
+training.optimizer, ...); --keys metrics: every metric. Parts of your own, by plugins or --plugin:
+docs/how-to/write-your-own-parts.md.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
 """

@@ -13,7 +13,7 @@ from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import Engine
 
-WIDEST = 8  # larger stacks do not fit in the caches: see docs/performance.md
+WIDEST = 8  # larger stacks do not fit in the caches: see docs/explanation/performance.md
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
 NATIVE_NARROW = 16  # the same for engine native, whose steps alone take no longer than the calls around them
 AMPERE = (8, 0)  # the first GPUs with TF32

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from docs import links
 from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
 from fedtext.mechanisms import MECHANISMS
@@ -31,29 +31,20 @@ WRITTEN = [path for path in DOCUMENTS if path.parent.name != "reproductions" or 
 documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-def anchors(path: Path) -> set[str]:
-    """A document's headings as GitHub names them."""
-    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
-
-
-def matches(paths: list[Path], pattern: str, texts: Callable[[Path], str] = Path.read_text) -> list[tuple[Path, str]]:
+def matches(paths: list[Path], pattern: str) -> list[tuple[Path, str]]:
     """What a pattern finds in documents, each match once a document."""
-    return [(path, found) for path in paths for found in sorted(set(re.findall(pattern, texts(path), re.M)))]
-
-
-def without_code(path: Path) -> str:
-    return re.sub(r"`[^`\n]*`", "", path.read_text())
+    return [(path, found) for path in paths for found in sorted(set(re.findall(pattern, path.read_text(), re.M)))]
 
 
 def test_every_link_leads_somewhere() -> None:
-    for path, target in nonempty(matches(DOCUMENTS, r"\]\(([^)\s]+)\)", without_code)):
+    every = [(path, target) for path in DOCUMENTS for target in links.targets(path.read_text())]
+    for path, target in nonempty(every):
         if "://" in target:
             continue
         file, _, anchor = target.partition("#")
         linked = path.parent / file.replace("\\", "") if file else path
         assert linked.exists(), (path, target)
-        assert not anchor or anchor in anchors(linked), (path, target)
+        assert not anchor or anchor in links.anchors(linked.read_text()), (path, target)
 
 
 def test_files_that_are_named_are_there() -> None:
@@ -96,7 +87,7 @@ def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
 
 
 def test_the_list_of_features_names_every_method_mechanism_and_corpus() -> None:
-    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs" / "features.md").read_text(), re.M))
+    rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs/reference/features.md").read_text(), re.M))
     for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
         assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
 
@@ -115,7 +106,7 @@ def test_the_readme_is_short_and_its_python_runs() -> None:
     with TemporaryDirectory() as folder:
         exec(short, {"folder": Path(folder)})
         assert (Path(folder) / "my-model" / "model.json").is_file()
-    plugin = (ROOT / "docs" / "near_head.py").read_text()
+    plugin = (ROOT / "docs/tutorial/near_head.py").read_text()
     assert method in plugin
     names: dict[str, Any] = {"__name__": "near_head"}
     exec(plugin, names)
@@ -130,9 +121,9 @@ def test_the_readme_is_short_and_its_python_runs() -> None:
 
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """From a CSV to a comparison of three methods, with a plug-in among them. Its output is what it prints."""
-    notebook = json.loads((ROOT / "docs" / "comparison.ipynb").read_text())
+    notebook = json.loads((ROOT / "docs/tutorial/comparison.ipynb").read_text())
     (cell,) = (cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    monkeypatch.chdir(ROOT / "docs")
+    monkeypatch.chdir(ROOT / "docs/tutorial")
     pytest.importorskip("pandas")
     exec("".join(cell["source"]), {"__name__": "notebook"})
     shown = "".join(line for output in cell["outputs"] for line in output["text"])

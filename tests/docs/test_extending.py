@@ -1,4 +1,4 @@
-"""docs/extending.md: its files are complete, train, and keep to what is promised of every part."""
+"""docs/how-to/write-your-own-parts.md: its files are complete, train, and keep to what is promised of every part."""
 
 import re
 from pathlib import Path
@@ -15,14 +15,14 @@ from fedtext.config.experiment import use
 from tests.commands import ROOT
 from tests.loops import nonempty
 
-PAGE = (ROOT / "docs/extending.md").read_text()
+PAGE = (ROOT / "docs/how-to/write-your-own-parts.md").read_text()
 EXAMPLES = {
     name.strip(): (python, text)
     for name, python, text in re.findall(
         r"^## ([^\n]+)\n.*?```python\n(.*?)```\n.*?```yaml\n(.*?)```", PAGE, re.M | re.S
     )
 }
-PLUGIN = ROOT / "docs/near_head.py"  # the README's
+PLUGIN = ROOT / "docs/tutorial/near_head.py"  # the README's
 SHORT = ["training.rounds=1", "evaluation.personalize={steps: 2}", "corpus.max_length=20"]
 CHECKED: dict[str, dict[str, Any]] = {"attentive": {"embedding": {"dim": 4}}}
 

@@ -1,0 +1,64 @@
+"""Links and headings of Markdown as a forge reads them."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+_CODE = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)\s*$|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)", re.M | re.S)
+_FENCES = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
+_TARGET = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
+_HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.M)
+
+
+def slug(heading: str, separator: str = "-") -> str:
+    """Return the anchor that a forge gives a heading.
+
+    Args:
+        heading: Its text, with or without Markdown.
+        separator: What stands for a blank.
+    """
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("\\", "")
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", separator)
+
+
+def anchors(text: str) -> list[str]:
+    """Return the anchors of a document: those of its headings, and ``<a id="...">``."""
+    prose = _FENCES.sub("", text)
+    seen: Counter[str] = Counter()
+    found = []
+    for heading in _HEADING.findall(prose):
+        name = slug(heading)
+        found.append(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found + re.findall(r'<a id="([^"]+)"', prose)
+
+
+def targets(text: str) -> list[str]:
+    """Return the targets of a document's links and pictures, without those in code."""
+    return _TARGET.findall(_without_code(text))
+
+
+def replace_targets(text: str, new: Callable[[str], str]) -> str:
+    """Return a document whose links lead to ``new(target)``; code stays as it is."""
+    masked = _without_code(text)
+    made, end = [], 0
+    for match in _TARGET.finditer(masked):
+        made += [text[end : match.start()], new(match[0])]
+        end = match.end()
+    return "".join([*made, text[end:]])
+
+
+def toc_slug(heading: str, separator: str, **_: Any) -> str:
+    """Return ``slug`` under the signature that Python-Markdown's table of contents asks for.
+
+    Args:
+        heading: The text of a heading.
+        separator: What stands for a blank.
+    """
+    return slug(heading, separator)
+
+
+def _without_code(text: str) -> str:
+    """Return a text of the same length whose code is blank."""
+    return _CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)

@@ -1,0 +1,82 @@
+"""The site: it builds without a warning, needs no network, and each of its links and anchors leads somewhere."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests import ROOT
+from tests.loops import nonempty
+
+pytestmark = pytest.mark.slow
+LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
+
+
+@dataclass
+class Html(HTMLParser):
+    """The anchors, the links and the loaded files of a page."""
+
+    anchors: set[str] = field(default_factory=set)
+    links: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        self.links += [given["href"]] if tag == "a" and "href" in given else []
+        self.loaded += [given[name] for kind, name in LOADED if tag == kind and name in given]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: make docs installs it")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Html]:
+    made = {}
+    for file in site.rglob("*.html"):
+        made[file] = Html()
+        made[file].feed(file.read_text())
+    return made
+
+
+def test_each_link_and_anchor_leads_somewhere(site: Path, pages: dict[Path, Html]) -> None:
+    every = [(file, target) for file, page in pages.items() if file.name != "404.html" for target in page.links]
+    for file, target in nonempty(every):
+        parts = urlsplit(target)
+        if parts.scheme:
+            continue
+        linked = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+        linked = linked / "index.html" if linked.is_dir() else linked
+        assert linked.is_file(), (file.relative_to(site), target)
+        if parts.fragment and linked in pages:
+            assert unquote(parts.fragment) in pages[linked].anchors, (file.relative_to(site), target)
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Html]) -> None:
+    for file, page in nonempty(pages.items()):
+        assert not [target for target in page.loaded if urlsplit(target).netloc], file.relative_to(site)
+
+
+def test_each_document_has_its_page_and_its_markdown(site: Path) -> None:
+    documents = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    for path in nonempty(documents):
+        page = path.with_name("index.html") if path.name == "README.md" else path.with_suffix(".html")
+        assert (site / page).is_file(), path
+        assert (site / path).read_text() == (ROOT / "docs" / path).read_text()
