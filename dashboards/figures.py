@@ -121,7 +121,11 @@ class Origin:
     paper: str  # the name of its file: kteps
     scene: str  # the data set
     table: str  # II, fig3
-    command: str
+    command: str  # those of several runs, a line each
+
+    @property
+    def commands(self) -> list[str]:
+        return self.command.splitlines()
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ class Reproduction:
         compare: Pairs of rows whose paired difference is tested.
         shown: Markdown that runs have written, by row.
         missing: The table's rows that were not run.
+        commits: The commit of the code that ran each row, where it is known.
         origin: None for a table that is made of no paper's file.
     """
 
@@ -150,6 +155,7 @@ class Reproduction:
     compare: Sequence[tuple[str, str]] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
+    commits: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
 
     @property
@@ -160,8 +166,13 @@ class Reproduction:
 
     @property
     def seeds(self) -> int:
-        """With how many seeds each row was run."""
+        """With how many seeds rows were run, at most."""
         return max((len(cell.seeds) for cell in self.cells), default=0)
+
+    @property
+    def fewest_seeds(self) -> int:
+        """With how many seeds rows were run, at least; rows that were not run do not count."""
+        return min((len(cell.seeds) for cell in self.cells if cell.seeds), default=0)
 
     def noise_of(self, cell: Cell) -> float:
         """Return the noise of the paper's value, in the unit of the cell."""

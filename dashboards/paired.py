@@ -38,10 +38,10 @@ class Difference:
 
 
 def difference(one: Cell, other: Cell) -> Difference | None:
-    """Return ``one`` minus ``other``; None if some seed has no value."""
+    """Return ``one`` minus ``other``, over the seeds that both were run with; None if some seed has no value."""
     if not (one.whole and other.whole):
         return None
-    between = [a - b for a, b in zip(one.found, other.found, strict=True)]
+    between = [a - b for a, b in zip(one.found, other.found, strict=False)]  # seeds count from 0
     mean, count = statistics.fmean(between), len(between)
     if count == 1:
         return Difference(mean, None, None)
@@ -131,10 +131,12 @@ def order(made: Reproduction, column: str) -> list[str]:
         inverted += f" ({significant} significant, {len(found.within)} within noise)"
     said = f"{column}: of {found.pairs} pairs of rows that the paper orders, {kept}{equal}, {inverted}."
     unit = next(cell.unit for cell in made.cells if cell.column == column)
+    within = "Inverted, within noise" if tested else "Inverted, of one seed: no test is possible"
+    within += " or of a single common seed" if tested and made.fewest_seeds == 1 else ""
     kinds = {
         f"Inverted, significant, beyond the paper's own noise ({_noise(made, unit)})": found.beyond,
         "Inverted, significant, within the noise of two of the paper's values": found.close,
-        "Inverted, within noise" if tested else "Inverted, of one seed: no test is possible": found.within,
+        within: found.within,
     }
     return [said, *(f"- {kind}: {'; '.join(pairs)}." for kind, pairs in kinds.items() if pairs)]
 

@@ -16,7 +16,9 @@ def markdown(made: Reproduction) -> str:
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
     lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about]]
     if made.origin:
-        lines.append(f"Command: `{made.origin.command}`  ")
+        commands = made.origin.commands
+        lines.append(f"Command{'s' * (len(commands) > 1)}: {'; '.join(f'`{one}`' for one in commands)}  ")
+    lines += [f"{sentence}  " for sentence in _versions(made)]
     lines.append(f"Rows of the table that were not run: {', '.join(made.missing) or 'none'}.  ")
     printed = {cell.column for cell in made.cells if cell.paper is not None}
     heads = [f"{column}: paper | ours | difference" if column in printed else f"{column}: ours" for column in columns]
@@ -36,6 +38,18 @@ def markdown(made: Reproduction) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _versions(made: Reproduction) -> list[str]:
+    """Return a sentence on the commits of the code that ran the rows; empty if none is known."""
+    rows: dict[str, list[str]] = {}
+    for row, commit in made.commits.items():
+        rows.setdefault(commit, []).append(row)
+    if not rows:
+        return []
+    whole = len(rows) == 1 and set(made.commits) >= {cell.row for cell in made.cells if cell.seeds}
+    named = [commit if whole else f"{commit} ({', '.join(of)})" for commit, of in rows.items()]
+    return [f"Code: {'; '.join(named)}."]
+
+
 def _tests(made: Reproduction, columns: Sequence[str]) -> list[str]:
     """Return the paired differences, and the pairs of rows whose order is not the paper's."""
     lines, several = [], made.seeds > 1
@@ -45,7 +59,7 @@ def _tests(made: Reproduction, columns: Sequence[str]) -> list[str]:
         if several:
             lines.append(
                 "The first row less the second, within each seed: mean ± standard error. p: two-sided paired t test "
-                f"over {made.seeds} seeds, not corrected for the number of pairs: by chance alone one in twenty comes "
+                f"over {_counted(made)}, not corrected for the number of pairs: by chance alone one in twenty comes "
                 f"out below {LEVEL}. **Bold**: p < {LEVEL}."
             )
         else:
@@ -67,12 +81,20 @@ def _legend(made: Reproduction, printed: bool) -> str:
     interval = ", and half the 95 % confidence interval of ours" if made.seeds > 1 else ""
     bold = f"**Bold** differences are larger than the paper's own noise ({noise}){interval}. "
     ours = "mean ± standard deviation over seeds" if made.seeds > 1 else "one seed, so that no spread is known"
+    ours += "; without ±: of one seed" if made.seeds > made.fewest_seeds == 1 else ""
     counted = any(cell.row.startswith(UNIGRAM) for cell in made.cells)
     unigram = "unigram: the smoothed word counts of all train texts, no context and no training. " if counted else ""
     return (
         f"{'; '.join(said)}; ours: {ours}. {bold if printed else ''}{unigram}s / round: wall time of training, with "
         "whatever else the machine did; CPU s: of all clients' local updates in a round, together."
     )
+
+
+def _counted(made: Reproduction) -> str:
+    """Return ``3 seeds``, or of rows with different numbers of seeds ``the seeds that both have (at most 3)``."""
+    if made.fewest_seeds == made.seeds:
+        return f"{made.seeds} seeds"
+    return f"the seeds that both have (at most {made.seeds})"
 
 
 def _said(one: Unit, of: str) -> str:
@@ -94,8 +116,9 @@ def _rows(made: Reproduction, columns: Sequence[str], printed: Collection[str]) 
         texts = [row]
         for column in columns:
             cell = found[row, column]
-            beside = f"{_number(cell.paper)} | {_ours(cell)} | {_apart(made, cell)}"
-            texts.append(beside if column in printed else _ours(cell))
+            ours = _ours(cell) + (f" ({len(cell.seeds)} seeds)" if 1 < len(cell.seeds) < made.seeds else "")
+            beside = f"{_number(cell.paper)} | {ours} | {_apart(made, cell)}"
+            texts.append(beside if column in printed else ours)
         spent = made.costs.get(row)
         cpu = spent.cpu_seconds if spent else None
         texts += [_number(spent.seconds if spent else None), _number(cpu)]

@@ -1,8 +1,8 @@
 """A reproduced table as CSV, complete enough to render its Markdown and its picture again.
 
 The column ``part`` is the kind of a line: ``mean``, a cell of the table; ``client``, a value of a single client;
-``cost``, a mean over rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written; ``origin``,
-the table and the command.
+``cost``, a mean over rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written;
+``commit``, of the code that ran a row; ``origin``, the table and the commands.
 """
 
 import csv
@@ -48,6 +48,8 @@ def _lines(made: Reproduction) -> Iterable[dict[str, object]]:
                 yield {"part": "cost", "row": row, "column": COSTS[name], "ours": value}
     for row, shown in made.shown.items():
         yield {"part": "shown", "row": row, "text": shown}
+    for row, commit in made.commits.items():
+        yield {"part": "commit", "row": row, "text": commit}
 
 
 def read_csv(path: Path) -> Reproduction:
@@ -67,6 +69,7 @@ def read_csv(path: Path) -> Reproduction:
             costs=_costs(lines),
             about=[line["text"] for line in lines if line["part"] == "about"],
             shown={line["row"]: line["text"] for line in lines if line["part"] == "shown"},
+            commits={line["row"]: line["text"] for line in lines if line["part"] == "commit"},
             origin=Origin(**origin),
         )
     except OSError as error:

@@ -18,12 +18,14 @@ examples:
   python -m platform.reproduce fedatt IV --data FOLDER --rows "* small *"        some of its rows
   python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
   python -m platform.reproduce fedatt II fig3 --data FOLDER                      a plot of the paper, as a table
-  python -m platform.reproduce --render docs/reproductions/*.csv                 render earlier results again
+  python -m platform.reproduce kteps 2 3 --finished                              the rows that have finished so far
+  python -m platform.reproduce --render docs/reproductions/tables/*.csv          render earlier results again
 
 Each row has one trial for each seed, kept under runs/ and shared by all tables; an interrupted command continues where
-it was. Results are printed, written to docs/reproductions/ as Markdown, CSV and a picture, and logged to MLflow: mean
-and standard deviation over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
-paper's, and the rows that were not run.
+it was. Results are printed, written to docs/reproductions/tables/ as Markdown, CSV and a picture, and logged to MLflow:
+mean and standard deviation over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
+paper's, and the rows that were not run. A table of the same settings is extended: its rows are not run again, and
+rows of trials that have finished are added to it also where others failed or were interrupted.
 """
 
 
@@ -58,7 +60,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--rows", nargs="+", default=(), metavar="NAME", help="only these rows; * stands for anything")
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
-    made.add_argument("--out", type=Path, help="folder of the results (else docs/reproductions)")
+    made.add_argument("--out", type=Path, help="folder of the tables (else docs/reproductions/tables)")
+    made.add_argument(
+        "--finished", action="store_true", help="run nothing: write the rows of trials that have finished"
+    )
+    made.add_argument("--again", action="store_true", help="run rows again that the table has already")
     made.add_argument(
         "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: render the tables of these CSVs again"
     )
@@ -72,13 +78,15 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_args(words)
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
-    from sweeps.reproduce import Asked, render, reproduce
+    from sweeps.kept import render
+    from sweeps.reproduce import Asked, reproduce
 
     if arguments.render:
         print("\n".join(os.path.relpath(file) for file in render(arguments.render)))
         return 0
-    names = ("paper", "tables", "scene", "seeds", "scale", "methods", "rows", "set", "out", "data")
-    return reproduce(Asked(*(getattr(arguments, name) for name in names), place(arguments)))
+    names = ("paper", "tables", "scene", "seeds", "scale", "methods", "rows", "out", "data", "finished", "again")
+    given = {name: getattr(arguments, name) for name in names}
+    return reproduce(Asked(**given, changes=arguments.set, cluster=place(arguments)))
 
 
 if __name__ == "__main__":

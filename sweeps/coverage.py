@@ -1,47 +1,69 @@
-"""The table of what was run of each paper, from the CSVs of its tables."""
+"""The list of what was run of each paper, from the CSVs of its tables, in the papers' pages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
 from dashboards.figures import UNIGRAM, Reproduction
+from dashboards.paired import compare_order, differs
 from dashboards.reproduction_csv import read_csv
+from sweeps.results import named
 from tune_spaces import papers
-from tune_spaces.papers import Paper
+from tune_spaces.papers import Paper, Scale
 
-FILE, BEGIN, END = "README.md", "<!-- coverage: written by platform.reproduce -->", "<!-- end of coverage -->"
-HEADS = (
-    "paper",
-    "table",
-    "data set",
-    "rows of the paper's that were run",
-    "seeds",
-    "how much, and what was changed",
-    "file",
+BEGIN, END = "<!-- {}: written by platform.reproduce -->", "<!-- end of what platform.reproduce writes -->"
+HEADS = ("table", "data set", "rows", "seeds", "in the paper's order", "level", "settings", "file")
+LEGEND = (
+    "Rows: those of the paper's that were run. In the paper's order: pairs that the paper orders, and that stand "
+    "so here; in brackets how many of the others are significant (paired t test over seeds, p < 0.05, uncorrected). "
+    "Level: values that differ from the paper's by no more than its own noise and half our 95 % confidence interval."
 )
 
 
-def coverage(folder: Path) -> str:
-    """Return Markdown: a line for each table that was run, in the papers' order, and the tables that were not."""
-    made = [(path, read_csv(path)) for path in sorted(folder.glob("*.csv"))]
+def coverage(paper: str, folder: Path, where: str = "") -> str:
+    """Return Markdown: a line for each table of ``paper`` that was run, and what was not run.
+
+    Args:
+        paper: The name of the paper.
+        folder: The folder of the tables.
+        where: The path of the folder from the page, for its links: ``tables/``.
+    """
+    content = papers.load(paper)
+    made = [
+        (path, named(one)) for path in sorted(folder.glob("*.csv")) if (one := read_csv(path)).source.paper == paper
+    ]
+    tables, whole = list(content.tables), Scale().sentence
+    made.sort(key=lambda item: (tables.index(item[1].source.table), item[1].about[0] != whole, item[0].name))
     lines = [f"| {' | '.join(HEADS)} |", "|" + " --- |" * len(HEADS)]
-    left = []
-    for name in sorted(file.stem for file in papers.PAPERS.glob("*.yaml")):
-        paper = papers.load(name)
-        ran = [(path, one) for path, one in made if one.source.paper == name]
-        ran.sort(key=lambda item: (list(paper.tables).index(item[1].source.table), item[0].name))
-        lines += [f"| {' | '.join(_cells(name, paper, path, one))} |" for path, one in ran]
-        missing = _missing(paper, {(one.source.table, one.source.scene) for _, one in ran})
-        left.append(f"- {name}: {'; '.join(missing) or 'something of every table was run'}.")
-    return "\n".join([*lines, "", "Tables of which nothing was run:", "", *left])
+    lines += [f"| {' | '.join(_cells(content, one, f'[{path.stem}]({where}{path.stem}.md)'))} |" for path, one in made]
+    missing = [*_missing(content, {(one.source.table, one.source.scene) for _, one in made})]
+    lines += ["", LEGEND, "", f"Nothing was run of: {'; '.join(missing) or 'no table'}."]
+    return "\n".join(lines)
 
 
-def _cells(name: str, paper: Paper, path: Path, made: Reproduction) -> list[str]:
+def _cells(paper: Paper, made: Reproduction, link: str) -> list[str]:
     table, scene = made.source.table, made.source.scene
     printed = {row for row, one in paper.tables[table].rows.items() if one.paper.get(scene)}
     ran = dict.fromkeys(cell.row for cell in made.cells if cell.seeds and not cell.row.startswith(UNIGRAM))
-    share = f"{len(printed & set(ran))} of {len(printed)}" if printed else f"{len(ran)} rows; the paper has no values"
-    return [name, papers.called(table), scene, share, str(made.seeds), _extent(made), f"[{path.stem}]({path.stem}.md)"]
+    share = f"{len(printed & set(ran))} of {len(printed)}" if printed else f"{len(ran)}; the paper has no values"
+    seeds = f"{made.seeds}" if made.fewest_seeds == made.seeds else f"{made.fewest_seeds} to {made.seeds}"
+    return [papers.called(table), scene, share, seeds, _orders(made), _levels(made), _extent(made), link]
+
+
+def _orders(made: Reproduction) -> str:
+    """Return ``8 of 10 (0)`` over all columns; empty if the paper orders no rows that were run."""
+    found = [compare_order(made, column) for column in dict.fromkeys(cell.column for cell in made.cells)]
+    pairs = sum(one.pairs for one in found)
+    significant = sum(len(one.beyond) + len(one.close) for one in found)
+    tested = f" ({significant})" if made.seeds > 1 else ""
+    return f"{sum(one.kept for one in found)} of {pairs}{tested}" if pairs else ""
+
+
+def _levels(made: Reproduction) -> str:
+    """Return ``4 of 5``; empty if the paper has no values of what was run."""
+    both = [cell for cell in made.cells if cell.paper is not None and cell.whole]
+    near = [cell for cell in both if not differs(cell, made.noise_of(cell))]
+    return f"{len(near)} of {len(both)}" if both else ""
 
 
 def _extent(made: Reproduction) -> str:
@@ -63,12 +85,28 @@ def _missing(paper: Paper, ran: set[tuple[str, str]]) -> Iterable[str]:
             yield f"{', '.join(numbers)} on {scene}"
 
 
-def update(folder: Path) -> None:
-    """Rewrite the table in the folder's README, if that has a place for it."""
-    file = folder / FILE
-    if not file.is_file():
-        return
-    before, begin, rest = file.read_text().partition(BEGIN)
+def update(folder: Path) -> list[Path]:
+    """Rewrite the lists in the papers' pages, which lie in the folder above the tables'.
+
+    Args:
+        folder: The folder of the tables.
+
+    Returns:
+        The pages that have a list, called as their papers: ``kteps.md``.
+    """
+    pages = [folder.parent / f"{name}.md" for name in _names()]
+    return [page for page in pages if page.is_file() and _rewritten(page, folder)]
+
+
+def _names() -> Sequence[str]:
+    return sorted(file.stem for file in papers.PAPERS.glob("*.yaml"))
+
+
+def _rewritten(page: Path, folder: Path) -> bool:
+    """Rewrite the list in a page. Returns whether it has a place for one."""
+    start = BEGIN.format(page.stem)
+    before, begin, rest = page.read_text().partition(start)
     _, end, after = rest.partition(END)
     if begin and end:
-        file.write_text(f"{before}{BEGIN}\n{coverage(folder)}\n{END}{after}")
+        page.write_text(f"{before}{start}\n{coverage(page.stem, folder, f'{folder.name}/')}\n{END}{after}")
+    return bool(begin and end)

@@ -32,7 +32,7 @@ def report(run: str) -> list[Path]:
     if not folder.command:
         raise UserError(
             f"{folder.path.name} does not record its trials: platform.reproduce, which began it, writes its own "
-            "tables to docs/reproductions; name a run of platform.run or platform.sweep"
+            "tables to docs/reproductions/tables; name a run of platform.run or platform.sweep"
         )
     content = folder.content()
     source = str(folder.path / PLAN)

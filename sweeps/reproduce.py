@@ -5,20 +5,24 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dashboards.figures import Origin, Reproduction
-from dashboards.reproduction import markdown, picture
-from dashboards.reproduction_csv import read_csv, table_csv
+from dashboards.reproduction import markdown
+from dashboards.reproduction_csv import read_csv
 from dashboards.trial import Outcome
 from fedtext.config import files
+from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override
 from fedtext.errors import UserError
+from fedtext.state.checkpoint import history
 from sweeps.coverage import update
 from sweeps.folder import RunFolder, home
+from sweeps.kept import merged, seeds_of, write
 from sweeps.prepare import planned, reached
 from sweeps.request import Cluster
 from sweeps.results import Rows, check_columns, named, reproduced, when
@@ -44,9 +48,11 @@ class Asked:
         methods: Only these systems, in the paper's names; empty: all.
         rows: Only these rows, ``*`` stands for anything; empty: all.
         changes: ``key=value`` for every experiment.
-        out: The folder of the results; None: ``docs/reproductions``.
+        out: The folder of the results; None: ``docs/reproductions/tables``.
         data: The folder of corpora.
         cluster: The Ray cluster to use.
+        finished: Run nothing, and write the rows of trials that have finished.
+        again: Run rows too that are kept with as many seeds.
     """
 
     paper: str
@@ -60,10 +66,15 @@ class Asked:
     out: Path | None = None
     data: Path | None = None
     cluster: Cluster = field(default_factory=Cluster)
+    finished: bool = False
+    again: bool = False
 
 
 def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     """Run tables of a paper, and write them beside the paper's values.
+
+    Tables are extended: rows that are kept with as many seeds are not run again, and an interrupted command writes the
+    rows that have ended.
 
     Args:
         asked: The tables.
@@ -75,24 +86,22 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     Raises:
         UserError: There is no such table, or the experiments, data, cluster or tracking server cannot be used.
     """
-    paper, scale, changes = papers.load(asked.paper), Scale(asked.scale), papers.changes(asked.changes)
-    scene = asked.scene or papers.first_scene(paper, asked.tables)
-    tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
-    made = {n: dict(papers.cases(paper, t, scene, scale, asked.seeds, changes)) for n, t in tables.items()}
-    for number, rows in made.items():
-        check_columns(number, tables[number], rows, scale)
-    cases = {case.id: case for rows in made.values() for row in rows.values() for case in row}
-    of = papers.stem(asked.paper, scene)
-    name = f"reproduce-{of}" + ("" if scale.share == 1 else f"-{scale.share:g}")
-    content = scale.applied(override(paper.scenes[scene], changes | {"name": name}))
-    experiment = files.validate(content, f"{asked.paper}, scene {scene}")
-    out = _folder(asked.out or home() / "docs" / "reproductions")
-    store = reached(experiment)
-    folder = RunFolder((home() / experiment.storage / name).resolve())
+    work = Work.of(asked)
+    say(f"{work.paper.title}, {work.scene}. {_extent(work.scale, work.changes)}")
+    rows = work.left(say)
+    if not any(rows.values()):
+        say("nothing is left to run: --again runs rows that are kept")
+        return 0
+    if asked.finished:
+        wrote = work.write(rows, work.finished(), say)
+        say("\n".join(os.path.relpath(file) for file in wrote) or "no trial of these tables has finished")
+        return 0
+    cases = {case.id: case for of in rows.values() for row in of.values() for case in row}
+    store, folder = reached(work.experiment), work.folder
     folder.claim()
-    say(f"{paper.title}, {scene}. {_extent(scale, changes)}")
-    job = planned(asked.cluster, folder.data(asked.data), experiment, list(cases.values()), store, folder, sweep=True)
-    folder.create(content, experiment)
+    data = folder.data(asked.data)
+    job = planned(asked.cluster, data, work.experiment, list(cases.values()), store, folder, sweep=True)
+    folder.create(work.content, work.experiment)
     done = [case for case in folder.ended() if case in cases]
     say("\n".join([f"  {len(done)} of {len(cases)} trials are there already", *summary(job)]))
     from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there
@@ -100,47 +109,155 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     with recorder(job) as recording:
         outcomes = train(job, recording)
         ended = {case: one for case, one in outcomes.items() if case in cases}
+        wrote = work.write(rows, {case: one for case, one in ended.items() if one.status == "finished"}, say)
+        recording.call(partial(_log, wrote), unrecorded)
+        say("\n".join(os.path.relpath(file) for file in wrote))
         failed = [f"{case}: {one.error}" for case, one in ended.items() if one.status != "finished"]
-        if failed or len(ended) < len(cases):
-            left = len(cases) - len(ended)
+        left = len(cases) - len(ended)
+        if failed or left:
             say("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
             return exit_status(ended, left) or 1
-        for number, table in tables.items():
-            result = _of_table(asked, paper, number, table, made[number], outcomes)
-            what = number if number.startswith("fig") else f"table{number}"
-            written = _write(result, out / f"{of}-{what}{_mark(scale, asked)}")
-            recording.call(partial(_log, written), unrecorded)
-            say(f"\n{markdown(result)}\n{', '.join(os.path.relpath(file) for file in written)}")
-    update(out)
     return 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a request comes to.
+
+    Attributes:
+        asked: The request.
+        paper: The paper.
+        scene: The paper's data set.
+        scale: Share of the paper's rounds and of the train texts.
+        changes: Changes to every experiment, by dotted key.
+        tables: The tables by number, with the selected rows.
+        content: The content of the scene's experiment.
+        experiment: The scene's experiment.
+        folder: The folder of the trials.
+        out: The folder of the results.
+    """
+
+    asked: Asked
+    paper: Paper
+    scene: str
+    scale: Scale
+    changes: Mapping[str, object]
+    tables: Mapping[str, Table]
+    content: files.Content
+    experiment: Experiment
+    folder: RunFolder
+    out: Path
+
+    @staticmethod
+    def of(asked: Asked) -> "Work":
+        """Return the work for ``asked``. Raises UserError for tables, rows or changes that cannot be."""
+        paper, scale, changes = papers.load(asked.paper), Scale(asked.scale), papers.changes(asked.changes)
+        scene = asked.scene or papers.first_scene(paper, asked.tables)
+        tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
+        name = f"reproduce-{papers.stem(asked.paper, scene)}" + ("" if scale.share == 1 else f"-{scale.share:g}")
+        content = scale.applied(override(paper.scenes[scene], changes | {"name": name}))
+        experiment = files.validate(content, f"{asked.paper}, scene {scene}")
+        folder = RunFolder((home() / experiment.storage / name).resolve())
+        out = _folder(asked.out or home() / "docs" / "reproductions" / "tables")
+        return Work(asked, paper, scene, scale, changes, tables, content, experiment, folder, out)
+
+    def stem(self, number: str) -> Path:
+        """Return the path of a table's files, without their endings."""
+        what = number if number.startswith("fig") else f"table{number}"
+        return self.out / f"{papers.stem(self.asked.paper, self.scene)}-{what}{_mark(self.scale, self.asked)}"
+
+    def kept(self, number: str) -> Reproduction | None:
+        """Return the table as it was written before; None if it was not."""
+        file = self.out / f"{self.stem(number).name}.csv"
+        return read_csv(file) if file.is_file() else None
+
+    def left(self, say: Callable[[str], object]) -> dict[str, Rows]:
+        """Return the rows of each table that are to be run, with their cases."""
+        found = {}
+        for number, table in self.tables.items():
+            rows = dict(papers.cases(self.paper, table, self.scene, self.scale, self.asked.seeds, self.changes))
+            check_columns(number, table, rows, self.scale)
+            before = None if self.asked.again else self.kept(number)
+            there = [row for row in rows if before and seeds_of(before, row) >= self.asked.seeds]
+            if there:
+                say(f"  {papers.called(number)}: {', '.join(there)} kept ({self.stem(number).name}.csv)")
+            found[number] = {row: cases for row, cases in rows.items() if row not in there}
+        return found
+
+    def finished(self) -> dict[str, Outcome]:
+        """Return the outcomes of the trials in the folder that have finished."""
+        ended = [case for case, status in self.folder.ended().items() if status == "finished"]
+        return {case: Outcome("finished", tuple(history(self.folder.case(case) / "checkpoint"))) for case in ended}
+
+    def write(
+        self, rows: Mapping[str, Rows], outcomes: Mapping[str, Outcome], say: Callable[[str], object]
+    ) -> list[Path]:
+        """Write the tables with the rows whose first seeds have finished, and print them.
+
+        Args:
+            rows: The rows that were run, by table, with their cases.
+            outcomes: The outcomes of trials that have finished.
+            say: Called with each table.
+
+        Returns:
+            The files.
+        """
+        wrote = []
+        for number, cases in rows.items():
+            ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in cases.items()}
+            if ran := {row: of for row, of in ran.items() if of}:
+                result = self.table(number, ran, outcomes)
+                wrote += write(result, self.stem(number))
+                say(f"\n{markdown(result)}")
+        update(self.out)
+        return wrote
+
+    def table(self, number: str, ran: Rows, outcomes: Mapping[str, Outcome]) -> Reproduction:
+        """Return a table of the outcomes, with the rows that are kept, and notes on all of them.
+
+        Args:
+            number: The number of the table.
+            ran: The rows that were run, with the cases of their seeds.
+            outcomes: The outcomes of these cases.
+        """
+        whole, kept = self.paper.tables[number], self.kept(number)
+        table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in ran}})
+        origin = Origin(self.asked.paper, self.scene, number, command(self.asked, self.scene))
+        commit = ", ".join(
+            dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
+        )
+        new = reproduced(origin, table, self.scale, ran, outcomes, [])
+        new = replace(new, commits=dict.fromkeys(ran, commit) if commit else {})
+        result = merged(kept, new) if kept else new
+        return named(replace(result, about=self.about(number, result)))
+
+    def about(self, number: str, made: Reproduction) -> list[str]:
+        """Return notes on a table with the rows of ``made``."""
+        whole = self.paper.tables[number]
+        there = dict.fromkeys(cell.row for cell in made.cells if cell.row in whole.rows)
+        table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in there}})
+        rows = dict(papers.cases(self.paper, table, self.scene, self.scale, 1, self.changes))
+        return [
+            _extent(self.scale, self.changes),
+            f"{_spread(made)} {when(table, rows)}",
+            *training_notes(rows),
+            *personalization_notes(table, rows),
+            *self.paper.departures.get(self.scene, ()),
+            *table.departures,
+        ]
 
 
 def _log(written: Sequence[Path], tracker: "Tracker") -> None:
     tracker.log_files(written, "reproductions")
 
 
-def _of_table(
-    asked: Asked, paper: Paper, number: str, table: Table, rows: Rows, outcomes: Mapping[str, Outcome]
-) -> Reproduction:
-    """Return a table of the outcomes, with notes on what was run."""
-    scale, changes = Scale(asked.scale), papers.changes(asked.changes)
-    scene = asked.scene or papers.first_scene(paper, asked.tables)
-    about = [
-        _extent(scale, changes),
-        f"{_spread(asked.seeds)} {when(table, rows)}",
-        *training_notes(rows),
-        *personalization_notes(table, rows),
-        *paper.departures.get(scene, ()),
-        *table.departures,
-    ]
-    origin = Origin(asked.paper, scene, number, command(asked, scene))
-    return reproduced(origin, table, scale, rows, outcomes, about)
-
-
-def _spread(seeds: int) -> str:
-    if seeds == 1:
+def _spread(made: Reproduction) -> str:
+    if made.seeds == 1:
         return "One seed: no spread is known, and nothing can be tested."
-    return f"Mean and standard deviation over {seeds} seeds."
+    if made.fewest_seeds == made.seeds:
+        return f"Mean and standard deviation over {made.seeds} seeds."
+    rows = dict.fromkeys(cell.row for cell in made.cells if 0 < len(cell.seeds) < made.seeds)
+    return f"Mean and standard deviation over {made.seeds} seeds; fewer of {', '.join(rows)}."
 
 
 def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
@@ -152,10 +269,10 @@ def _extent(scale: Scale, changes: Mapping[str, object]) -> str:
 
 
 def _mark(scale: Scale, asked: Asked) -> str:
-    """Return the suffix of files of a part of a table or of a changed run; empty for the whole table."""
+    """Return the suffix of files of another scale or of a changed run; empty for the paper's own settings."""
     share = "" if scale.share == 1 else f"-scale{scale.share:g}"
-    apart = [*sorted(asked.methods), *sorted(asked.rows), *sorted(asked.changes)]
-    return share + (f"-{hashlib.sha256(json.dumps(apart).encode()).hexdigest()[:6]}" if apart else "")
+    changes = sorted(asked.changes)
+    return share + (f"-{hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]}" if changes else "")
 
 
 def _folder(path: Path) -> Path:
@@ -174,31 +291,3 @@ def command(asked: Asked, scene: str) -> str:
     for option, words in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
         said += [f"--{option}", *map(shlex.quote, words)] if words else []
     return " ".join(said)
-
-
-def render(tables: Sequence[Path]) -> list[Path]:
-    """Render tables again from their CSVs, with the paper's values as its file has them now. Nothing is run.
-
-    Returns:
-        The Markdown files.
-
-    Raises:
-        UserError: The paper has no such table any more.
-    """
-    for file in tables:
-        made = read_csv(file)
-        if made.source.table not in papers.load(made.source.paper).tables:
-            raise UserError(f"{file}: {made.source.paper} has no {papers.called(made.source.table)}: run it again")
-        _write(named(made), file.with_suffix(""))
-    for folder in {file.parent for file in tables}:
-        update(folder)
-    return [file.with_suffix(".md") for file in tables]
-
-
-def _write(result: Reproduction, stem: Path) -> list[Path]:
-    """Write a table's files. The text is that of the CSV, whose values are rounded: ``render`` gives the same."""
-    files = [stem.parent / f"{stem.name}{ending}" for ending in (".md", ".csv", ".png")]
-    picture(result, files[2])
-    files[1].write_text(table_csv(result))
-    files[0].write_text(markdown(named(read_csv(files[1]))) + f"\n![]({files[2].name})\n")
-    return files

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from platform.reproduce import main  # type: ignore[import-not-found]
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from dashboards.reproduction_csv import read_csv, table_csv
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import Checkpoints, history
 from sweeps.coverage import BEGIN, END, _extent, coverage
+from sweeps.kept import merged
 from sweeps.results import named
 from tests import ROOT
 from tests.commands import Forked
+from tune_spaces import papers
 
 
 def test_only_phrases_in_capitals_stand_in_the_coverage() -> None:
@@ -41,7 +44,8 @@ def test_a_table_is_written_anew_from_its_csv(tmp_path: Path) -> None:
     origin = Origin("kteps", "FDU", "2", "python -m platform.reproduce kteps 2 --data FOLDER")
     client = [Cell("dvd", "FedAvg", 87.5, [70.0, 71.0])]
     made = Reproduction("", 0.0, cells, client, costs, ["One.", "Two, 2."], shown={"FS": "# A\n\n| b |"}, origin=origin)
-    path = tmp_path / "kteps-FDU-table2.csv"
+    path = tmp_path / "tables" / "kteps-FDU-table2.csv"
+    path.parent.mkdir()
     path.write_text(table_csv(made))
     read = read_csv(path)
     assert read.cells[0].seeds == [pytest.approx(1 / 3, rel=1e-9), None]
@@ -56,24 +60,87 @@ def test_a_table_is_written_anew_from_its_csv(tmp_path: Path) -> None:
     assert "| FS | 85.6 | 2.5" in text
     before = path.read_text()
     assert read_csv(path).cells[2] == replace(cells[2], paper=85.6)
-    (tmp_path / "README.md").write_text(f"Above.\n{BEGIN}\nold\n{END}\nBelow.\n")
+    begin = BEGIN.format("kteps")
+    (tmp_path / "kteps.md").write_text(f"Above.\n{begin}\nold\n{END}\nBelow.\n")
+    (tmp_path / "rrldp.md").write_text("A page without a list.\n")
     assert main(["--render", str(path)]) == 0
     assert path.read_text() == before
-    written = (tmp_path / "README.md").read_text()
-    assert written == f"Above.\n{BEGIN}\n{coverage(tmp_path)}\n{END}\nBelow.\n"
-    assert "| kteps | table 2 | FDU | 2 of 10 | 2 | One. | [kteps-FDU-table2](kteps-FDU-table2.md) |" in written
-    assert "- kteps: table 3, table 4, table 5, table 6, table 7, table 8 on FDU; table 2, table 3" in written
-    assert "- rrldp: table 1, table 3" in written
+    written = (tmp_path / "kteps.md").read_text()
+    assert written == f"Above.\n{begin}\n{coverage('kteps', path.parent, 'tables/')}\n{END}\nBelow.\n"
+    line = "| table 2 | FDU | 2 of 10 | 2 |  | 0 of 1 | One. | [kteps-FDU-table2](tables/kteps-FDU-table2.md) |"
+    assert line in written
+    assert "Nothing was run of: table 3, table 4, table 5, table 6, table 7, table 8 on FDU; table 2," in written
+    assert (tmp_path / "rrldp.md").read_text() == "A page without a list.\n"
+    assert coverage("rrldp", path.parent).count("table 1, table 3") == 1
+
+
+def table(rows: dict[str, list[float | None]], command: str, counted: list[float] | None = None) -> Reproduction:
+    """A table 2 of KTEPS with these values of Ag, one client, costs and commits; ``counted`` of a unigram row."""
+    cells = [Cell(row, "Ag", None, values) for row, values in rows.items()]
+    cells += [Cell("unigram", "Ag", None, counted)] if counted else []
+    clients = [Cell("dvd", row, None, values) for row, values in rows.items()]
+    costs = {row: Cost(1.0, None, float(len(values))) for row, values in rows.items()}
+    origin = Origin("kteps", "FDU", "2", command)
+    commits = dict.fromkeys(rows, command)
+    return Reproduction("", 0.0, cells, clients, costs, ["Said."], commits=commits, origin=origin)
+
+
+def test_a_table_is_extended_by_the_rows_of_a_later_run() -> None:
+    kept = table({"KTEPS": [1.0, 2.0, 3.0], "Indiv.": [4.0], "FedAvg": [5.0, 6.0]}, "first")
+    new = table({"FedProx": [7.0], "FedAvg": [8.0, 9.0], "KTEPS": [0.0]}, "second")
+    both = merged(kept, new)
+    found = {"Indiv.": [4.0], "FedAvg": [8.0, 9.0], "FedProx": [7.0], "KTEPS": [1.0, 2.0, 3.0]}
+    assert [(cell.row, cell.seeds) for cell in both.cells] == list(found.items())  # in the order of the paper's table
+    assert [(cell.column, cell.seeds) for cell in both.clients] == list(found.items())
+    assert {row: spent.bytes_per_client for row, spent in both.costs.items()} == {
+        row: len(v) for row, v in found.items()
+    }
+    ran = {"Indiv.": "first", "FedAvg": "second", "FedProx": "second", "KTEPS": "first"}
+    assert both.commits == ran
+    assert both.source.commands == ["first", "second"]
+    assert (both.fewest_seeds, both.seeds) == (1, 3)
+    again = merged(both, table({"FedProx": [7.0]}, "second"))
+    assert again.source.commands == ["first", "second"]
+    text = markdown(named(both))
+    assert "Commands: `first`; `second`" in text
+    assert "Code: first (Indiv., KTEPS); second (FedAvg, FedProx)." in text
+    assert "| FedAvg | 85.1 | 8.5 ± 0.7 (2 seeds) |" in text
+    assert "| FedProx | 84.6 | 7.0 | **-77.6** |" in text
+    assert "without ±: of one seed" in text
+    assert "| KTEPS - FedAvg | **-7.0 ± 0.0** |" not in text  # 1 - 8 and 2 - 9 are equal: there is no test
+    assert "| KTEPS - FedAvg | -7.0 ± 0.0 | no test |" in text
+    assert "| FedProx - FedAvg | -1.0 | no test |" in text
+    assert read_csv_of(both) == both
+
+
+def read_csv_of(made: Reproduction) -> Reproduction:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        path.write_text(table_csv(made))
+        return read_csv(path)
+
+
+def test_unigram_rows_are_shared_where_seeds_agree() -> None:
+    kept = table({"KTEPS": [1.0, 2.0]}, "first", [10.0, 11.0])
+    same = merged(kept, table({"FS": [3.0]}, "second", [10.0]))
+    assert [(cell.row, cell.seeds) for cell in same.cells][-1] == ("unigram", [10.0, 11.0])
+    other = merged(kept, table({"FS": [3.0]}, "second", [12.0]))
+    counted = [(cell.row, cell.seeds) for cell in other.cells if cell.row.startswith("unigram")]
+    assert counted == [("unigram of KTEPS", [10.0, 11.0]), ("unigram of FS", [12.0])]
 
 
 KEPT = ROOT / "docs" / "reproductions"
+NAMES = sorted(file.stem for file in papers.PAPERS.glob("*.yaml"))
 
 
-def test_the_documented_coverage_is_that_of_the_files() -> None:
-    assert f"{BEGIN}\n{coverage(KEPT)}\n{END}" in (KEPT / "README.md").read_text(), "platform.reproduce --render"
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documented_coverage_is_that_of_the_files(name: str) -> None:
+    page = (KEPT / f"{name}.md").read_text()
+    written = f"{BEGIN.format(name)}\n{coverage(name, KEPT / 'tables', 'tables/')}\n{END}"
+    assert written in page, "platform.reproduce --render"
 
 
-@pytest.mark.parametrize("path", sorted(KEPT.glob("*.csv")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((KEPT / "tables").glob("*.csv")), ids=lambda path: path.stem)
 def test_the_tables_that_are_kept_are_those_of_their_csvs(path: Path) -> None:
     """And of the paper's file, whose rows they list that were not run: otherwise ``platform.reproduce --render``."""
     assert path.with_suffix(".md").read_text() == f"{markdown(named(read_csv(path)))}\n![]({path.stem}.png)\n"

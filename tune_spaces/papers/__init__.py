@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,7 @@ def compared(paper: Paper, table: Table) -> list[tuple[str, str]]:
     ]
 
 
+@cache
 def load(name: str) -> Paper:
     """Load the paper called ``name``. Raises UserError with the known names if there is none."""
     path = PAPERS / f"{name}.yaml"

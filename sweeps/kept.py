@@ -1,0 +1,129 @@
+"""Tables of papers that are kept as files: read, extended by the rows of a later run, and written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, counted_rows, unigram_row
+from dashboards.reproduction import markdown, picture
+from dashboards.reproduction_csv import read_csv, table_csv
+from fedtext.errors import UserError
+from sweeps.coverage import update
+from sweeps.results import named
+from tune_spaces import papers
+
+Value = TypeVar("Value")
+
+
+def seeds_of(made: Reproduction, row: str) -> int:
+    """Return the number of seeds that ``row`` was run with; 0 if it is not there."""
+    return max((len(cell.seeds) for cell in made.cells if cell.row == row), default=0)
+
+
+def merged(kept: Reproduction, new: Reproduction) -> Reproduction:
+    """Return ``kept`` with the rows of ``new``, in the order of the paper's table.
+
+    Of a row that both have, the one with more seeds stays; of equally many the new one.
+
+    Args:
+        kept: The table as it was written before.
+        new: The same table of the same scale and changes, with some rows. Its notes become those of the result.
+    """
+    ours = {cell.row for cell in new.cells if not cell.row.startswith(UNIGRAM)}
+    stay = {row for row in ours if seeds_of(kept, row) > seeds_of(new, row)}
+    before = {cell.row for cell in kept.cells if not cell.row.startswith(UNIGRAM)} - (ours - stay)
+    parts = ((kept, before), (new, ours - stay))
+    table = papers.load(new.source.paper).tables[new.source.table]
+    order = [*table.rows, *sorted(before - set(table.rows))]
+    cells = [cell for made, rows in parts for cell in made.cells if cell.row in rows]
+    clients = [cell for made, rows in parts for cell in made.clients if cell.column in rows]
+    counted = {row: values for made, rows in parts for row, values in _counted(made).items() if row in rows}
+    return replace(
+        new,
+        cells=sorted(cells, key=lambda cell: order.index(cell.row)) + _unigrams(counted, order),
+        clients=sorted(clients, key=lambda cell: order.index(cell.column)),
+        costs=_in_order({row: one for made, rows in parts for row, one in made.costs.items() if row in rows}, order),
+        shown=_in_order({row: text for made, rows in parts for row, text in made.shown.items() if row in rows}, order),
+        commits=_in_order({row: of for made, rows in parts for row, of in made.commits.items() if row in rows}, order),
+        origin=_origin(kept.source if before else None, new.source),
+    )
+
+
+def _in_order(values: Mapping[str, Value], order: Sequence[str]) -> dict[str, Value]:
+    return {row: values[row] for row in order if row in values}
+
+
+def _origin(kept: Origin | None, new: Origin) -> Origin:
+    """Return the origin with the commands of both."""
+    commands = dict.fromkeys([*(kept.commands if kept else ()), *new.commands])
+    return replace(new, command="\n".join(commands))
+
+
+def _counted(made: Reproduction) -> dict[str, list[Cell]]:
+    """Return the unigram cells of the corpus that each row was trained on; rows without any are left out."""
+    rows = list(dict.fromkeys(cell.row for cell in made.cells if not cell.row.startswith(UNIGRAM)))
+    found: dict[str, list[Cell]] = {}
+    for cell in made.cells:
+        if cell.row.startswith(UNIGRAM):
+            for row in counted_rows(cell.row, rows):
+                found.setdefault(row, []).append(cell)
+    return found
+
+
+def _unigrams(counted: Mapping[str, list[Cell]], order: Sequence[str]) -> list[Cell]:
+    """Return the unigram rows of all rows together: one for each corpus, with the most seeds that a row has."""
+    corpora: list[tuple[list[str], list[Cell]]] = []
+    for row in sorted(counted, key=lambda row: (-len(counted[row][0].seeds), order.index(row))):
+        same = next((rows for rows, cells in corpora if _agree(cells, counted[row])), None)
+        if same is None:
+            corpora.append(([row], counted[row]))
+        else:
+            same.append(row)
+    return [
+        replace(cell, row=unigram_row(sorted(rows, key=order.index), len(corpora) == 1))
+        for rows, cells in corpora
+        for cell in cells
+    ]
+
+
+def _agree(longer: Sequence[Cell], other: Sequence[Cell]) -> bool:
+    """Whether two rows have the same values in each column, under the seeds that both have."""
+    ours = {cell.column: list(cell.seeds) for cell in longer}
+    return all(ours[cell.column][: len(cell.seeds)] == list(cell.seeds) for cell in other)
+
+
+def write(result: Reproduction, stem: Path) -> list[Path]:
+    """Write a table's files. The text is that of the CSV, whose values are rounded: ``render`` gives the same.
+
+    Args:
+        result: The table.
+        stem: The path of the files without their endings.
+
+    Returns:
+        The Markdown file, the CSV and the picture.
+    """
+    files = [stem.parent / f"{stem.name}{ending}" for ending in (".md", ".csv", ".png")]
+    picture(result, files[2])
+    files[1].write_text(table_csv(result))
+    files[0].write_text(markdown(named(read_csv(files[1]))) + f"\n![]({files[2].name})\n")
+    return files
+
+
+def render(tables: Sequence[Path]) -> list[Path]:
+    """Render tables again from their CSVs, with the paper's values as its file has them now. Nothing is run.
+
+    Returns:
+        The Markdown files.
+
+    Raises:
+        UserError: The paper has no such table any more.
+    """
+    for file in tables:
+        made = read_csv(file)
+        if made.source.table not in papers.load(made.source.paper).tables:
+            raise UserError(f"{file}: {made.source.paper} has no {papers.called(made.source.table)}: run it again")
+        write(named(made), file.with_suffix(""))
+    for folder in {file.parent for file in tables}:
+        update(folder)
+    return [file.with_suffix(".md") for file in tables]
