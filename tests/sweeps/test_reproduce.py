@@ -193,8 +193,18 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "1 of 2 trials are there already" in again.stdout
     assert len(list(tmp_path.glob("kteps-FDU-table2-*.png"))) == 1
+    kept = Forked(tmp_path, "reproduce", "kteps", "2", *scale).wait()
+    assert kept.returncode == 0, kept.stderr
+    assert "table 2: ASP., KTEPS kept (kteps-FDU-table2-scale0.04-" in kept.stdout
+    assert "nothing is left to run" in kept.stdout
+    written = Forked(tmp_path, "reproduce", "kteps", "3", "--finished", *scale).wait()  # its trial is of table 2
+    assert written.returncode == 0, written.stderr
+    (extended,) = tmp_path.glob("kteps-FDU-table3-scale0.04-*.md")
+    rows = [line.partition(" |")[0] for line in extended.read_text().splitlines() if line.startswith(("| KT", "| ASP"))]
+    assert rows[:2] == ["| ASP.", "| KTEPS"]
+    assert line in extended.read_text().splitlines()  # both seeds are still there
     for state in tmp_path.glob("runs/*/*/checkpoint"):
         Checkpoints(state, "of other texts").save(np.zeros(1, np.float32), {}, history(state))
-    refused = Forked(tmp_path, "reproduce", "kteps", "2", *scale).wait()
+    refused = Forked(tmp_path, "reproduce", "kteps", "2", "--again", *scale).wait()
     assert refused.returncode == 2
     assert "was made from other data or by another version of this code: give the --data" in refused.stderr
