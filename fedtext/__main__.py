@@ -42,7 +42,9 @@ def _run(words: Sequence[str]) -> int:
     parser = Parser(prog="python -m fedtext", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("experiment", nargs="?", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder of corpora, or its URI (s3://BUCKET/FOLDER; else $FEDTEXT_DATA)"
+    )
     parser.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")
     add_plugin(parser)

@@ -80,7 +80,9 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
 
 def add_cluster(made: argparse.ArgumentParser) -> None:
     """Add the options of data and of the Ray cluster."""
-    made.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
+    made.add_argument(
+        "--data", metavar="FOLDER", help="folder of corpora, or its URI (s3://BUCKET/FOLDER; else $FEDTEXT_DATA)"
+    )
     made.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
     made.add_argument("--num-cpus", type=_at_least(1, "CPUs"), metavar="N", help="logical CPUs of a Ray started here")
     made.add_argument("--num-gpus", type=_at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")

@@ -17,7 +17,9 @@ def main(words: Sequence[str] | None) -> int:
     parser = Parser(prog="python -m platform.corpora", description=__doc__)
     parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of corpora (else $FEDTEXT_DATA)")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder of corpora, or its URI (s3://BUCKET/FOLDER; else $FEDTEXT_DATA)"
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="write an SVG of clients by classes to FILE")
     add_plugin(parser)
     arguments = parser.parse_intermixed_args(words)
@@ -25,13 +27,15 @@ def main(words: Sequence[str] | None) -> int:
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
     from fedtext.errors import UserError
+    from fedtext.runtime.folders import folder_of
 
     _, experiment = load(arguments.experiment, arguments.overrides, more=arguments.plugin)
     if arguments.picture and experiment.corpus.language:
         raise UserError("--picture shows the classes of texts, and those of a language model have none: leave it out")
     # Initial vectors, which may take minutes to train, do not change the statistics.
     embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
-    corpus = prepare(experiment.corpus, embedding, experiment.seed, arguments.data, experiment.own_vocabularies)
+    data = None if arguments.data is None else folder_of(arguments.data, "--data")
+    corpus = prepare(experiment.corpus, embedding, experiment.seed, data, experiment.own_vocabularies)
     print(render(corpus))
     if arguments.picture:
         from dashboards.partition import picture

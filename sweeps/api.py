@@ -177,8 +177,8 @@ def sweep(
         UserError: The experiment, the data, the cluster or the tracking server cannot be used. It is raised before any
             trial starts.
     """
-    folder, place = None if data is None else Path(data).expanduser(), Cluster(address, num_cpus, num_gpus)
-    job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, folder, place))
+    place = Cluster(address, num_cpus, num_gpus)
+    job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, data, place))
     return result(job, run_trials(job))
 
 

@@ -19,7 +19,8 @@ from fedtext.config.differences import differences, flattened
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
 from fedtext.errors import UserError, option, writing
-from fedtext.runtime.folders import check_folder
+from fedtext.runtime.folders import check_folder, folder_of, stored
+from fedtext.runtime.remote import is_uri
 from fedtext.state.fingerprint import SCIENCE, fixed_length
 
 PLAN, OUTCOME = "plan.json", "outcome.json"
@@ -171,22 +172,23 @@ class RunFolder:
         plan = self._plan()
         return bool(plan) and validate(self._content()).training.rounds < asked.training.rounds
 
-    def data(self, given: Path | None) -> Path | None:
+    def data(self, given: str | Path | None) -> Path | None:
         """Return the folder of corpora: ``given`` by --data, else the one that the run was begun with.
 
         Raises:
             UserError: It does not exist.
         """
         if given is not None:
-            check_folder(given)
-            return given.resolve()
+            folder = folder_of(given, option("data"))
+            check_folder(folder)
+            return folder.resolve()
         begun = self._plan().get("data")
-        if begun and not Path(begun).is_dir():
+        if begun and not is_uri(begun) and not Path(begun).is_dir():
             raise UserError(
                 f"{self.path.name} was begun with {option('data', begun)}, and there is no such folder now: say with "
                 f"{option('data', 'FOLDER')} where it is"
             )
-        return Path(begun) if begun else None
+        return folder_of(begun, option("data")) if begun else None
 
     def create(
         self, content: Content, experiment: Experiment, command: str | None = None, data: Path | None = None
@@ -203,7 +205,7 @@ class RunFolder:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         before, now = self.versions(), versions() | git_state()
         worked = before if before[-1:] == [now] else [*before, now]
-        plan = {"content": content, "command": command, "data": str(data) if data else None, "versions": worked}
+        plan = {"content": content, "command": command, "data": stored(data) if data else None, "versions": worked}
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:

@@ -64,7 +64,7 @@ class Asked:
     rows: Sequence[str] = ()
     changes: Sequence[str] = ()
     out: Path | None = None
-    data: Path | None = None
+    data: str | Path | None = None
     cluster: Cluster = field(default_factory=Cluster)
     finished: bool = False
     again: bool = False

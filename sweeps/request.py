@@ -50,5 +50,5 @@ class Request:
     name: str | None = None
     resume: str | None = None
     seed: int | None = None
-    data: Path | None = None
+    data: str | Path | None = None
     cluster: Cluster = field(default_factory=Cluster)

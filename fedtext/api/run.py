@@ -21,6 +21,7 @@ from fedtext.errors import UserError, option, writing
 from fedtext.records import RoundRecord
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
+from fedtext.runtime.folders import folder_of
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
@@ -72,7 +73,8 @@ def run(
     Args:
         experiment: As in ``load``.
         overrides: Changes to it, ``key=value``.
-        data: The folder of corpora; None: $FEDTEXT_DATA, or the user's cache folder.
+        data: The folder of corpora, or its URI such as ``s3://bucket/folder``; None: $FEDTEXT_DATA, or the user's cache
+            folder.
         on_round: Called with each round's record, after its checkpoint has been written.
         device: The torch device that clients train on.
         out: A folder for checkpoints, ledger, records, experiment and model; None: nothing is written.
@@ -91,7 +93,7 @@ def run(
     kept = folder and folder / EXPERIMENT
     begun = files.read(kept)["training"]["engine"] if kept and kept.is_file() else None
     single = choose_engine(single, gpu, compile_problem(), begun)
-    place = None if data is None else Path(data).expanduser()
+    place = None if data is None else folder_of(data, option("data"))
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = _started(single, corpus, device, folder)
     for record in federation.run():

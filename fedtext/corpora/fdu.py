@@ -13,6 +13,8 @@ from fedtext.corpora.files import nearest, read_table
 from fedtext.corpora.hub import load_dataset
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
+from fedtext.runtime.folders import located
+from fedtext.runtime.remote import is_uri
 from fedtext.text.tokens import Unlabeled
 
 DOMAINS = (
@@ -111,11 +113,12 @@ def _read_parquet(path: Path, labelled: bool = True) -> Iterable[Row]:
 
 def _read_original(source: str, sides: tuple[str, ...], clients: tuple[str, ...] | None) -> Iterable[Row]:
     """Read the original files ``<domain>.task.<side>``, one text per line, from a folder or URL with ``datasets``."""
-    remote = "://" in source
-    if not remote and not Path(source).expanduser().is_dir():
+    url = "://" in source and not is_uri(source)  # which ``datasets`` downloads
+    folder = None if url else located(source, [], "corpus.source")
+    if not url and (folder is None or not folder.is_dir()):
         raise UserError(f"corpus.source: no folder {source}: give the one that holds the *.task.train files, or a URL")
-    base = source.rstrip("/") if remote else str(Path(source).expanduser().resolve())
-    domains = DOMAINS if remote else _domains_in(Path(base), sides)
+    base = source.rstrip("/") if folder is None else str(folder.resolve())
+    domains = DOMAINS if folder is None else _domains_in(Path(base), sides)
     if clients and set(clients) <= set(domains):  # download only these; an unknown name is reported later
         domains = [domain for domain in domains if domain in clients]
     names = [(domain, side) for domain in domains for side in sides]

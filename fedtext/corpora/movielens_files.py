@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedtext.corpora.base import first
 from fedtext.corpora.files import read_table, text_lines
 from fedtext.errors import UserError, option
-from fedtext.runtime.folders import folders
+from fedtext.runtime.folders import folders, located
 
 Release = Literal["ml-1m", "ml-latest-small"]
 GENDERS = ("F", "M")
@@ -154,10 +154,10 @@ def read_keywords(given: str, data: Path | None) -> dict[int, str]:
     Raises:
         UserError: There is no such file, or a line has another form.
     """
-    candidates = [Path(given).expanduser(), *(folder / given for folder in folders(data))]
-    path = next((path for path in candidates if path.is_file()), None)
+    path = located(given, folders(data), "corpus.keywords")
     if path is None:
-        raise UserError(f"corpus.keywords: no file {' or '.join(map(str, candidates))}: correct the path")
+        there = " or ".join(map(str, [Path.cwd(), *folders(data)]))
+        raise UserError(f"corpus.keywords: no file {given} in {there}: correct the path")
     found = {}
     for number, line in enumerate(text_lines(path), start=1):
         if line.strip():

@@ -22,7 +22,7 @@ from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
-from fedtext.runtime.folders import check_folder
+from fedtext.runtime.folders import check_folder, origins_named
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
@@ -31,6 +31,7 @@ from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, bears_digit, build_vocabulary, count_words
 
 
+@origins_named()
 def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False) -> Corpus:
     """Read a corpus and encode it. The same arguments and files give the same result and the same digest.
 

@@ -23,6 +23,7 @@ from fedtext.corpora.files import check_texts, decoded, nearest
 from fedtext.corpora.hub import from_hub
 from fedtext.corpora.table_files import READERS, open_table
 from fedtext.errors import UserError, option
+from fedtext.runtime.folders import located
 
 if TYPE_CHECKING:
     import pyarrow
@@ -145,10 +146,9 @@ def parts_of(paths: Sequence[str], levels: Sequence[str], data: Path | None) -> 
 
 
 def _found(name: str, levels: Sequence[str], data: Path | None) -> list[Part]:
-    typed = Path(name).expanduser()
-    path = next((path for path in (typed, *(folder / typed for folder in folders(data))) if path.exists()), None)
+    path = located(name, folders(data), "corpus.path")
     if path is None:
-        if _ON_THE_HUB.fullmatch(name) and typed.suffix.lower() not in READERS:
+        if _ON_THE_HUB.fullmatch(name) and Path(name).suffix.lower() not in READERS:
             return _hub(name, data)
         raise UserError(
             f"corpus.path: no {name} in {Path.cwd()}, nor in {' or '.join(map(str, folders(data)))}: correct it, or "

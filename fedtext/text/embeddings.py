@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.errors import UserError
+from fedtext.runtime.folders import located
+from fedtext.runtime.remote import is_uri
 from fedtext.seeding import generator
 from fedtext.text.tokens import PAD, PAD_ID
 
@@ -76,14 +78,17 @@ def find_file(path: str, folders: Iterable[Path]) -> Path:
     Raises:
         UserError: It is in none of them.
     """
+    folders = list(folders)
+    found = located(path, folders, _KEY)
+    if found is not None and found.is_file():
+        return found
     given = Path(path).expanduser()
-    candidates = list(dict.fromkeys([given, *(folder / given for folder in folders)]))
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
+    candidates = (
+        [path] if is_uri(path) else list(dict.fromkeys(map(str, [given, *(where / given for where in folders)])))
+    )
     raise UserError(
-        f"no word vectors at {' or '.join(str(candidate) for candidate in candidates)}: correct {_KEY}, put the "
-        "file there, or use model.embedding.init=random or word2vec"
+        f"no word vectors at {' or '.join(candidates)}: correct {_KEY}, put the file there, or use "
+        "model.embedding.init=random or word2vec"
     )
 
 

@@ -1,0 +1,197 @@
+"""Files on object stores and other filesystems of pyarrow, by URI: ``s3://``, ``gs://``, ``abfs://``, ``hdfs://``, ``file://``.
+
+Credentials come from where each store's own tools take them (the environment, a profile, the machine's role), never
+from a URI: URIs are stored with runs and appear in messages.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from fedtext.errors import UserError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
+OBJECT_STORES = ("s3", "gcs", "abfs")  # pyarrow's names of those where a file becomes visible as a whole, once closed
+_URI = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
+_CHUNK = 1 << 23  # bytes
+
+
+def is_uri(name: str | Path) -> bool:
+    """Whether a name is the URI of a filesystem of pyarrow."""
+    return bool(_URI.match(str(name)))
+
+
+class Remote:
+    """A folder or a file at a URI.
+
+    Args:
+        uri: The URI, such as ``s3://bucket/folder``. Options of the filesystem may follow as a query:
+            ``?region=eu-west-1``, ``?endpoint_override=store:9000&scheme=http``.
+        what: The key or option that has the URI; messages begin with it.
+
+    Raises:
+        UserError: It contains credentials, lacks a bucket or host, or pyarrow cannot open such a filesystem.
+    """
+
+    def __init__(self, uri: str, what: str) -> None:
+        self.uri, self.what = _checked(str(uri), what), what
+        self.shown, _, self._query = self.uri.partition("?")
+        self.shown = self.shown.rstrip("/")
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __truediv__(self, name: str) -> "Remote":
+        return Remote(f"{self.shown}/{name}" + (f"?{self._query}" if self._query else ""), self.what)
+
+    @property
+    def local(self) -> Path | None:
+        """The path that a ``file://`` URI names; None for all others."""
+        return Path(unquote(urlsplit(self.uri).path)) if self.uri.startswith("file:") else None
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.shown.rpartition("/")[2]
+
+    @property
+    def parent(self) -> "Remote":
+        """The folder that contains it."""
+        return Remote(self.shown.rpartition("/")[0] + (f"?{self._query}" if self._query else ""), self.what)
+
+    def info(self) -> "FileInfo | None":
+        """Return type, size and time of the last change; None if there is nothing."""
+        from pyarrow.fs import FileType
+
+        with self.problems("read"):
+            filesystem, path = _opened(self.uri)
+            found = filesystem.get_file_info(path)
+        return None if found.type == FileType.NotFound else found
+
+    def files(self) -> dict[str, "FileInfo"]:
+        """Return the files below it, by their paths relative to it."""
+        from pyarrow.fs import FileSelector, FileType
+
+        with self.problems("read"):
+            filesystem, path = _opened(self.uri)
+            found = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+        start = len(path.rstrip("/")) + 1
+        return {one.path[start:]: one for one in found if one.type == FileType.File}
+
+    def read(self) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+        if self.info() is None:
+            return None
+        with self.problems("read"):
+            filesystem, path = _opened(self.uri)
+            with filesystem.open_input_stream(path) as stream:
+                return stream.read()
+
+    def fetch(self, target: Path, mode: int = 0o666) -> None:
+        """Copy a file to a local path, which appears as a whole."""
+        draft = target.with_name(f".{target.name}-{os.getpid()}.draft")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.problems("read"):
+                filesystem, path = _opened(self.uri)
+                with filesystem.open_input_stream(path) as source, _created(draft, mode) as copy:
+                    while chunk := source.read(_CHUNK):
+                        copy.write(chunk)
+                os.replace(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def write(self, content: bytes) -> None:
+        """Write a file, which appears as a whole."""
+        with self.problems("written"):
+            filesystem, path = _opened(self.uri)
+            if filesystem.type_name in OBJECT_STORES:
+                with filesystem.open_output_stream(path) as stream:
+                    stream.write(content)
+                return
+            folder, _, name = path.rpartition("/")
+            filesystem.create_dir(folder, recursive=True)
+            draft = f"{folder}/.{name}.draft"
+            with filesystem.open_output_stream(draft) as stream:
+                stream.write(content)
+            filesystem.move(draft, path)
+
+    def remove(self) -> None:
+        """Remove a file, if it is there."""
+        if self.info() is not None:
+            with self.problems("written"), contextlib.suppress(FileNotFoundError):
+                filesystem, path = _opened(self.uri)
+                filesystem.delete_file(path)
+
+    @contextlib.contextmanager
+    def problems(self, done: str) -> Iterator[None]:
+        """Turn an error of the filesystem into a UserError, which says what cannot be ``done``."""
+        import pyarrow
+
+        try:
+            yield
+        except (OSError, pyarrow.ArrowException) as error:
+            reason = str(error).partition("\n")[0].partition(" Detail: ")[0].rstrip(". ")
+            raise UserError(
+                f"{self.what}: {self.shown} cannot be {done} ({reason}): check the address, the network, and the "
+                f"credentials of {self.uri.partition(':')[0]} on this machine"
+            ) from error
+
+
+@contextlib.contextmanager
+def _created(path: Path, mode: int) -> Iterator[IO[bytes]]:
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _checked(uri: str, what: str) -> str:
+    """Return a URI with its scheme in lower case. Raises UserError if it contains credentials, which are not repeated,
+    or no bucket."""
+    scheme, _, rest = uri.partition("://")
+    scheme = scheme.lower()
+    if scheme == "file":
+        return f"file:///{rest.lstrip('/')}"
+    place, _, query = rest.partition("?")
+    host = place.partition("/")[0]
+    before, at, _ = host.rpartition("@")
+    # abfs://container@account.dfs.core.windows.net names a container, no password
+    if (at and (":" in before or not scheme.startswith("abfs"))) or re.search(
+        r"(?i)key|secret|token|sig=|password", query
+    ):
+        raise UserError(
+            f"{what}: the URI of {scheme} contains credentials, and URIs are stored with runs: leave them out, and "
+            "give them as the store's own tools take them (for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "AWS_PROFILE or the machine's role)"
+        )
+    if not host and scheme not in ("hdfs", "viewfs"):
+        raise UserError(f"{what}: {uri} names no bucket: write {scheme}://BUCKET/FOLDER")
+    return f"{scheme}://{rest}"
+
+
+@lru_cache(maxsize=64)
+def _root(root: str) -> "FileSystem":
+    from pyarrow.fs import FileSystem
+
+    return FileSystem.from_uri(root)[0]
+
+
+def _opened(uri: str) -> tuple["FileSystem", str]:
+    """Return the filesystem of a URI, which is kept for its bucket, and the path in it."""
+    where, _, query = uri.partition("?")
+    scheme, _, rest = where.partition("://")
+    host, _, path = rest.partition("/")
+    filesystem = _root(f"{scheme}://{host}" + (f"?{query}" if query else "") if host else f"{scheme}:///")
+    if scheme in ("hdfs", "viewfs"):
+        return filesystem, f"/{path}"
+    container = host.partition("@")[0] if scheme.startswith("abfs") else host
+    return filesystem, f"{container}/{path}".rstrip("/")

@@ -1,0 +1,154 @@
+"""Files by URI: on a local object store that speaks S3, and on this machine."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedtext.errors import UserError
+from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
+from fedtext.runtime.remote import Remote, is_uri
+from tests.stores import SECRET, Store, object_store
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    with object_store(monkeypatch, tmp_path / "cache") as store:
+        yield store
+
+
+def test_a_file_is_written_listed_read_and_removed(store: Store) -> None:
+    folder = Remote(store.uri("runs"), "storage")
+    assert (folder.info(), folder.files(), (folder / "a.txt").read()) == (None, {}, None)
+    (folder / "a b/c%20d.txt").write(b"one")
+    assert store.get("runs/a b/c%20d.txt") == b"one"
+    assert {name: info.size for name, info in folder.files().items()} == {"a b/c%20d.txt": 3}
+    assert (folder / "a b" / "c%20d.txt").read() == b"one"
+    (folder / "a b/c%20d.txt").remove()
+    (folder / "a b/c%20d.txt").remove()
+    assert store.files() == []
+
+
+def test_names_of_a_remote_show_no_query(store: Store) -> None:
+    file = Remote(store.uri("runs/a/b.txt"), "storage")
+    assert (str(file), file.name, str(file.parent)) == (
+        "s3://fedtext-tests/runs/a/b.txt",
+        "b.txt",
+        "s3://fedtext-tests/runs/a",
+    )
+    assert file.parent.uri == store.uri("runs/a")
+
+
+def test_a_fetched_file_is_whole_or_not_there(store: Store, tmp_path: Path) -> None:
+    content = os.urandom((1 << 23) + 5)  # more than one chunk
+    store.put("big", content)
+    Remote(store.uri("big"), "x").fetch(tmp_path / "deep/big", 0o600)
+    assert (tmp_path / "deep/big").read_bytes() == content
+    assert (tmp_path / "deep/big").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UserError, match="s3://fedtext-tests/none cannot be read"):
+        Remote(store.uri("none"), "x").fetch(tmp_path / "deep/none")
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["big"]
+
+
+def test_a_local_folder_by_its_uri_is_that_folder(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    assert folder_of(f"file://{tmp_path}/a%20b", "--data") == tmp_path / "a b"
+    assert folder_of(str(tmp_path), "--data") == tmp_path
+    assert located(f"file://{tmp_path}/a%20b", [], "corpus.path") == tmp_path / "a b"
+    assert located(f"file://{tmp_path}/none", [], "corpus.path") is None
+
+
+def test_what_a_uri_is() -> None:
+    uris = ["s3://bucket/x", "S3://bucket/x", "gs://b", "hdfs://name:8020/x", "file:///tmp", "abfss://c@a.host/x"]
+    assert [is_uri(name) for name in uris] == [True] * len(uris)
+    others = ["reviews.csv", "owner/name", "https://host/x", "hf://datasets/x", "C:/x", "s3:/x", "s3"]
+    assert [is_uri(name) for name in others] == [False] * len(others)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"s3://{'AKID'}:{SECRET}@bucket/folder",
+        f"s3://bucket/folder?secret_key={SECRET}",
+        f"gs://bucket/folder?access_token={SECRET}",
+        f"abfs://account:{SECRET}@container/folder",
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
+    with pytest.raises(UserError, match=r"--data: the URI of \w+ contains credentials.*leave them out") as refused:
+        Remote(uri, "--data")
+    assert SECRET not in str(refused.value)
+    assert "AKID:" not in str(refused.value)
+
+
+def test_a_uri_without_a_bucket_is_refused() -> None:
+    with pytest.raises(UserError, match=r"storage: s3:///x names no bucket: write s3://BUCKET/FOLDER"):
+        Remote("s3:///x", "storage")
+
+
+def test_an_error_of_the_store_is_one_sentence_without_the_secret(store: Store) -> None:
+    nowhere = Remote(store.uri("x").replace("fedtext-tests", "no-such-bucket"), "storage")
+    with pytest.raises(
+        UserError, match=r"storage: s3://no-such-bucket/x cannot be written \(.*does not exist"
+    ) as error:
+        nowhere.write(b"1")
+    assert "\n" not in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+def test_a_copy_follows_its_origin(store: Store) -> None:
+    store.put("data/fdu_mtl/a.csv", b"one")
+    data = folder_of(store.uri("data"), "--data")
+    check_folder(data)
+    assert list(data.rglob("*.csv")) == [], "files are fetched when they are asked for"
+    file = data / "fdu_mtl/a.csv"
+    assert present(file)
+    assert file.read_bytes() == b"one"
+    assert str(origin(file)) == "s3://fedtext-tests/data/fdu_mtl/a.csv"
+    before = file.stat().st_ino
+    assert present(file)
+    assert file.stat().st_ino == before, "what has not changed is not fetched again"
+    store.put("data/fdu_mtl/a.csv", b"twice")
+    assert present(file)
+    assert file.read_bytes() == b"twice"
+    store.remove("data/fdu_mtl/a.csv")
+    assert not present(file)
+    assert not file.exists()
+    assert not present(data / "b.csv")
+
+
+def test_a_folder_of_a_copy_has_the_files_of_its_origin(store: Store) -> None:
+    for name in ("pos/1.txt", "pos/2.txt", "neg/1.txt", ".hidden/3.txt"):
+        store.put(f"texts/{name}", name.encode())
+    folder = located(store.uri("texts"), [], "corpus.path")
+    assert folder is not None
+    names = ["neg/1.txt", "pos/1.txt", "pos/2.txt"]
+    assert sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.txt")) == names
+    store.remove("texts/pos/2.txt")
+    assert located(store.uri("texts"), [], "corpus.path") == folder
+    assert sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.txt")) == names[:2]
+
+
+def test_a_copy_is_readable_by_its_owner_alone(store: Store) -> None:
+    assert folder_of(store.uri("data"), "--data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_copy_is_stored_by_its_uri(store: Store, tmp_path: Path) -> None:
+    data = folder_of(store.uri("data"), "--data")
+    assert stored(data) == store.uri("data")
+    assert folder_of(stored(data), "--data") == data
+    assert stored(tmp_path) == str(tmp_path)
+
+
+def test_a_missing_folder_is_named_by_its_uri(store: Store) -> None:
+    with pytest.raises(UserError, match=r"data: there is no folder s3://fedtext-tests/none$"):
+        check_folder(folder_of(store.uri("none"), "data"))
+
+
+def test_the_variable_may_be_a_uri(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("data/words.txt", b"x")
+    monkeypatch.setenv("FEDTEXT_DATA", store.uri("data"))
+    found = located("words.txt", folders(None), "path")
+    assert found is not None
+    assert found.read_bytes() == b"x"
