@@ -145,7 +145,8 @@ def held_out(split: Split, share: float, draw: np.random.Generator, least: int =
         split: The N texts.
         share: Share of each class.
         draw: Source of the random numbers.
-        least: Smallest number of held-out texts of all classes together.
+        least: Smallest number of held-out texts of all classes together. Unless it is 0, a text and its copies are held
+            out in any case, if there is another text.
 
     Returns:
         Whether each text is held out, shape (N,).
@@ -161,6 +162,8 @@ def held_out(split: Split, share: float, draw: np.random.Generator, least: int =
         held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
     left = draw.permutation(np.flatnonzero(~held))
     held[left[np.cumsum(sizes[left]) <= least - sizes[held].sum()]] = True
+    if least and not held.any() and len(sizes) > 1:
+        held[left[sizes[left].argmin()]] = True
     return held[group_N]
 
 

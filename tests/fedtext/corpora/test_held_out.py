@@ -64,3 +64,14 @@ def test_copies_of_a_text_are_held_out_together() -> None:
         sizes.add(len(held))
     assert max(sizes) == 2
     assert not held_out(copies, 0.01, np.random.default_rng(0)).any()
+
+
+@pytest.mark.parametrize("texts", ["aab", "aabb", "aaabc", "aaaaab"])
+def test_of_two_different_texts_one_is_held_out_however_many_copies_it_has(texts: str) -> None:
+    for seed in range(20):
+        held_N = held_out(split(*texts), 0.2, np.random.default_rng(seed), least=1)
+        held, left = ({text for text, out in zip(texts, held_N, strict=True) if out == side} for side in (True, False))
+        assert held
+        assert left
+        assert not held & left
+    assert not held_out(split(*"aaa"), 0.2, np.random.default_rng(0), least=1).any(), "there is no other text"
