@@ -189,6 +189,8 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
     """Return what is wrong with a key; a value that fits none of several types has a problem with each."""
     problem, key = problems[0], ".".join(keys)
     kind = problem["type"]
+    if kind == "extra_forbidden" and keys[-1] != str(problem["loc"][-1]):  # {clip: 1}: schema.py calls the 1 "value"
+        return f"{key} must have keys and values, but here it is {problem['input']!r}"
     if kind == "extra_forbidden":
         return f"there is no key {key}{_suggested(keys, problem['loc'])}"
     if kind == "missing":
@@ -216,7 +218,7 @@ def _about_type(kind: str) -> bool:
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     """Return the location of a key in the file: without the names that pydantic adds for the class of a union."""
-    path, node, steps = [], content, list(loc)
+    path, node, steps = [], content, [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
     for step, place in enumerate(steps, 1):
         if isinstance(node, dict) and place not in node and node.get("name") == place:
             continue

@@ -69,7 +69,8 @@ def override(content: Content, changes: Mapping[str, Any]) -> Content:
 
 def _entry(node: list[Any], key: str, where: str) -> Any:
     if not key.isdecimal() or int(key) >= len(node):
-        raise UserError(f"{where} does not exist: that list has entries 0 to {len(node) - 1}")
+        there = f"has entries 0 to {len(node) - 1}" if node else "is empty"
+        raise UserError(f"{where} does not exist: that list {there}")
     return node[int(key)]
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.config.fields import AggregationField, ServerOptimizerField
-from fedtext.config.selection import Sorting, Validated, threshold
+from fedtext.config.selection import Sorting, Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
 from fedtext.metrics import smaller_is_better
 from fedtext.schema import Strict
@@ -98,13 +98,19 @@ class Personalize(Strict):
         (), description="further evaluations from the same state: Ap_lr_multiplier_1, Ap_inference_shared, ..."
     )
 
+    @model_validator(mode="after")
+    def _told_apart(self) -> "Personalize":
+        if len(self.variants()) <= len(self.also):
+            raise ValueError("also: each entry must set a key, and no two may be the same: leave out the others")
+        return self
+
     def variants(self) -> dict[str, "Personalize"]:
         """Return each way of fine-tuning by the name of its metric."""
         found = {"Ap": self}
         for variation in self.also:
             changes = variation.model_dump(exclude_none=True)
             words = [
-                f"_{key}_{value:g}" if isinstance(value, float) else f"_{key}_{value}" for key, value in changes.items()
+                f"_{key}_{decimal(value) if isinstance(value, float) else value}" for key, value in changes.items()
             ]
             found["Ap" + "".join(words)] = self.model_copy(update=changes)
         return found

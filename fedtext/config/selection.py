@@ -10,5 +10,10 @@ Sorting: TypeAlias = Literal[
 
 
 def threshold(metric: str, value: float) -> str:
-    """Return the name of a threshold, after ``rounds_to_`` or ``bytes_to_``. MLflow does not accept 1e+06 in it."""
-    return f"{metric}_{value:.12f}".rstrip("0").rstrip(".")
+    """Return the name of a threshold, after ``rounds_to_`` or ``bytes_to_``."""
+    return f"{metric}_{decimal(value)}"
+
+
+def decimal(value: float) -> str:
+    """Return a number for the name of a metric, without an exponent: MLflow does not accept 1e+06 in it."""
+    return f"{value:.12f}".rstrip("0").rstrip(".")

@@ -4,9 +4,10 @@ Corpora, models, methods, mechanisms and audits have keys of their own, in the f
 refused.
 """
 
+import re
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedtext.aggregations import Aggregation
 from fedtext.config.fields import AuditField, CorpusField, MechanismField, MethodField, ModelField, PluginField
@@ -32,9 +33,7 @@ from fedtext.training.config import Engine, Training
 class Settings(Strict):
     """The keys of an experiment, each valid by itself. An ``Experiment`` is one whose keys are also compatible."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="name of the experiment, in MLflow and in runs/"
-    )
+    name: str = Field(description="name of the experiment, in MLflow and in runs/")
     plugins: tuple[PluginField, ...] = Field(
         (), description="files and installed modules with parts of your own, which the other keys can name"
     )
@@ -65,6 +64,16 @@ class Settings(Strict):
         "loguniform, quniform, randint",
     )
     tune: Tune = Tune()
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+            raise ValueError(
+                f"{value!r} is to be the name of a folder: use letters (a to z), digits, ., _ and -, with a letter or "
+                "a digit first"
+            )
+        return value
 
     @property
     def engine(self) -> Engine:

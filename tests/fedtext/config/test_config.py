@@ -64,7 +64,13 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
             "e.yaml, line 10: there is no key model.zoom; valid: dense_init, dropout, embedding, hidden, name, output, "
             "values",
         ),
-        ("name: x", "name: x/y", "e.yaml, line 1: name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
+        (
+            "name: x",
+            "name: x/y",
+            "e.yaml, line 1: name: 'x/y' is to be the name of a folder: use letters (a to z), digits, ., _ and -, with "
+            "a letter or a digit first",
+        ),
+        ("{sigma: 0.1}", "1", "e.yaml, line 7: uplink.0.gaussian must have keys and values, but here it is 1"),
     ],
 )
 def test_every_fault_is_one_sentence_with_place_and_nearest_key(
@@ -84,6 +90,13 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
         ("tune: {concurrent: 0}", "tune.concurrent"),
         ("evaluation: {personalize: {lr_multiplier: .inf}}", "should be a finite number"),
         ("training: {optimizer: {lr: -1}}", "training.optimizer.lr: should be greater than 0"),
+        ("server: {aggregation: {krum: 1}}", "server.aggregation.krum must have keys and values, but here it is 1"),
+        ("evaluation: {thresholds: {Agval: [1]}}", "evaluation.thresholds.Agval: should be 'Ag_val', 'AUC_val' or"),
+        ("evaluation: {personalize: {also: [{}]}}", "also: each entry must set a key, and no two may be the same"),
+        (
+            "evaluation: {personalize: {also: [{lr_multiplier: 1}, {lr_multiplier: 1.0}]}}",
+            "evaluation.personalize: also: each entry must set a key, and no two may be the same: leave out the others",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, added: str, words: str) -> None:
@@ -195,12 +208,29 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
     assert base["corpus"] == "demo"
     by_name = override({"uplink": ["gaussian"]}, {"uplink.0.gaussian.sigma": 2})
     assert by_name == {"uplink": [{"gaussian": {"sigma": 2}}]}
-    for word, message in (("lr", "is not key=value"), ("uplink.3.x=1", "entries 0 to 0"), ("seed.a=1", "has no keys")):
+    for word, message in (
+        ("lr", "is not key=value"),
+        ("uplink.3.x=1", "entries 0 to 0"),
+        ("audits.0.x=1", r"^audits\.0 does not exist: that list is empty"),
+        ("seed.a=1", "has no keys"),
+    ):
         with pytest.raises(UserError, match=message):
-            override(base | {"seed": 3}, dict([parse_override(word)]))
+            override(base | {"seed": 3, "audits": []}, dict([parse_override(word)]))
     assert parse_overrides(["method=kteps", "method.beta=2", "method.beta=3"]) == {"method": "kteps", "method.beta": 3}
     with pytest.raises(UserError, match=r"^method\.beta has no effect, since method after it replaces the section"):
         parse_overrides(["method.beta=2", "method=kteps"])
+
+
+def test_ways_of_fine_tuning_that_differ_little_have_metrics_of_their_own() -> None:
+    also = [{"lr_multiplier": 0.12345671}, {"lr_multiplier": 0.12345672}, {"lr_multiplier": 1e6, "inference": "shared"}]
+    personalize = tiny.experiment(evaluation={"personalize": {"also": also}}).evaluation.personalize
+    assert personalize is not None
+    assert list(personalize.variants()) == [
+        "Ap",
+        "Ap_lr_multiplier_0.12345671",
+        "Ap_lr_multiplier_0.12345672",
+        "Ap_lr_multiplier_1000000_inference_shared",
+    ]
 
 
 @given(st.sampled_from(sorted(METHODS)), st.integers(0, 9), st.floats(1e-6, 1e3), st.booleans())
