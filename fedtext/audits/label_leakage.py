@@ -4,7 +4,7 @@ Legend: N texts of the client, C classes, R random texts.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from fedtext.audits.gradients import count_behind, mean_gradient, rescaled, text
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
 from fedtext.seeding import generator
-
-if TYPE_CHECKING:
-    pass
 
 _TEXTS, _LONGEST = 64, 32
 

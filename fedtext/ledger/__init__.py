@@ -86,7 +86,8 @@ def spent(entries: Iterable[Entry]) -> dict[str, float]:
     known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
     if not known:
         return {}
-    return {"epsilon": min(epsilon for epsilon, _ in known), "delta": max(delta for _, delta in known)}
+    epsilon, delta = min(known)
+    return {"epsilon": epsilon, "delta": delta}
 
 
 def figure(epsilon: float) -> str:

@@ -8,6 +8,7 @@ from fedtext.audits.embedding_rows import EmbeddingRows
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
+from fedtext.methods.frozen import Frozen
 from fedtext.models.inits import has_vectors
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
         yield f".labels: inferred {problem}"
     if method.changes_gradients():
         yield f" {_changed(e)}"
-    if method.name == "fedmmd":
+    if isinstance(method, Frozen):
         yield (
-            ": fedmmd compares with features that are frozen, and dummies have no gradient through "
-            "these, so that it would look safer than it is: leave it out"
+            f": {method.name} uses features that are frozen, and dummies have no gradient through these, so that it "
+            "would look safer than it is: leave it out"
         )
     if audit.candidates == "public" and not (e.own_vocabularies and has_vectors(model.embedding.sources)):
         yield (

@@ -181,7 +181,8 @@ def test_nothing_that_is_trained_sent_or_drawn_is_changed(method: str) -> None:
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("local_only", "gradient_inversion", {}, "method local_only sends none: leave it out"),
     ("fedavg", "gradient_inversion", {"model": BAG}, "model bag does not do: use embedding_rows"),
-    ("fedmmd", "gradient_inversion", {}, "features that are frozen"),
+    ("fedmmd", "gradient_inversion", {}, "fedmmd uses features that are frozen"),
+    ("fedfusion", "gradient_inversion", {}, "fedfusion uses features that are frozen"),
     (
         "fedper",
         {"gradient_inversion": {"labels": "inferred"}},

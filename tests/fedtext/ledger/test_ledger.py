@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.accounting.entry import Entry
 from fedtext.ledger import FILE, ledger, spent
 from fedtext.ledger.report import guarantees, reveals
 from fedtext.methods import METHODS
@@ -192,6 +193,14 @@ def test_shared_numbers_are_counted_without_their_tables(method: str, model: Any
     shared, _ = initial(experiment, tiny.TWO)
     counted = shared_numbers(experiment, tiny.TWO.classes, len(tiny.TWO.clients), len(tiny.TWO.vocabulary))
     assert counted == (1 + (method == "scaffold")) * sum(tensor.size for tensor in shared.values())
+
+
+def test_the_delta_beside_an_epsilon_is_that_of_the_same_guarantee() -> None:
+    pure, approximate = Entry("pure", "run", 1.0, 0.0, "basic"), Entry("gaussian", "run", 2.0, 1e-5, "gaussian")
+    assert spent([approximate, pure]) == {"epsilon": 1.0, "delta": 0.0}
+    assert spent([replace(pure, epsilon=3.0), approximate]) == {"epsilon": 2.0, "delta": 1e-5}
+    assert spent([replace(approximate, epsilon=1.0), pure]) == {"epsilon": 1.0, "delta": 0.0}
+    assert spent([replace(pure, epsilon=None)]) == {}
 
 
 def test_a_run_says_what_it_has_spent_so_far_and_leaves_its_ledger() -> None:
