@@ -16,9 +16,9 @@ from typing import Any
 import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_PARENT_RUN_ID
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODELS, MLFLOW_PARENT_RUN_ID
 
-from dashboards import records
+from dashboards import packaging, records
 from dashboards.description import Description, End, stored
 from dashboards.trial import merged
 from fedtext.records import RoundRecord
@@ -139,6 +139,8 @@ class Mirror:
         if self.model:
             if Path(self.model).is_dir():  # or a person has removed it
                 client.log_artifacts(self.run_id, self.model, MODEL)
+                if told := packaging.history(Path(self.model), self.run_id):
+                    client.set_tag(self.run_id, MLFLOW_LOGGED_MODELS, told)
             self.model = ""
         if self._unfiled and self.owes_files(final):
             self._deliver_table(client)

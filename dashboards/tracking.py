@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.description import OF_THE_SWEEP, End, described, ended, of_group, of_trial, summed_up
 from dashboards.groups import Found
 from dashboards.mirror import STATE_FILE, Mirror
+from dashboards.packaging import package
 from dashboards.provenance import experiment_tags, metrics_note
 from dashboards.store import Store, cause, charts_path
 from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
@@ -33,6 +34,7 @@ UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine can
 # How MLflow's pages present an experiment: as training of models, with this metric in the first chart.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
+NOT_SERVED = "model.not_served"
 
 
 class Tracker:
@@ -127,8 +129,8 @@ class Tracker:
         """
         mirror = self._trials[case_id]
         end = ended(status, at or time.time(), error, stopped)
-        mirror.finish(replace(end, tags={**end.tags, **(tags or {})}))
-        self._offer_model(case_id, status)
+        served = self._offer_model(case_id, status)
+        mirror.finish(replace(end, tags={**end.tags, **(tags or {}), **served}))
         self._deliver(mirror, final=True)
 
     def settle(
@@ -157,8 +159,8 @@ class Tracker:
         records = list(records)
         mirror = self._opened(case, about)
         mirror.offer(records)
-        mirror.finish(ended(status, records[-1].time if records else time.time(), error, stopped))
-        self._offer_model(case.id, status)
+        end = ended(status, records[-1].time if records else time.time(), error, stopped)
+        mirror.finish(replace(end, tags={**end.tags, **self._offer_model(case.id, status)}))
         self._deliver(mirror, final=True)
 
     def close(
@@ -229,9 +231,19 @@ class Tracker:
             self._with_model.add(case.id)
         return mirror
 
-    def _offer_model(self, case_id: str, status: RunStatus) -> None:
-        if status == "FINISHED" and case_id in self._with_model:
-            self._trials[case_id].offer_model(self.folder / case_id / model_folder.FOLDER)
+    def _offer_model(self, case_id: str, status: RunStatus) -> dict[str, str]:
+        """Package the model of a finished trial, and offer it to MLflow unless it is not to go there. Returns a tag
+        with the reason if it cannot be served."""
+        folder = self.folder / case_id / model_folder.FOLDER
+        if status != "FINISHED" or not folder.is_dir():
+            return {}
+        try:
+            reason = package(folder)
+        except UNFILED as error:
+            reason = cause(error)
+        if case_id in self._with_model:
+            self._trials[case_id].offer_model(folder)
+        return {NOT_SERVED: reason} if reason else {}
 
     def _mirrors(self) -> list[Mirror]:
         """Return all runs; the parent first, since the others need its id."""
