@@ -8,10 +8,12 @@ from dashboards.trial import Outcome, last_values
 from fedtext.config.experiment import Experiment
 from fedtext.config.selection import threshold
 from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.server.selection import best_round
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Scale, Table
-from tune_spaces.papers.notes import not_run, pairs
+from tune_spaces.papers.notes import best_pairs, best_rows, not_run, pairs
 
 Rows = dict[str, list[Case]]  # the cases of each row, one for each seed
 
@@ -77,13 +79,21 @@ def reproduced(
     for row, ended in found.items():
         for column, word in table.read.items():
             metric, until = papers.metric_of(word, scale)
-            ours = [unit(metric).of(last_values(outcome.rows[:until]).get(metric)) for outcome in ended]
+            select = rows[row][0].experiment.evaluation.select
+            ours = [unit(metric).of(_value(outcome.rows[:until], metric, select)) for outcome in ended]
             cells.append(Cell(row, column, table.rows[row].paper[origin.scene].get(column), ours, unit(metric)))
     cells += _unigrams(table, found)
     costs = {row: spent for row, ended in found.items() if (spent := cost(ended))}
     shown = {row: text for row, (first, *_) in found.items() if (text := _file(first, table.shows))}
     clients = _clients(table, origin.scene, found)
     return named(Reproduction("", 0.0, cells, clients, costs, about, shown=shown, origin=origin))
+
+
+def _value(records: Sequence[RoundRecord], metric: str, select: str) -> float | None:
+    """Return the last value of a metric; that of the selected round, if it is what the round was selected by."""
+    if metric == select:
+        return next((one.metrics[metric] for one in records if one.round == best_round(records, metric)), None)
+    return last_values(records).get(metric)
 
 
 def named(read: Reproduction) -> Reproduction:
@@ -96,12 +106,19 @@ def named(read: Reproduction) -> Reproduction:
     counted = [row for row in rows if row.startswith(UNIGRAM)]
     beside = [(row, counted[0]) for row in rows if row not in counted] if len(counted) == 1 else []
     printed = {name: row.paper.get(origin.scene, {}) for name, row in whole.rows.items()}
+    tested = pairs(paper, ran)
+    if whole.alternatives:
+        by = [cell for cell in read.cells if cell.column == whole.alternatives and cell.row in ran.rows and cell.whole]
+        values = {cell.row: cell.found[0] for cell in by}  # under the first seed, which all rows have
+        best = best_rows(ran, values, bool(by) and by[0].unit.less)
+        tested = best_pairs(paper, best)
+        printed = {name: values for name, values in printed.items() if name in best.values()}
     return replace(
         read,
         cells=[replace(cell, paper=printed.get(cell.row, {}).get(cell.column)) for cell in read.cells],
         title=f"{paper.title}: {papers.called(origin.table)}, {whole.title}, {origin.scene}",
         noise=paper.noise[origin.scene],
-        compare=[*pairs(paper, ran), *beside],
+        compare=[*tested, *beside],
         missing=not_run(whole, origin.scene, rows),
     )
 

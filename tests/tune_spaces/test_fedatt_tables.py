@@ -22,7 +22,7 @@ from fedtext.evaluation.unigram import unigram
 from fedtext.ledger import ledger
 from fedtext.methods.fedatt import FedAtt
 from fedtext.models.base import Embedding
-from sweeps.results import check_columns, reproduced, when
+from sweeps.results import check_columns, named, reproduced, when
 from tests import tiny
 from tests.loops import nonempty
 from tune_spaces import papers
@@ -61,10 +61,11 @@ def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> No
         assert set(table.rows[name].paper[scene]) <= set(table.read)
         assert isinstance(made.corpus, CORPORA[scene])
         assert made.language
-        assert (made.corpus.clients, made.training.rounds, made.evaluation.select) == (100, 50, "perplexity_val")
+        rounds = 25 if made.method.pooled else 50  # of all texts, once each: as many passes
+        assert (made.corpus.clients, made.training.rounds, made.evaluation.select) == (100, rounds, "perplexity_val")
         assert made.method.name == table.rows[name].system.split()[0].lower()
         ends = {f"rounds_to_perplexity_val_{value:g}" for value in made.evaluation.thresholds["perplexity_val"]}
-        assert set(table.read.values()) <= ends | {"perplexity", "perplexity_p90", "top1", "top3"}
+        assert set(table.read.values()) <= ends | {"perplexity", "perplexity_val", "perplexity_p90", "top1", "top3"}
         if made.method.name == "fedsgd":
             assert (made.training.local_epochs, made.training.batch_size) == (1, 10)
 
@@ -162,7 +163,7 @@ def test_a_scale_leaves_selection_and_thresholds() -> None:
 
 def test_a_table_goes_by_the_papers_name() -> None:
     assert [papers.called(number) for number in ("2", "II", "fig2")] == ["table 2", "table II", "figure 2"]
-    with pytest.raises(UserError, match="no figure 4 of results: choose II, III, IV, fig2, fig3"):
+    with pytest.raises(UserError, match="no figure 4 of results: choose II, II-rates, III, IV, fig2, fig3"):
         papers.tables(FEDATT, ["fig4"], "PTB", ())
     with pytest.raises(UserError, match="figure 2 has nothing about Reddit"):
         papers.tables(FEDATT, ["fig2"], "Reddit", ())
@@ -249,6 +250,32 @@ def test_a_change_that_leaves_nothing_to_read_is_refused(metric: str) -> None:
         check_columns("fig3", table, dict(papers.cases(FEDATT, table, "PTB", Scale(), 1, {})), Scale())
 
 
+def test_of_alternatives_the_best_on_validation_are_compared() -> None:
+    """The paper's value stands beside these alone, so that no pair is counted for each learning rate."""
+    origin = Origin("fedatt", "PTB", "II-rates", "command")
+    values = {
+        "FedAvg lr=0.1": ([310.0, 300.0], [200.0]),
+        "FedAvg lr=0.3": ([250.0, 260.0], [210.0]),  # best on validation, not on test
+        "FedAvg lr=1": ([math.nan], [math.nan]),
+        "FedAtt lr=0.1": ([305.0], [190.0]),
+        "FedAtt lr=0.3": ([240.0, 241.0], [205.0]),
+        "FedAtt uniform lr=1": ([230.0, 231.0], [207.0]),
+        "Pooled lr=1": ([150.0], [120.0]),
+    }
+    cells = [
+        Cell(row, column, None, [PERPLEXITY.of(value) for value in seeds], PERPLEXITY)
+        for row, (validation, test) in values.items()
+        for column, seeds in (("perplexity", test), ("on validation", validation))
+    ]
+    made = named(Reproduction("", 0.0, cells, [], {}, ["Said."], origin=origin))
+    avg, att, uniform, pooled = "FedAvg lr=0.3", "FedAtt lr=0.3", "FedAtt uniform lr=1", "Pooled lr=1"
+    assert made.compare == [(att, avg), (att, uniform), (uniform, avg), (pooled, avg)]
+    assert {cell.row for cell in made.cells if cell.paper is not None} == {avg, att}
+    assert [said.partition(",")[0] for said in order(made, "perplexity")] == [
+        "perplexity: of 1 pairs of rows that the paper orders"
+    ]
+
+
 def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     """A row of each system, trained on a few sentences, from the paper's file to Markdown."""
     words = ("the cat sat on a mat", "a dog ran", "the dog sat", "a cat ran on the mat")
@@ -261,7 +288,7 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
         "evaluation.thresholds": {"perplexity_val": [1000, 1]},
     }
     whole = papers.tables(FEDATT, ["fig3"], "PTB", ())["fig3"]
-    read = {"perplexity": "perplexity", "top 3": "top3"}
+    read = {"perplexity": "perplexity", "top 3": "top3", "on validation": "perplexity_val"}
     read |= {f"to {value}": f"rounds_to_perplexity_val_{value}" for value in (1000, 1)}
     rows = {name: whole.rows[name] for name in ("FedAvg C=0.5", "FedAtt C=0.5", "FedAtt uniform C=0.5")}
     table = whole.model_copy(update={"read": read, "rows": rows})
@@ -280,6 +307,8 @@ def test_a_threshold_that_is_not_reached_is_no_failure(tmp_path: Path) -> None:
     for name, cases in nonempty(made.items()):
         last = [outcomes[case.id].rows[-1].metrics for case in cases]
         assert cells[name, "perplexity"].seeds == [metrics["perplexity"] for metrics in last]
+        best = [min(record.metrics["perplexity_val"] for record in outcomes[case.id].rows) for case in cases]
+        assert cells[name, "on validation"].seeds == best  # of the round that is evaluated, not of the last
         assert cells[name, "top 3"].seeds == [100 * metrics["top3"] for metrics in last]
         assert cells[name, "to 1000"].seeds == [1.0, 1.0]
         assert cells[name, "to 1"].seeds == [None, None]

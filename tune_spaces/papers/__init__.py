@@ -49,6 +49,8 @@ class Table(Strict):
         rows: The rows by name.
         clients: The paper's values of single clients, by scene, client and row.
         shows: The name of a file of the runs, whose text is shown below the table.
+        alternatives: A column of a validation metric: of rows of one system, such as those of different learning rates,
+            the one with the best mean there is compared with other systems. Empty: all rows are compared.
     """
 
     title: str
@@ -58,6 +60,7 @@ class Table(Strict):
     rows: dict[str, Row]
     clients: dict[str, dict[str, dict[str, float]]] = Field(default_factory=dict)
     shows: str = ""
+    alternatives: str = ""
 
 
 class Paper(Strict):

@@ -64,6 +64,27 @@ def pairs(paper: Paper, table: Table) -> list[tuple[str, str]]:
     return list(found)
 
 
+def best_rows(table: Table, values: Mapping[str, float], less: bool) -> dict[str, str]:
+    """Return the row of each system with the best value.
+
+    Args:
+        table: The table, with the rows that were run.
+        values: The values of rows; rows without one are left out.
+        less: Whether smaller values are better.
+    """
+    best: dict[str, str] = {}
+    for name in sorted(values, key=lambda name: values[name] if less else -values[name]):
+        best.setdefault(table.rows[name].system, name)
+    return best
+
+
+def best_pairs(paper: Paper, best: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the pairs of rows to be tested among the best rows of systems: those that the paper's file names, and each
+    with the reference system's."""
+    systems = [*paper.compare, *((system, REFERENCE) for system in best if system != REFERENCE)]
+    return list(dict.fromkeys((best[one], best[other]) for one, other in systems if one in best and other in best))
+
+
 def not_run(table: Table, scene: str, rows: Collection[str]) -> list[str]:
     """Return the rows of a table that were not run, marked if the paper has no value for them.
 
