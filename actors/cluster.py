@@ -1,6 +1,5 @@
 """Connect to Ray, or start it, and ship this code to every worker."""
 
-import json
 import logging
 import os
 import socket
@@ -11,6 +10,7 @@ import ray
 from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.job import job_ships_code
 from fedtext.errors import UserError, option
 from fedtext.runtime import compiled
 from fedtext.runtime.environment import ENVIRONMENT
@@ -27,12 +27,6 @@ FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
 
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-
-
-def job_ships_code() -> bool:
-    """Whether this process is a Ray job whose working folder was shipped (``ray job submit --working-dir``)."""
-    job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
-    return "working_dir" in (job.get("runtime_env") or {})
 
 
 def connect(

@@ -40,6 +40,7 @@ class ClientError(RuntimeError):
 
 class _Caller:
     on_command_line = False
+    prefix = "python -m platform."
 
 
 @contextmanager
@@ -62,6 +63,20 @@ def option(name: str, value: str = "") -> str:
     if _Caller.on_command_line:
         return f"--{name.replace('_', '-')} {value}".rstrip()
     return f"{name}={value}" if value else name
+
+
+def called_by(prefix: str) -> None:
+    """Let messages name commands in the form in which the user calls them.
+
+    Args:
+        prefix: What stands before the name of a command: ``fedtext `` or ``python -m platform.``, the default.
+    """
+    _Caller.prefix = prefix
+
+
+def spelled(command: str) -> str:
+    """Return a command as the user calls commands: ``fedtext sweep`` or ``python -m platform.sweep``."""
+    return f"{_Caller.prefix}{command}"
 
 
 def unwritable(error: OSError) -> str:

@@ -3,9 +3,26 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import guarded
+from platform._words import example, guarded  # type: ignore[import-not-found]
 
-from fedtext.commands import Parser, add_plugin
+from fedtext.commands import Parser
+from fedtext.commands.parser import add_data, add_experiment, add_plugin, command_parser
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    examples = [
+        example("corpora", "demo.yaml", ""),
+        example("corpora", "kteps.yaml --data FOLDER", "a corpus that lies in FOLDER"),
+        example("corpora", "own_texts.yaml corpus.path=reviews.csv", "a file of your own"),
+        example("corpora", "demo.yaml --picture clients.svg", "a plot of clients by classes"),
+    ]
+    made = command_parser("corpora", "Statistics of an experiment's corpus, by client, and its problems.", examples)
+    add_experiment(made)
+    add_data(made)
+    made.add_argument("--picture", type=Path, metavar="FILE", help="write an SVG of clients by classes to FILE")
+    add_plugin(made)
+    return made
 
 
 def main(words: Sequence[str] | None) -> int:
@@ -14,15 +31,7 @@ def main(words: Sequence[str] | None) -> int:
     Raises:
         UserError: The experiment, its corpus or the file of the picture cannot be used.
     """
-    parser = Parser(prog="python -m platform.corpora", description=__doc__)
-    parser.add_argument("experiment", help="experiment file (YAML), here or in tune_spaces/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
-    parser.add_argument(
-        "--data", metavar="FOLDER", help="folder of corpora, or its URI (s3://BUCKET/FOLDER; else $FEDTEXT_DATA)"
-    )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="write an SVG of clients by classes to FILE")
-    add_plugin(parser)
-    arguments = parser.parse_intermixed_args(words)
+    arguments = parser().parse_intermixed_args(words)
     from fedtext.config.files import load
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render

@@ -5,22 +5,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import add_cluster, guarded, place  # type: ignore[import-not-found]
+from platform._words import add_cluster, example, guarded, place  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
+from fedtext.commands.parser import at_least, command_parser
 
-EXAMPLE = """\
-examples:
-  python -m platform.reproduce kteps 2 --data FOLDER                             one seed, as long as in the paper
-  python -m platform.reproduce kteps 2 3 --data FOLDER --seeds 5                 two tables from the same runs
-  python -m platform.reproduce kteps 7 --data FOLDER --scale 0.2 --seeds 3       a fifth of the rounds and of the texts
-  python -m platform.reproduce kteps 2 --data FOLDER --methods FedAvg KTEPS      some of its systems
-  python -m platform.reproduce fedatt IV --data FOLDER --rows "* small *"        some of its rows
-  python -m platform.reproduce kteps 2 --scene IYY --data FOLDER                 another of the paper's data sets
-  python -m platform.reproduce fedatt II fig3 --data FOLDER                      a plot of the paper, as a table
-  python -m platform.reproduce kteps 2 3 --finished                              the rows that have finished so far
-  python -m platform.reproduce --render docs/reproductions/tables/*.csv          render earlier results again
-
+DESCRIPTION = "Run a table of a paper, and print it beside the paper's values."
+NOTES = """\
 Each row has one trial for each seed, kept under runs/ and shared by all tables; an interrupted command continues where
 it was. Results are printed, written to docs/reproductions/tables/ as Markdown, CSV and a picture, and logged to MLflow:
 mean and standard deviation over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
@@ -36,24 +27,26 @@ def _share(word: str) -> float:
     return share
 
 
-def _seeds(word: str) -> int:
-    count = int(word)
-    if count < 1:
-        raise argparse.ArgumentTypeError("at least one seed")
-    return count
-
-
-def parser() -> argparse.ArgumentParser:
-    made = Parser(
-        prog="python -m platform.reproduce",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parser() -> Parser:
+    """Return the parser of the command."""
+    examples = [
+        example("reproduce", "kteps 2 --data FOLDER", "one seed, as long as in the paper"),
+        example("reproduce", "kteps 2 3 --data FOLDER --seeds 5", "two tables from the same runs"),
+        example("reproduce", "kteps 7 --data FOLDER --scale 0.2", "a fifth of the rounds and of the texts"),
+        example("reproduce", "kteps 2 --data FOLDER --methods FedAvg KTEPS", "some of its systems"),
+        example("reproduce", 'fedatt IV --data FOLDER --rows "* small *"', "some of its rows"),
+        example("reproduce", "kteps 2 --scene IYY --data FOLDER", "another of the paper's data sets"),
+        example("reproduce", "fedatt II fig3 --data FOLDER", "a plot of the paper, as a table"),
+        example("reproduce", "kteps 2 3 --finished", "the rows that have finished so far"),
+        example("reproduce", "--render docs/reproductions/tables/*.csv", "render earlier results again"),
+    ]
+    made = command_parser("reproduce", DESCRIPTION, examples, NOTES, trains=True)
     made.add_argument("paper", nargs="?", help="kteps, rrldp, fedatt or fedevocab")
     made.add_argument("tables", nargs="*", metavar="TABLE", help="numbers of its tables; fig3: its plots")
     made.add_argument("--scene", default=None, help="the paper's data set (else the first of the tables)")
-    made.add_argument("--seeds", type=_seeds, default=1, metavar="N", help="repetitions, with seeds 0 to N - 1")
+    made.add_argument(
+        "--seeds", type=at_least(1, "seeds"), default=1, metavar="N", help="repetitions, with seeds 0 to N - 1"
+    )
     made.add_argument("--scale", type=_share, default=1.0, help="share of the paper's rounds and of the train texts")
     made.add_argument(
         "--methods", nargs="+", default=(), metavar="NAME", help="only these systems, in the paper's names"

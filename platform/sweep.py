@@ -2,20 +2,32 @@
 
 import sys
 from collections.abc import Sequence
-from platform._words import RESUME, guarded, launch, parser  # type: ignore[import-not-found]
+from platform import _words  # type: ignore[attr-defined]
+from platform._words import RESUME, example, guarded, launch  # type: ignore[import-not-found]
 
-EXAMPLE = """\
-  python -m platform.sweep demo.yaml                                      the quick start
-  python -m platform.sweep kteps.yaml --data FOLDER                       on a corpus that lies in FOLDER
-  python -m platform.sweep kteps.yaml --data FOLDER training.rounds=10    shorter
-  python -m platform.sweep --resume kteps-fdu-20260101-120000             go on where it stopped
-  ray job submit -- python -m platform.sweep kteps.yaml                   on a Ray cluster
-"""
+from fedtext.commands import Parser
+
+DESCRIPTION = (
+    "Every case of an experiment's space, and its baselines, as trials of one sweep on Ray, compared in MLflow."
+)
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    examples = [
+        example("sweep", "demo.yaml", "the quick start"),
+        example("sweep", "demo.yaml --dry-run", "check it, and show what would run"),
+        example("sweep", "kteps.yaml --data FOLDER", "on a corpus that lies in FOLDER"),
+        example("sweep", "kteps.yaml --data FOLDER training.rounds=10", "shorter"),
+        example("sweep", "--resume kteps-fdu-20260101-120000", "go on where it stopped"),
+        ("ray job submit -- python -m platform.sweep kteps.yaml", "on a Ray cluster"),
+    ]
+    return _words.parser("sweep", DESCRIPTION, examples)
 
 
 def main(words: Sequence[str] | None) -> int:
     """Run the command, and return its exit status."""
-    return launch(parser("sweep", __doc__, EXAMPLE).parse_intermixed_args(words), "sweep")
+    return launch(parser().parse_intermixed_args(words), "sweep")
 
 
 if __name__ == "__main__":

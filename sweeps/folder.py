@@ -8,34 +8,26 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.cluster import job_ships_code
 from dashboards.trial import Outcome
 from dashboards.versions import git_state, versions
 from fedtext.config.differences import differences, flattened
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
-from fedtext.errors import UserError, option, writing
+from fedtext.errors import UserError, option, spelled, writing
 from fedtext.runtime.folders import check_folder, folder_of, stored
 from fedtext.runtime.remote import is_uri
 from fedtext.state.fingerprint import SCIENCE, fixed_length
+from sweeps.places import LOCK, OUTCOME, PLAN, RESOLVED, STORAGE, home, write
+from tune_spaces.cases import Case
 
-PLAN, OUTCOME = "plan.json", "outcome.json"
-STORAGE: str = Experiment.model_fields["storage"].default
 PROBE = 1 << 16  # bytes: more than any file that is written before the first round
 _LOCKED: set[Path] = set()  # the runs that this process has locked
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as of the experiment
-
-
-def home() -> Path:
-    """Return the folder of results: $FEDTEXT_HOME; else ~/fedtext inside a job, whose working folder is a copy that Ray
-    deletes; else the working folder."""
-    if named := os.environ.get("FEDTEXT_HOME"):
-        return Path(named).expanduser().resolve()
-    return Path.home() / "fedtext" if job_ships_code() else Path.cwd()
 
 
 @dataclass(frozen=True)
@@ -191,7 +183,12 @@ class RunFolder:
         return folder_of(begun, option("data")) if begun else None
 
     def create(
-        self, content: Content, experiment: Experiment, command: str | None = None, data: Path | None = None
+        self,
+        content: Content,
+        experiment: Experiment,
+        command: str | None = None,
+        data: Path | None = None,
+        cases: Sequence[Case] = (),
     ) -> None:
         """Create the folder, and write plan.json. From here on the run can be resumed.
 
@@ -200,12 +197,14 @@ class RunFolder:
             experiment: The experiment.
             command: The command by which the run can be resumed by its name alone; None: there is none.
             data: The folder given with --data, if any.
+            cases: The planned cases, for lists of runs.
         """
         if experiment.plugins:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         before, now = self.versions(), versions() | git_state()
         worked = before if before[-1:] == [now] else [*before, now]
         plan = {"content": content, "command": command, "data": stored(data) if data else None, "versions": worked}
+        plan["trials"] = {case.id: _about(case) for case in cases}
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:
@@ -215,8 +214,8 @@ class RunFolder:
                     if status == "finished":  # a command that is killed here starts again from here
                         (self.case(case) / OUTCOME).unlink()
                 keep_plugins(experiment, self.path)
-                _write(self.path / "experiment.yaml", resolved(experiment))
-                _write(self.path / PLAN, json.dumps(plan, indent=2))
+                write(self.path / RESOLVED, resolved(experiment))
+                write(self.path / PLAN, json.dumps(plan, indent=2))
             except OSError:
                 if new:
                     shutil.rmtree(self.path, ignore_errors=True)
@@ -254,7 +253,7 @@ class RunFolder:
     def _lock(self) -> None:
         if self.path in _LOCKED:
             return
-        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT)  # open, and so locked, until this process ends
+        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT)  # open, and so locked, until this process ends
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -287,16 +286,15 @@ class RunFolder:
     def record(self, case_id: str, outcome: Outcome) -> None:
         """Write the outcome of a case."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
-        _write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
+        write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
+
+
+def _about(case: Case) -> dict[str, Any]:
+    made = case.experiment
+    return {"method": made.method.name, "baseline": case.baseline, "rounds": made.training.rounds}
 
 
 def _again(path: Path, command: str) -> str:
     """Return the command that continues the run in ``path``. Its name is enough if it is in the default storage."""
     run = path.name if path.parent == (home() / STORAGE).resolve() else str(path)
-    return f"python -m platform.{command} --resume {shlex.quote(run)}"
-
-
-def _write(file: Path, text: str) -> None:
-    draft = file.with_name(f".{file.name}.draft")
-    draft.write_text(text)
-    os.replace(draft, file)
+    return f"{spelled(command)} --resume {shlex.quote(run)}"

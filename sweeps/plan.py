@@ -1,4 +1,4 @@
-"""``--plan``: the trials of a command and their shares of the cluster, without running them."""
+"""``--dry-run``: the trials of a command and their shares of the cluster, without running them."""
 
 import os
 from collections import Counter

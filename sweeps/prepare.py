@@ -43,7 +43,7 @@ def prepared(request: Request) -> Job:
     data = folder.data(request.data)
     store = reached(experiment)
     job = planned(request.cluster, data, experiment, cases, store, folder, request.command == "sweep")
-    folder.create(found.content, experiment, request.command, data)
+    folder.create(found.content, experiment, request.command, data, cases)
     return replace(job, aside=found.aside)
 
 

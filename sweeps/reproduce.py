@@ -101,7 +101,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     folder.claim()
     data = folder.data(asked.data)
     job = planned(asked.cluster, data, work.experiment, list(cases.values()), store, folder, sweep=True)
-    folder.create(work.content, work.experiment)
+    folder.create(work.content, work.experiment, cases=list(cases.values()))
     done = [case for case in folder.ended() if case in cases]
     say("\n".join([f"  {len(done)} of {len(cases)} trials are there already", *summary(job)]))
     from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there

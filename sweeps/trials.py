@@ -25,7 +25,7 @@ from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
 from dashboards.trial import Ended as Ending
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
-from fedtext.errors import UserError
+from fedtext.errors import UserError, spelled
 from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
@@ -66,7 +66,7 @@ def _reported(job: Job, outcomes: Mapping[str, Outcome], recording: Recorder) ->
     try:
         written = reports.write(collected(job.folder, job.experiment, job.cases, outcomes), job.folder.path)
     except Exception as error:  # an error of the report is not to end a sweep with trials of many hours
-        again = f"python -m platform.report {job.folder.path}"
+        again = f"{spelled('report')} {job.folder.path}"
         print(
             one_line(f"the report was not written ({error}); nothing that was trained is lost by it: {again}"),
             file=sys.stderr,

@@ -14,26 +14,12 @@ from pydantic import ValidationError
 from fedtext.config import plugins
 from fedtext.config.experiment import Experiment, use
 from fedtext.config.overrides import Content, override, parse_overrides
-from fedtext.config.yaml_text import YAMLTextError, lines, parse
+from fedtext.config.spaces import SPACES, find, read
+from fedtext.config.yaml_text import lines
 from fedtext.errors import UserError
 from fedtext.schema import classes_of, fields_of, names_of
 
-SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
-
-
-def find(name: str | Path) -> Path:
-    """Return the experiment file ``name``: as a path, else in ``tune_spaces/``.
-
-    Raises:
-        UserError: There is none. The message lists the existing files.
-    """
-    for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
-        if path.is_file():
-            return path
-    known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml"))) or "none, since these are not installed"
-    raise UserError(
-        f"there is no experiment file {name}, neither here nor in tune_spaces/: give a path, or one of {known}"
-    )
+__all__ = ["SPACES", "find", "load", "read", "validate"]
 
 
 def load(
@@ -118,23 +104,6 @@ def keep_plugins(experiment: Experiment, folder: Path) -> None:
             draft = file.with_name(f".{file.name}.draft")
             draft.write_text(plugin.source, encoding="utf-8")
             os.replace(draft, file)
-
-
-def read(path: Path) -> Content:
-    """Read a mapping from a YAML file. Raises UserError, naming the line, if it is not one."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of an experiment file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file in UTF-8: give the path of an experiment file") from error
-    try:
-        content = parse(text)
-    except YAMLTextError as error:
-        raise UserError(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: an experiment file has keys and values, such as `name: my-experiment`")
-    return content
 
 
 def validate(

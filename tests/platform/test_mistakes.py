@@ -40,7 +40,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "command line: method cannot be 'fedavgg'; did you mean fedavg?",
     ),
     "order of mechanisms": (["run", FILE, "uplink=[randomized_response, clip]"], "command line: uplink"),
-    "unknown option": (["run", FILE, "--round", "3"], "unrecognized arguments: --round"),
+    "unknown option": (["run", FILE, "--nume", "3"], "unrecognized arguments: --nume 3; did you mean --name? python"),
+    "an option's old name": (["run", FILE, "--plan"], "--plan: is called --dry-run"),
+    "an option of runs without Ray": (["run", FILE, "--device", "cpu"], "--device: is for runs with --no-ray"),
+    "an option of runs on Ray": (["run", FILE, "--no-ray", "--name", "a"], "--name: is for runs on Ray"),
     "seed": (["run", FILE, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
     "no CPUs": (["run", FILE, "--num-cpus", "0"], "argument --num-cpus: '0' is no number of CPUs"),
     "slash in the name": (["run", FILE, "--name", "a/b"], "--name: 'a/b' cannot be a folder's name"),
@@ -189,7 +192,7 @@ def test_the_commands_run_in_other_folders(tmp_path: Path) -> None:
     script = "import sys; from fedtext.commands import main; sys.exit(main())"
     for words, sentence in (
         (["run", "nothing.yaml"], "there is no experiment file nothing.yaml, neither here nor in tune_spaces/"),
-        (["sweeep"], "invalid choice: 'sweeep'"),
+        (["sweeep"], "there is no command sweeep; did you mean sweep? fedtext --help"),
     ):
         away = environment(tmp_path) | {"PYTHONPATH": str(ROOT)}
         argv = [sys.executable, "-P", "-c", script, *words]

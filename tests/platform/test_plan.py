@@ -1,4 +1,4 @@
-"""``--plan``: what would run, and where, without running it."""
+"""``--dry-run``: what would run, and where, without running it."""
 
 import platform.run
 import platform.sweep
@@ -13,7 +13,7 @@ from sweeps.folder import RunFolder
 from tests.commands import ROOT, Forked, write
 from tests.planned import rows
 
-ASSUMED = ["--plan", "--num-cpus", "16", "--num-gpus", "8"]
+ASSUMED = ["--dry-run", "--num-cpus", "16", "--num-gpus", "8"]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_what_has_ended_takes_no_share_of_the_plan(home: Path, capsys: pytest.Ca
 @pytest.mark.ray
 def test_the_plan_of_this_machine_is_that_of_ray(home: Path) -> None:
     file = write(home)
-    done = Forked(home, "sweep", str(file), "--plan", "--num-cpus", "3", "resources.gpus_per_actor=0").wait()
+    done = Forked(home, "sweep", str(file), "--dry-run", "--num-cpus", "3", "resources.gpus_per_actor=0").wait()
     assert done.returncode == 0, done.stderr
     assert "side by side, each with 1 client actor of 1 CPU: 3 of 3 CPUs on 1 node" in done.stdout
     assert [path.name for path in home.iterdir()] == ["kteps.yaml"]

@@ -1,0 +1,171 @@
+"""The command ``fedtext``: a list of commands, each the same as ``python -m platform.COMMAND``, from any folder."""
+
+import importlib
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedtext.commands.guard import guarded
+from fedtext.commands.parser import STATUSES, Parser, add_keys, add_plugin, did_you_mean, listing
+from fedtext.errors import called_by, spelled
+
+__all__ = ["COMMANDS", "Command", "Parser", "add_keys", "add_plugin", "guarded", "main"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: Its name. ``platform/NAME.py`` has its ``parser()`` and its ``main(words)``.
+        group: The heading under which it is listed.
+        summary: What it does, in a few words.
+        library: The module that has them in the library, for a command that needs nothing else.
+    """
+
+    name: str
+    group: str
+    summary: str
+    library: str = ""
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("run", "train", "one run of an experiment, on Ray; with --no-ray in this process"),
+        Command("sweep", "train", "every case of an experiment's space, and its baselines, on Ray"),
+        Command("reproduce", "train", "a table of a paper, run and printed beside the paper's values"),
+        Command("ls", "look", "experiments that come with fedtext, and the runs in runs/ with their state"),
+        Command("corpora", "look", "statistics of an experiment's corpus, by client, and its problems"),
+        Command("report", "look", "a page with plots, and tables for papers, of a run or a sweep"),
+        Command("predict", "use", "labels or next words of texts, by a trained model", "fedtext.commands.predict"),
+        Command("cp", "use", "copy an experiment to edit it", "fedtext.commands.copy"),
+    )
+}
+GROUPS = {"train": "train", "look": "look at what there is", "use": "use and extend"}
+USAGE = "usage: fedtext COMMAND [ARGUMENTS]\n       fedtext COMMAND --help\n"
+OPTIONS = [
+    ("-h, --help", "this list"),
+    ("--version", "the version"),
+    ("--keys [PATTERN]", "explain a key, method, mechanism, model, corpus, audit or metric; alone: list all keys"),
+    ("--completion SHELL", "lines that turn completion on in bash, zsh or fish"),
+]
+FIRST = [
+    ("fedtext sweep demo.yaml", "the quick start"),
+    ("fedtext cp kteps.yaml my.yaml", "an experiment to edit"),
+    ("fedtext sweep my.yaml --data FOLDER --dry-run", "check it, and show what would run"),
+    ("fedtext ls", "what has run, and how far"),
+]
+NOTES = """\
+In the repository each command is also python -m platform.COMMAND. python -m fedtext COMMAND is the same as fedtext
+COMMAND, and python -m fedtext FILE is short for fedtext run FILE --no-ray.
+eval "$(fedtext --completion bash)" in ~/.bashrc completes commands, options, experiments, keys and runs.
+"""
+
+
+def overview() -> str:
+    """Return the list of commands."""
+    lines = ["Federated learning on private text.\n", USAGE]
+    for group, heading in GROUPS.items():
+        lines += [
+            f"{heading}:",
+            listing([(c.name.ljust(16), c.summary) for c in COMMANDS.values() if c.group == group]),
+        ]
+    return "\n".join([*lines, "options:", listing(OPTIONS), "examples:", listing(FIRST), NOTES, STATUSES]).rstrip()
+
+
+def main(words: Sequence[str] | None = None, prefix: str = "fedtext ") -> int:
+    """Run ``fedtext sweep ...`` as ``python -m platform.sweep ...``, which works only in the repository.
+
+    Args:
+        words: Words of the command line; None: those of this process.
+        prefix: How the command is called, for messages.
+
+    Returns:
+        The exit status.
+    """
+    called_by(prefix)
+    if "_ARGCOMPLETE" in os.environ:
+        in_repository()
+        _module("fedtext.commands.completion").answer({command.name: command.summary for command in COMMANDS.values()})
+    words = list(sys.argv[1:] if words is None else words)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help"):
+        print(overview())
+    elif first == "--version":
+        print(f"fedtext {_version()}")
+    elif first == "--completion":
+        return guarded(lambda _: print(_module("fedtext.commands.completion").script("".join(words[1:2]))) or 0)()
+    elif first == "--keys":
+        return guarded(lambda _: _module("fedtext.commands.local").main(words))()
+    elif first in COMMANDS:
+        return _run(COMMANDS[first], words[1:])
+    else:
+        return _refused(first)
+    return 0
+
+
+def _refused(word: str) -> int:
+    """Print that there is no such command. Returns the exit status."""
+    if word.endswith((".yaml", ".yml")):
+        problem = f"{word} is no command; did you mean {spelled('run')} {word}, or {spelled('sweep')} {word}?"
+    else:
+        problem = f"there is no {'option' if word.startswith('-') else 'command'} {word}"
+        problem += did_you_mean(word, [*COMMANDS, "--help", "--version", "--keys", "--completion"])
+    end = " " if problem.endswith("?") else "; "
+    print(f"error: {problem}{end}fedtext --help lists the commands", file=sys.stderr)
+    return 2
+
+
+def _run(command: Command, words: Sequence[str]) -> int:
+    """Run a command with the words after its name. Returns its exit status."""
+    there = (ROOT / "platform" / f"{command.name}.py").is_file()
+    library = command.library or ("fedtext.commands.local" if "--no-ray" in words else "")
+    if library:
+        return guarded(lambda _: _module(library).main(words))()
+    if not there:
+        print(
+            f"error: {ROOT} has the library of fedtext without its commands: install the repository with make install, "
+            f"or train without Ray by {spelled('run')} FILE --no-ray",
+            file=sys.stderr,
+        )
+        return 2
+    in_repository()
+    # Ray's workers search for modules in the folder of this process's script.
+    sys.argv = [str(ROOT / "fedtext"), *words]
+    try:
+        runpy.run_module(f"platform.{command.name}", run_name="__main__")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def in_repository() -> None:
+    """Make the commands importable as ``platform.COMMAND``."""
+    sys.path.insert(0, str(ROOT))
+    sys.modules.pop("platform", None)  # the module of the standard library, which has no commands
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("fedtext")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""How a command ends: its exit status, and one sentence instead of a traceback."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from fedtext.errors import ClientError, UserError, command_line, unwritable
+
+Main = Callable[[Sequence[str] | None], int]
+PIPE = 141  # as a shell reports a process that wrote to a closed pipe
+
+
+def guarded(main: Main, again: str = "") -> Callable[[], int]:
+    """Return a command that ends on an error of the user with one sentence on stderr, without a traceback.
+
+    Args:
+        main: Parses and runs; returns the exit status.
+        again: How an interrupted command is continued, for the message.
+
+    Returns:
+        The command. Its exit status is that of ``main``; 2 after a UserError, or if a disk is full; 1 after a
+        ClientError; 130 if it is interrupted.
+    """
+
+    def command() -> int:
+        try:
+            with command_line():
+                return main(None)
+        except (UserError, ClientError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2 if isinstance(error, UserError) else 1
+        except BrokenPipeError:  # such as `| head`: nobody reads what is left
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE
+        except OSError as error:
+            if not (sentence := unwritable(error)):
+                raise
+            print(f"error: {sentence}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)
+            return 130
+
+    return command

@@ -1,0 +1,84 @@
+"""``fedtext run FILE --no-ray``: one run in this process, with the library alone: no Ray, no MLflow."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedtext.commands.parser import Parser, Refused, add_data, add_experiment, add_keys, add_plugin, command_parser
+from fedtext.errors import spelled
+
+if TYPE_CHECKING:
+    from fedtext.records import RoundRecord
+
+DESCRIPTION = """\
+One run in this process, with the library alone: no Ray, no MLflow. It gives the same results as one on Ray, prints a
+line for each round and, with --out, keeps records, state and the model in a folder, from which the same command
+continues.
+"""
+# Options of a run on Ray, with their number of values
+ON_RAY = {"--name": 1, "--resume": 1, "--address": 1, "--num-cpus": 1, "--num-gpus": 1, "--dry-run": 0}
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    name = f"{spelled('run')} --no-ray"
+    examples = [
+        (f"{name} demo.yaml", ""),
+        (f"{name} demo.yaml method=fedavg training.rounds=3", "with changes to the experiment"),
+        (f"{name} demo.yaml --out first", "keep records and the model; again: continue"),
+    ]
+    made = command_parser("run", DESCRIPTION, examples, trains=True)
+    add_experiment(made, "--keys needs none")
+    made.add_argument("--no-ray", action="store_true", help="this kind of run")
+    made.add_argument("--seed", type=int, help="the same as seed=N")
+    add_data(made)
+    made.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
+    made.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")
+    add_plugin(made)
+    add_keys(made)
+    for option, values in ON_RAY.items():
+        made.add_argument(option, action=Refused, nargs=values, why="is for runs on Ray: leave out it or --no-ray")
+    return made
+
+
+def main(words: Sequence[str] | None) -> int:
+    """Run the command, and return its exit status.
+
+    Raises:
+        UserError: The experiment or its corpus cannot be used.
+        ClientError: The training of a client failed.
+    """
+    made = parser()
+    arguments = made.parse_intermixed_args(words)
+    from fedtext.api.run import load, run
+    from fedtext.config import files, keys
+
+    if arguments.keys is not None:
+        files.use_plugins(arguments.experiment, arguments.plugin)
+        print(keys.about(arguments.keys))
+        return 0
+    if arguments.experiment is None:
+        made.error("which experiment? name a file, demo.yaml for example; --keys lists its keys")
+    overrides = [*arguments.overrides, *([] if arguments.seed is None else [f"seed={arguments.seed}"])]
+    experiment = load(arguments.experiment, *overrides, plugins=arguments.plugin)
+    logger = logging.getLogger("fedtext.api.run")  # logs the engine before the first round
+    logger.setLevel(logging.INFO)
+    logger.addHandler(printed := _Printed())
+
+    def show(record: "RoundRecord") -> None:
+        metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
+        print(f"round {record.round}/{experiment.training.rounds}  {metrics}", flush=True)
+
+    try:
+        run(experiment, data=arguments.data, on_round=show, device=arguments.device, out=arguments.out, resume=True)
+    finally:
+        logger.removeHandler(printed)
+    return 0
+
+
+class _Printed(logging.Handler):
+    """Print messages. Unlike ``logging.StreamHandler`` it raises exceptions, as if the disk is full."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), flush=True)

@@ -1,0 +1,142 @@
+"""The parser of a command: its help, its examples, and its errors in one sentence."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from fedtext.errors import spelled
+
+SUCCESS = "exit status:\n  0    success\n"
+FAILED = "  1    training failed, or a trial is left\n"
+WRONG = """\
+  2    an error that you can fix: one sentence says what is wrong, where, and what to do
+  130  interrupted (Ctrl-C)
+"""
+STATUSES = SUCCESS + FAILED + WRONG
+COMMENTS = 62  # column of the comments of examples, at most
+Example = tuple[str, str]  # a line as it is typed, and what it does
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence, without the usage, with the option that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        problem = f"{message}{self._nearest(message)}"
+        end = " " if problem.endswith("?") else "; "
+        self.exit(2, f"error: {problem}{end}{self.prog} --help shows what can be given\n")
+
+    def _nearest(self, message: str) -> str:
+        """Return the option nearest to one that is not there, as the end of a sentence; empty if none is near."""
+        unknown = re.match(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        shown = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+        return did_you_mean(unknown[1], shown) if unknown else ""
+
+
+def did_you_mean(word: str, names: Sequence[str]) -> str:
+    """Return ``; did you mean sweep?`` if one of the names is near to ``word``, else an empty text."""
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def command_parser(
+    name: str, description: str, examples: Sequence[Example], notes: str = "", trains: bool = False
+) -> Parser:
+    """Return the parser of a command.
+
+    Args:
+        name: Name of the command, such as ``sweep``.
+        description: Its description.
+        examples: Examples of its use.
+        notes: Text of its help after the examples.
+        trains: Whether it trains, which may fail.
+    """
+    listed, statuses = f"examples:\n{listing(examples)}", STATUSES if trains else SUCCESS + WRONG
+    return Parser(
+        prog=spelled(name),
+        description=description,
+        epilog="\n".join(part for part in (listed, notes, statuses) if part),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def listing(lines: Sequence[Example]) -> str:
+    """Return lines with their comments in a column."""
+    width = max((len(typed) for typed, comment in lines if comment and len(typed) < COMMENTS), default=0)
+    return "".join(f"  {typed.ljust(width)}  {comment}".rstrip() + "\n" for typed, comment in lines)
+
+
+class Refused(argparse.Action):
+    """An option that does not belong to a command. Giving it is an error, with the sentence ``why``."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, why: str, nargs: int | str = 0) -> None:
+        super().__init__(option_strings, dest, nargs=nargs, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        self.why = why
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.exit(2, f"error: {self.option_strings[0]}: {self.why}\n")
+
+
+def at_least(least: int, what: str) -> Callable[[str], int]:
+    """Return the type of an option that is a whole number of ``what``, from ``least`` on.
+
+    Raises:
+        argparse.ArgumentTypeError: By the returned function: a word is no such number.
+    """
+
+    def count(word: str) -> int:
+        if not word.lstrip("-").isdecimal() or int(word) < least:
+            raise argparse.ArgumentTypeError(
+                f"{word!r} is no number of {what}, which is a whole number from {least} on"
+            )
+        return int(word)
+
+    return count
+
+
+def add_experiment(parser: argparse.ArgumentParser, optional: str = "") -> None:
+    """Add the experiment file and the changes to it.
+
+    Args:
+        parser: The parser.
+        optional: What stands in for a file, for the help; empty: a file is required.
+    """
+    about = "experiment file (YAML), here or in tune_spaces/"
+    if optional:
+        parser.add_argument("experiment", nargs="?", help=f"{about}; {optional}")
+    else:
+        parser.add_argument("experiment", help=about)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
+
+
+def add_data(parser: argparse._ActionsContainer) -> None:
+    """Add ``--data FOLDER``."""
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder of corpora, or its URI (s3://BUCKET/FOLDER; else $FEDTEXT_DATA)"
+    )
+
+
+def add_keys(parser: argparse._ActionsContainer) -> None:
+    """Add ``--keys [PATTERN]``, which describes keys (fedtext/config/keys.py). Without PATTERN it is ""."""
+    parser.add_argument(
+        "--keys",
+        nargs="?",
+        const="",
+        metavar="PATTERN",
+        help="list every key of an experiment with its default; or describe a key, method, mechanism, model, corpus, "
+        "audit or metric by its name, or all whose names match: --keys kteps, --keys lambda, --keys 'training.*'; "
+        "then exit",
+    )
+
+
+def add_plugin(parser: argparse._ActionsContainer) -> None:
+    """Add ``--plugin NAME``, which may be given several times."""
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a file (my_method.py) or an installed module with parts of your own, beside those that the experiment "
+        "lists; may be given several times",
+    )

@@ -1,0 +1,61 @@
+"""``fedtext predict MODEL TEXT ...``: classify texts, or predict next words, with a trained model."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedtext.commands.parser import Parser, command_parser
+from fedtext.errors import spelled
+
+if TYPE_CHECKING:
+    from fedtext.api.model import NextWords, Prediction
+
+
+DESCRIPTION = "Classify texts, or predict next words, with a trained model. It needs neither Ray nor MLflow."
+
+
+def parser() -> Parser:
+    """Return the parser of the command."""
+    name = spelled("predict")
+    examples = [
+        (f'{name} runs/first/00-kteps/model "a superb kettle"', "by the model of a trial"),
+        (f"{name} my-model --client dvd < texts.txt", "a line, a text; by the personal model of a client"),
+    ]
+    made = command_parser(
+        "predict",
+        DESCRIPTION,
+        examples,
+    )
+    made.add_argument("model", type=Path, metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model")
+    made.add_argument("texts", nargs="*", metavar="TEXT", help="texts; none: the lines of standard input")
+    made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
+    made.add_argument(
+        "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"
+    )
+    return made
+
+
+def main(words: Sequence[str] | None) -> int:
+    """Run the command, and return its exit status.
+
+    Raises:
+        UserError: There is no such model or client, or the model's plug-ins are not trusted.
+    """
+    arguments = parser().parse_args(words)
+    from fedtext.api.model import Model
+
+    model = Model.load(arguments.model, arguments.trust_plugins)
+    texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
+    for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
+        print(f"{_told(found)}  {text}")
+    return 0
+
+
+def _told(found: "Prediction | NextWords") -> str:
+    from fedtext.api.model import Prediction
+
+    if isinstance(found, Prediction):
+        return f"{found.label}  {found.probability:.3f}"
+    words = ", ".join(f"{word} {probability:.3f}" for word, probability in found.words)
+    return f"next: {words}  perplexity {found.perplexity:.4g}"

@@ -1,0 +1,41 @@
+"""Finding and reading experiment files. It does not import torch: commands that only look at files do not wait."""
+
+from pathlib import Path
+from typing import Any
+
+from fedtext.config.yaml_text import YAMLTextError, parse
+from fedtext.errors import UserError
+
+SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
+
+
+def find(name: str | Path) -> Path:
+    """Return the experiment file ``name``: as a path, else in ``tune_spaces/``.
+
+    Raises:
+        UserError: There is none. The message lists the existing files.
+    """
+    for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml"))) or "none, since these are not installed"
+    raise UserError(
+        f"there is no experiment file {name}, neither here nor in tune_spaces/: give a path, or one of {known}"
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a mapping from a YAML file. Raises UserError, naming the line, if it is not one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8: give the path of an experiment file") from error
+    try:
+        content = parse(text)
+    except YAMLTextError as error:
+        raise UserError(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: an experiment file has keys and values, such as `name: my-experiment`")
+    return content

@@ -1,0 +1,210 @@
+"""Lists of the experiments that come with fedtext, and of runs with their state. Nothing of a run is executed."""
+
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from fedtext.errors import UserError
+from fedtext.metrics import smaller_is_better
+from fedtext.state.checkpoint import glance
+from sweeps.places import LOCK, OUTCOME, PLAN, RESOLVED
+
+State = Literal["running", "finished", "interrupted", "failed"]
+# Of a run without the metric by which its trials are sorted, the first of these that it has is shown.
+METRICS = ("Ap", "Ag", "Local", "perplexity", "loss")
+
+
+@dataclass(frozen=True)
+class ListedExperiment:
+    """An experiment file.
+
+    Attributes:
+        name: Its name.
+        path: The file.
+        summary: The first sentence of its comment.
+    """
+
+    name: str
+    path: Path
+    summary: str
+
+
+@dataclass(frozen=True)
+class ListedTrial:
+    """A trial of a run.
+
+    Attributes:
+        id: Its name.
+        method: Its method.
+        baseline: Whether it is a baseline.
+        status: ``finished``, ``stopped`` (early, by the scheduler) or ``failed``; ``begun`` or ``waiting`` if it has
+            not ended.
+        rounds: Completed rounds.
+        of: Rounds that it is to have; None if unknown.
+        metrics: The last value of every metric.
+        error: Why it failed; else empty.
+    """
+
+    id: str
+    method: str
+    baseline: bool
+    status: str
+    rounds: int
+    of: int | None
+    metrics: Mapping[str, float]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run or a sweep.
+
+    Attributes:
+        name: Its name.
+        path: Its folder.
+        experiment: The name of its experiment.
+        command: The command that began it.
+        state: ``running``: a command works on it now; ``interrupted``: none does, and trials have not ended;
+            ``failed``: all have ended, and some failed.
+        trials: Its trials, in order.
+        metric: The metric by which its trials are sorted, or another one if no trial has that.
+        best: Its best value, of trials that have not failed and, if there are others, are no baselines; None: there is
+            none.
+        changed: When a trial last wrote something, in unix seconds.
+    """
+
+    name: str
+    path: Path
+    experiment: str
+    command: str
+    state: State
+    trials: tuple[ListedTrial, ...]
+    metric: str
+    best: float | None
+    changed: float
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of its trials, each once."""
+        return tuple(dict.fromkeys(trial.method for trial in self.trials))
+
+
+def experiments(folder: Path) -> list[ListedExperiment]:
+    """Return the experiments in a folder, by name."""
+    return [ListedExperiment(file.name, file, _summary(file)) for file in sorted(folder.glob("*.yaml"))]
+
+
+def _summary(file: Path) -> str:
+    """Return the first sentence of the comment at the beginning of a file, without what is in parentheses."""
+    comment = []
+    for line in file.read_text("utf-8", "replace").splitlines():
+        if not (text := line.removeprefix("#").strip()) or not line.startswith("#"):
+            break
+        comment.append(text)
+    text = re.sub(r" \([^()]*\)", "", " ".join(comment))
+    return text.partition(". ")[0].rstrip(".:")
+
+
+def runs(storage: Path) -> list[ListedRun]:
+    """Return the runs in a folder, the latest first."""
+    found = [run(plan.parent) for plan in storage.glob(f"*/{PLAN}")]
+    return sorted(found, key=lambda one: (-one.changed, one.name))
+
+
+def names(storage: Path) -> list[str]:
+    """Return the names of the runs in a folder."""
+    return sorted(plan.parent.name for plan in storage.glob(f"*/{PLAN}"))
+
+
+def run(folder: Path) -> ListedRun:
+    """Return what a run's folder says of it. A run of which a file cannot be read has what the others say.
+
+    Raises:
+        UserError: There is no run in ``folder``.
+    """
+    if not (folder / PLAN).is_file():
+        raise UserError(f"there is no run in {folder}: fedtext ls lists those in runs/")
+    plan, experiment = _read(folder / PLAN, json.loads), _read(folder / RESOLVED, yaml.load, _Loader)
+    trials = tuple(_trials(folder, plan.get("trials") or {}))
+    tune = experiment.get("tune") or {}
+    metric, best = _best(trials, tune.get("metric", ""), tune.get("mode", "auto"))
+    ended = bool(trials) and all(trial.status not in ("begun", "waiting") for trial in trials)
+    failed = any(trial.status == "failed" for trial in trials)
+    state: State = "running" if _locked(folder) else "interrupted" if not ended else "failed" if failed else "finished"
+    name = str(experiment.get("name") or (plan.get("content") or {}).get("name", ""))
+    command = plan.get("command") or "reproduce"
+    return ListedRun(folder.name, folder, name, command, state, trials, metric, best, _changed(folder))
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _read(file: Path, parse: Any, *more: Any) -> dict[str, Any]:
+    """Return the mapping in a file; empty if there is none, as of a version that wrote others."""
+    try:
+        content = parse(file.read_text("utf-8"), *more)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _trials(folder: Path, planned: Mapping[str, Mapping[str, Any]]) -> Iterator[ListedTrial]:
+    """Yield the planned trials, and others in the folder. A run of an earlier version does not say what was planned."""
+    there = {path.parent.name for name in (OUTCOME, "checkpoint") for path in folder.glob(f"*/{name}")}
+    for case in [*planned, *sorted(there - set(planned))]:
+        about = planned.get(case, {})
+        records = glance(folder / case / "checkpoint")
+        outcome = _read(folder / case / OUTCOME, json.loads)
+        values = {name: value for record in records for name, value in record.metrics.items() if value is not None}
+        yield ListedTrial(
+            case,
+            about.get("method") or re.sub(r"^\d+-|-seed\d+$", "", case),
+            bool(about.get("baseline")),
+            outcome.get("status") or ("begun" if records else "waiting"),
+            records[-1].round if records else 0,
+            about.get("rounds"),
+            values,
+            outcome.get("error", ""),
+        )
+
+
+def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, float | None]:
+    """Return the metric of sorting, or else the first other one that a trial has, and its best value."""
+    well = [trial for trial in trials if trial.status != "failed"]
+    candidates = [trial for trial in well if not trial.baseline] or well
+    for name in (metric, metric.removesuffix("_val"), *METRICS):
+        values = [trial.metrics[name] for trial in candidates if name in trial.metrics]
+        if values:
+            smaller = smaller_is_better(name) if name != metric or mode == "auto" else mode == "min"
+            return name, min(values) if smaller else max(values)
+    return metric, None
+
+
+def _locked(folder: Path) -> bool:
+    """Whether a command on this machine works on a run."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _changed(folder: Path) -> float:
+    """Return when a run was last worked on, in unix seconds."""
+    files = [folder / PLAN, *folder.glob(f"*/{OUTCOME}"), *folder.glob("*/checkpoint")]
+    times = [file.stat().st_mtime for file in files if file.exists()]
+    return max(times, default=time.time())

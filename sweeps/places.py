@@ -1,0 +1,24 @@
+"""Where runs are kept, and the names of their files. It imports neither Ray nor torch: ``fedtext ls`` does not wait."""
+
+import os
+from pathlib import Path
+
+from actors.job import job_ships_code
+
+PLAN, OUTCOME, RESOLVED, LOCK = "plan.json", "outcome.json", "experiment.yaml", ".lock"
+STORAGE = "runs"  # the default of the experiment's key ``storage``
+
+
+def home() -> Path:
+    """Return the folder of results: $FEDTEXT_HOME; else ~/fedtext inside a job, whose working folder is a copy that Ray
+    deletes; else the working folder."""
+    if named := os.environ.get("FEDTEXT_HOME"):
+        return Path(named).expanduser().resolve()
+    return Path.home() / "fedtext" if job_ships_code() else Path.cwd()
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file at once: a reader finds the old or the new text, whenever the writer dies."""
+    draft = file.with_name(f".{file.name}.draft")
+    draft.write_text(text)
+    os.replace(draft, file)

@@ -1,0 +1,158 @@
+"""The command ``fedtext``: its list of commands, their help, and copies of experiments."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedtext import commands
+from fedtext.__main__ import main as as_module
+from fedtext.commands import COMMANDS, copy, local, predict
+from fedtext.errors import UserError, called_by, spelled
+from tests import ROOT
+from tests.loops import nonempty
+
+FEDTEXT = "import sys; from fedtext.commands import main; sys.exit(main())"
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    called_by("python -m platform.")
+
+
+def said(*words: str, main: object = commands.main) -> tuple[int, str, str]:
+    """Return the exit status, standard output and standard error of a command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(list(words))  # type: ignore[operator]
+        except SystemExit as ended:
+            status = ended.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def test_fedtext_alone_lists_every_command_and_its_summary() -> None:
+    status, out, err = said()
+    assert (status, err) == (0, "")
+    for command in nonempty(COMMANDS.values()):
+        assert f"  {command.name.ljust(16)}  {command.summary}\n" in out
+    assert said("--help") == said("help") == (0, out, "")
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_python_m_fedtext_is_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(main=as_module) == said()
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said("cp", "demo.yaml", "a.yaml", main=as_module)
+    assert (status, err) == (0, "")
+    assert "python -m fedtext sweep a.yaml --dry-run" in out
+
+
+def test_every_command_of_the_table_is_there_with_its_parser() -> None:
+    script = (
+        "from fedtext.commands import COMMANDS, in_repository; in_repository(); from importlib import import_module\n"
+    )
+    script += "for name in COMMANDS: print(import_module(f'platform.{name}').parser().format_help(), end='=====')\n"
+    script += "import sys; print([name for name in ('torch', 'ray', 'mlflow') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=True)
+    *helps, heavy = done.stdout.split("=====")
+    assert heavy.strip() == "[]", "help waits for imports"
+    for name, text in nonempty(zip(COMMANDS, helps, strict=True)):
+        assert text.startswith(f"usage: python -m platform.{name} ")
+        for part in ("\nexamples:\n", "\nexit status:\n  0    success\n", "  2    an error that you can fix"):
+            assert part in text, name
+        assert "``" not in text, name
+        assert ("  1    training failed" in text) == (name in ("run", "sweep", "reproduce"))
+
+
+def test_a_word_that_is_no_command_is_one_sentence_with_the_nearest() -> None:
+    for word, sentence in {
+        "sweeep": "there is no command sweeep; did you mean sweep? ",
+        "xyz": "there is no command xyz; ",
+        "--versoin": "there is no option --versoin; did you mean --version? ",
+        "my.yaml": "my.yaml is no command; did you mean fedtext run my.yaml, or fedtext sweep my.yaml? ",
+    }.items():
+        assert said(word) == (2, "", f"error: {sentence}fedtext --help lists the commands\n")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    status, out, _ = said("--version")
+    assert status == 0
+    assert f'version = "{out.split()[1]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_a_command_is_spelled_as_it_was_called() -> None:
+    assert spelled("sweep") == "python -m platform.sweep"
+    assert said("cp", "--help")[1].startswith("usage: fedtext cp ")
+    assert "fedtext cp kteps.yaml my.yaml" in said("help", "cp")[1]
+    assert spelled("sweep") == "fedtext sweep"
+
+
+def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = (ROOT / "tune_spaces" / "kteps.yaml").read_bytes()
+    assert said("cp", "kteps.yaml", "my.yaml")[0] == 0
+    assert Path("my.yaml").read_bytes() == source
+    Path("my.yaml").write_text("mine\n")
+    assert said("cp", "demo.yaml", "my.yaml") == (
+        2,
+        "",
+        "error: my.yaml exists: choose another name, or overwrite it with --force\n",
+    )
+    assert Path("my.yaml").read_text() == "mine\n"
+    assert said("cp", "kteps", "my.yaml", "--force")[0] == 0
+    assert Path("my.yaml").read_bytes() == source
+    Path("studies").mkdir()
+    assert "studies/kteps.yaml is a copy" in said("cp", "kteps.yaml", "studies")[1]
+    for target, sentence in (("my.yaml", "is that experiment itself"), ("none/my.yaml", "there is no folder none")):
+        with pytest.raises(UserError, match=sentence):
+            copy.main(["my.yaml", target, "--force"])
+
+
+def test_a_copy_says_which_plug_ins_it_needs_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "mine.py").write_text("")
+    (tmp_path / "from" / "a.yaml").write_text("plugins: [mine.py, package.module]\n")
+    out = said("cp", "from/a.yaml", "b.yaml")[1]
+    assert "its plug-in mine.py is looked up beside b.yaml: copy from/mine.py there too" in out
+    assert "package.module" not in out
+
+
+def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
+    lines = []
+    for main, given in (
+        (commands.main, ["run", *words, "--no-ray", "--seed", "3"]),
+        (as_module, [*words, "seed=3"]),
+        (local.main, [*words, "seed=3"]),
+    ):
+        assert main(given) == 0
+        lines.append(re.sub(r"\S*seconds \S+", "", capsys.readouterr().out))
+    assert lines[0] == lines[1] == lines[2]
+    assert "\nround 1/1  loss" in lines[0]
+
+
+def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    status, out, err = said("predict", str(tmp_path), "text")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert predict.parser().prog == "fedtext predict"
+
+
+def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
+    script = f"import sys; sys.argv[1:] = ['--keys']; {FEDTEXT}"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
