@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import ray
+import torch
 from numpy.typing import NDArray
 
+from actors.metrics import TrialMetrics
 from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
@@ -48,6 +50,7 @@ class ClientActor:
         corpus_clients: int,
         weights: Sequence[int],
         noise: NoiseKey,
+        trial: str,
         members: Sequence[int],
         *objects: Sequence[ClientData],
     ) -> Host:
@@ -63,6 +66,7 @@ class ClientActor:
             corpus_clients: Number of the corpus's clients.
             weights: Numbers of samples of all clients of the trial, hosted here or not.
             noise: The run's key of noise.
+            trial: Id of the trial's case, for metrics.
             members: Ids of the clients that are hosted here.
             objects: Lists of clients with these among them.
         """
@@ -75,6 +79,10 @@ class ClientActor:
         self.decoder = Decoder(experiment, self.worker.shared)
         self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, WeightedSum] | None = None  # of a round
+        self.metrics, self.on_gpu = TrialMetrics(experiment, trial), device == "cuda"
+        if self.on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        self.metrics.gpu_memory(self.on_gpu)
         return Host(context.get_node_id(), unused)
 
     def train(self, flat: NDArray[np.float32], round_: int, stacks: Sequence[Sequence[int]], fold: bool) -> list[Reply]:
@@ -87,6 +95,8 @@ class ClientActor:
             fold: Add the updates up in this actor instead of returning them; ``partial`` returns their sum.
         """
         replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members)]
+        if self.on_gpu:
+            self.metrics.gpu_memory(used=True)
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies
 
     def _folded(self, reply: Reply, flat: NDArray[np.float32], round_: int) -> Reply:

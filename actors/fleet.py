@@ -73,7 +73,10 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
 
 
 class RayFleet:
-    """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``. See ``Fleet``."""
+    """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``. See ``Fleet``.
+
+    ``trial`` names the trial in the actors' metrics (actors/metrics.py).
+    """
 
     def __init__(
         self,
@@ -83,6 +86,7 @@ class RayFleet:
         noise: NoiseKey,
         plan: Plan,
         group: PlacementGroup | None = None,
+        trial: str = "",
     ) -> None:
         self.clients: Sequence[ClientInfo] = shipment.infos
         self.noise = noise
@@ -93,6 +97,8 @@ class RayFleet:
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
+        self.took: list[float] = []  # seconds of each local update of the last round
+        self.late = 0  # local updates of the last round that had not returned in time
         initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
@@ -109,6 +115,7 @@ class RayFleet:
                     shipment.corpus_clients,
                     weights,
                     self.noise,
+                    trial,
                     members,
                     *self._objects(members),
                 )
@@ -134,11 +141,13 @@ class RayFleet:
             for call in self._calls(stacks(hosted, self.stack)):
                 waiting[self.actors[place].train.remote(handle, round_, call, fold[place])] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
+        self.took, self.late = [], 0
         deadline = time.monotonic() + self.timeout
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not done:
-                late = ", ".join(self.clients[client].name for client in sorted(chain(*waiting.values())))
+                missing = sorted(chain(*waiting.values()))
+                self.late, late = len(missing), ", ".join(self.clients[client].name for client in missing)
                 raise TimeoutError(
                     f"round {round_} took over resources.round_timeout_s = {self.timeout:g} s, waiting for {late}"
                 )
@@ -147,6 +156,7 @@ class RayFleet:
                 if not reply.error:
                     self.bytes_up[reply.client] = reply.bytes_up
                     self.seconds[reply.client] = reply.metrics["seconds"]
+                    self.took.append(reply.metrics["seconds"])
                 yield reply
 
     def _calls(self, stacks: list[list[int]]) -> list[list[list[int]]]:

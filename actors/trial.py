@@ -13,6 +13,7 @@ from ray import tune
 
 from actors.crew import LOST
 from actors.fleet import RayFleet, Shipment
+from actors.metrics import TrialMetrics
 from actors.placement import Plan
 from fedtext.client.audit_runner import write_files
 from fedtext.config.experiment import Experiment
@@ -46,10 +47,22 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     last checkpoint; so is the whole trial, by Tune, if this process dies.
     """
     assignment = assignments[config["case"]]
+    metrics = TrialMetrics(assignment.experiment, config["case"])
+    metrics.begin(assignment.experiment.training.rounds)
+    try:
+        _serve(assignment, metrics)
+    except Exception:
+        metrics.add(trials_failed=1)
+        raise
+    finally:
+        metrics.end()
+
+
+def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     reported, lost = 0, ""
     for restarts in range(assignment.experiment.resources.max_restarts + 1):
         try:
-            for record, unused_gpus in rounds(assignment):
+            for record, unused_gpus in rounds(assignment, metrics):
                 if record.round > reported:
                     reported = record.round
                     said = {"restarts": restarts, "lost": lost, "unused_gpus": unused_gpus}
@@ -57,21 +70,24 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
+            metrics.add(trials_failed=1)
             tune.report({"error": str(error), "user_error": isinstance(error, UserError)})
             return
         except LOST as error:
             lost = str(error).partition("\n")[0]
+            metrics.add(retries=1)
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
+    metrics.add(trials_failed=1)
     times = f"more than {restarts} times (resources.max_restarts)"
     tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 
-def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
+def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, str]]:
     """The records of the rounds that are left, each with a sentence if GPUs are reserved for nothing. The actors then
     wait for another trial, unless something went wrong."""
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
-    fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group)
+    fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group, trial=metrics.trial)
     folder = assignment.folder / "checkpoint"
     federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients)
     sound = False
@@ -79,6 +95,7 @@ def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         for record in federation.run():
             _keep(federation, assignment)
+            metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
             yield replace(record, metrics=record.metrics | {"nodes": nodes}), federation.fleet.unused_gpus
         sound = True
@@ -86,6 +103,7 @@ def rounds(assignment: Assignment) -> Iterator[tuple[RoundRecord, str]]:
         sound = True
         raise
     finally:
+        metrics.add(late_updates=federation.fleet.late)
         federation.fleet.close(keep=sound)
 
 

@@ -164,7 +164,7 @@ def planned(
         if not mlflow_store.is_new(store):
             taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
         corpora = corpora_of(experiment, cases, data, folder)
-        folder.check_space(sum(_state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
+        folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():
             taken.result()
         aside.submit(import_module, "ray.tune")
@@ -233,7 +233,7 @@ def _plans(
     return plans
 
 
-def _state_bytes(experiment: Experiment, corpus: Corpus) -> int:
+def state_bytes(experiment: Experiment, corpus: Corpus) -> int:
     """Return the least size of a trial's checkpoints on disk: those that are kept, and the one being written."""
     return (KEPT + 1) * 4 * numbers(experiment, corpus)
 

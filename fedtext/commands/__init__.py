@@ -42,6 +42,7 @@ COMMANDS = {
         Command("sweep", "train", "every case of an experiment's space, and its baselines, on Ray"),
         Command("reproduce", "train", "a table of a paper, run and printed beside the paper's values"),
         Command("ls", "look", "experiments that come with fedtext, and the runs in runs/ with their state"),
+        Command("doctor", "look", "what is installed and reachable, and what would fail in a sweep"),
         Command("corpora", "look", "statistics of an experiment's corpus, by client, and its problems"),
         Command("report", "look", "a page with plots, and tables for papers, of a run or a sweep"),
         Command("predict", "use", "labels or next words of texts, by a trained model", "fedtext.commands.predict"),

@@ -75,6 +75,7 @@ class AGNewsCorpus(LabelledCorpus):
     """
 
     name: Literal["agnews"] = "agnews"
+    files = FILES
     labels = 4
     label_names = ("World", "Sports", "Business", "Sci/Tech")
     text: TextField = Field(

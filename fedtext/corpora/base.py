@@ -60,6 +60,8 @@ class CorpusConfig(Strict, ABC):
             A corpus that knows this only after reading its files keeps False.
         language: The texts have no labels and are for language models: sentences from ``<s>`` to ``</s>``.
         label_names: Names of the classes, if they are always the same.
+        files: Names of the files of a data folder that ``read`` and ``read_unlabeled`` use, with * for any characters.
+            There may be others of another release or format. Empty if they are named by a key, or there are none.
         segmented: The texts come as Treebank tokens in lower case.
     """
 
@@ -67,6 +69,7 @@ class CorpusConfig(Strict, ABC):
     brings_validation: ClassVar[bool] = False
     language: ClassVar[bool] = False
     label_names: ClassVar[tuple[str, ...]] = ()
+    files: ClassVar[tuple[str, ...]] = ()
     segmented: ClassVar[bool] = False
     text: TextField = Field(
         Words(), description="tokens of a text: its words, buckets they are hashed to, or a checkpoint's word pieces"

@@ -44,6 +44,7 @@ class FDUCorpus(CorpusConfig):
     """
 
     name: Literal["fdu"] = "fdu"
+    files = (_LABELLED, _UNLABELED)
     label_names = ("negative", "positive")
     segmented = True
     source: str | None = Field(None, description="folder or URL of the original *.task.train/test/unlabel files")

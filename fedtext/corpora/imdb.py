@@ -30,6 +30,7 @@ class IMDBCorpus(LabelledCorpus):
     """
 
     name: Literal["imdb"] = "imdb"
+    files = ("imdb.parquet",)
     labels = 2  # 0 negative, 1 positive
     label_names = ("negative", "positive")
     clients: int = Field(

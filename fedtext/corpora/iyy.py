@@ -45,6 +45,7 @@ class IYYCorpus(CorpusConfig):
     """
 
     name: Literal["iyy"] = "iyy"
+    files = ("*-train.txt.ss", "*-dev.txt.ss", "*-test.txt.ss")
     label_names = ("1", "2", "3", "4", "5")
     segmented = True
     max_length: int | None = Field(400, ge=1, description="words kept of each text, from its beginning; null: all")

@@ -50,6 +50,7 @@ class MovieLensCorpus(CorpusConfig):
     """
 
     name: Literal["movielens"] = "movielens"
+    files = ("ratings.*", "movies.*", "tags.*", "users.dat")
     release: Release = Field("ml-latest-small", description="release of MovieLens (RR-LDP paper: ml-1m)")
     clients: int = Field(
         100, ge=1, description="number of clients the ratings are split over (RR-LDP paper: 10, 50, 100, 250)"

@@ -44,6 +44,7 @@ class Newsgroups20Corpus(LabelledCorpus):
     """
 
     name: Literal["newsgroups20"] = "newsgroups20"
+    files = (FILE,)
     labels = 20
     label_names = GROUPS
     text: TextField = Field(

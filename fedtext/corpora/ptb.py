@@ -22,6 +22,7 @@ class PTBCorpus(LanguageCorpus):
     """
 
     name: Literal["ptb"] = "ptb"
+    files = (TABLE, FILE.format("*"))
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         lines = find_lines(self, ("ptb",), TABLE, FILE, data)

@@ -26,6 +26,7 @@ class SST2Corpus(LabelledCorpus):
     """
 
     name: Literal["sst2"] = "sst2"
+    files = (FILE,)
     labels = 2  # 0 negative, 1 positive
     label_names = ("negative", "positive")
     segmented = True

@@ -23,6 +23,7 @@ class WikiText2Corpus(LanguageCorpus):
     """
 
     name: Literal["wikitext2"] = "wikitext2"
+    files = (TABLE, FILE.format("*"))
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         lines = find_lines(self, ("wikitext2", "wikitext-2"), TABLE, FILE, data)

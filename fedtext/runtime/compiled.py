@@ -20,6 +20,7 @@ BITS = {torch.float32: 32, torch.float64: 64}
 DIGEST = 32  # bytes at the end of a library
 PATIENCE_S = 120.0  # with a compiler, which takes a second
 COMPILERS = ("cc", "gcc", "clang")
+NO_COMPILER = f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 
 
@@ -39,7 +40,7 @@ def compiled(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     """
     compiler = _compiler()
     if compiler is None:
-        raise UserError(f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc")
+        raise UserError(NO_COMPILER)
     options = [*FLAGS, f"-DREAL_BITS={BITS[dtype]}"]
     command = [*compiler, *options]
     name = f"{source.stem}-{BITS[dtype]}-{_key(source, compiler, options)}.so"
@@ -79,6 +80,14 @@ def compile_problem() -> str:
     except UserError as error:
         return str(error)
     return ""
+
+
+def compiler_name() -> str:
+    """Return the first line of what the compiler says its version is. Raises UserError if there is none."""
+    compiler = _compiler()
+    if compiler is None:
+        raise UserError(NO_COMPILER)
+    return _run([*compiler, "--version"], "say its version").stdout.partition("\n")[0]
 
 
 def _compiler() -> list[str] | None:
