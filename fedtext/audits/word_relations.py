@@ -37,10 +37,10 @@ class WordRelations(Audit):
     needs_table = True
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
-        rows_R = local.data.rows_R[: local.data.train_rows]
         no_words = [words.rows[entry] for entry in SPECIAL if entry in words.rows]
-        places_N = np.flatnonzero(~np.isin(rows_R, no_words))
-        rows_N = rows_R[places_N]
+        held_N = np.unique(local.data.train.tokens_T)  # all rows are held with methods that move all
+        places_N = held_N[~np.isin(local.data.rows_R[held_N], no_words)]
+        rows_N = local.data.rows_R[places_N]
         wanted = [words.rows[word] for word in dict.fromkeys(self.words) if word in words.rows]
         probes_P = np.array([place for row in wanted for place in np.flatnonzero(rows_N == row)], np.int64)
         if not len(probes_P) or len(rows_N) < 2:

@@ -114,6 +114,15 @@ def test_figures_are_those_of_what_the_server_received(uplink: Any, rows: str) -
         assert metrics["I_ser"] == 1  # what is sent as it is shows all relations
 
 
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_neighbours_are_words_of_the_clients_train_texts_also_where_all_rows_move(method: str) -> None:
+    _, fleet, _ = run(method)
+    for client, (_, (relations,)) in nonempty(fleet.worker.audits.seen.items()):
+        data = tiny.corpus().clients[client]
+        rows = np.unique(data.rows_R[data.train.tokens_T])
+        assert sorted(relations.rows_N) == [row for row in rows if row > 1]
+
+
 @pytest.mark.parametrize("uplink", [[], STRONG], ids=["none", "project"])
 @pytest.mark.parametrize("method", SHARING)
 def test_results_with_and_without_are_the_same_to_the_bit(method: str, uplink: Any) -> None:
