@@ -29,6 +29,7 @@ from fedtext.state import model_folder
 from fedtext.state.checkpoint import OtherRunError
 from fedtext.state.fingerprint import SCIENCE
 from fedtext.state.model_folder import EXPERIMENT
+from fedtext.training.config import Engine
 
 
 def load(
@@ -90,9 +91,7 @@ def run(
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     gpu = device_of(device).type != "cpu"
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
-    kept = folder and folder / EXPERIMENT
-    begun = files.read(kept)["training"]["engine"] if kept and kept.is_file() else None
-    single = choose_engine(single, gpu, compile_problem(), begun)
+    single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
     place = None if data is None else folder_of(data, option("data"))
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = _started(single, corpus, device, folder)
@@ -124,6 +123,25 @@ def _writable(folder: Path, resume: bool) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     return folder
+
+
+def _engine_in(folder: Path) -> Engine | None:
+    """Return the engine of the run in a folder; None if there is none.
+
+    Raises:
+        UserError: The folder has an experiment file that a run has not written, and would replace.
+    """
+    kept = folder / EXPERIMENT
+    if not kept.is_file():
+        return None
+    content = files.read(kept)
+    try:
+        engine: Engine = content["training"]["engine"]
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{option('out')}: {kept} is not of a run, which would replace it: name another folder"
+        ) from error
+    return engine
 
 
 def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path | None) -> Federation[LocalFleet]:

@@ -19,6 +19,7 @@ from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
+from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
@@ -92,6 +93,9 @@ def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpu
     """
     check_folder(data)
     read = config.read(data, seed)
+    for client in read.clients:
+        if not len(client.train):
+            raise UserError(f"corpus {config.name}: client {client.name!r} has no train text: leave the client out")
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)
     return raw, splits.used(raw, config, seed, leaking), leaking.counts()

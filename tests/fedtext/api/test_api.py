@@ -295,3 +295,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(fedtext.UserError, match=r"^out: .*/file cannot be written"):
         fedtext.run("kteps.yaml", data=tmp_path / "nowhere", out=tmp_path / "file")
+
+
+def test_an_experiment_file_in_the_folder_of_a_run_is_not_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "experiment.yaml"
+    for content in ("name: mine\ncorpus: demo\n", "training: 3\n"):
+        mine.write_text(content)
+        with pytest.raises(
+            fedtext.UserError, match=r"^out: .*/experiment.yaml is not of a run, which would replace it"
+        ):
+            fedtext.run("demo.yaml", out=tmp_path)
+        assert mine.read_text() == content

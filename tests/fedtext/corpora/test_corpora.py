@@ -44,6 +44,11 @@ TEXT = st.lists(WORD, max_size=8).flatmap(
 )
 
 
+def test_a_client_without_train_texts_is_refused_by_its_name() -> None:
+    with pytest.raises(UserError, match=r"^corpus given: client 'b' has no train text: leave the client out$"):
+        encoded(corpus_of(RawClient("a", split("x"), split("t")), RawClient("b", split(), split("t"))))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     clients=st.lists(
