@@ -24,16 +24,16 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banners; the progress display is ours
 
-# Tune gives every trial an environment of its own for the sake of PyTorch Lightning, which is not used here. Ray's
-# workers started ahead do not have it, and stand idle while new ones are started. Where it is gone, nothing is lost.
+# Tune sets an environment variable for every trial because of PyTorch Lightning, which is not used here. Workers that
+# Ray has started in advance lack it, so that Ray would start others. A Ray without this setting is left alone.
 with contextlib.suppress(ImportError, AttributeError):
     from ray.tune.execution import class_cache
 
     class_cache.DEFAULT_ENV_VARS.pop("PL_DISABLE_FORK", None)
 
 
-# Tune knows two ways in which a trial's process fails. Whatever else Ray raises, such as that its memory monitor has
-# killed the process, would end the whole sweep: here it is the process's death, after which Tune restores the trial.
+# Tune restores a trial only after a RayActorError. Other errors of Ray for a lost process, such as that of its memory
+# monitor, would end the whole sweep. They are turned into a RayActorError.
 with contextlib.suppress(ImportError, AttributeError):
     from ray.air.execution._internal.actor_manager import RayActorManager
 
@@ -48,8 +48,14 @@ with contextlib.suppress(ImportError, AttributeError):
 
 
 class SparingASHA(ASHAScheduler):
-    """ASHA that knows trials by their case, so that a resumed sweep goes on comparing with what was reached before, and
-    never stops the cases named in ``spared``: a reference row is worth something only when complete."""
+    """ASHA that identifies trials by their case, and never stops some of them.
+
+    A resumed sweep can therefore compare with the results of the trials before it was interrupted.
+
+    Args:
+        spared: Cases that are never stopped, such as baselines, which are of use only if they are complete.
+        options: Arguments of ``ASHAScheduler``.
+    """
 
     def __init__(self, spared: Sequence[str], **options: Any) -> None:
         super().__init__(**options)

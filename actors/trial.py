@@ -24,14 +24,14 @@ from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
 
-# Before Tune gives this process another trial the thread of the last one has to end. It would wait 2 s, and give up the
-# other trial.
+# Before Tune gives this process another trial, the thread of the last one has to end. By default Tune waits 2 s for it,
+# and then gives up the new trial.
 os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "600")
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a trial needs to know: the experiment, its data, its share of the cluster, and the folder of its state."""
+    """The input of a trial: the experiment, its data, its share of the cluster, and the folder of its state."""
 
     experiment: Experiment
     shipment: Shipment
@@ -40,11 +40,17 @@ class Assignment:
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
-    """The trainable. Reports every round's ``record``, or the ``error`` that ended it, and whether that is a
+    """Run a trial: the trainable of Ray Tune.
+
+    It reports the ``record`` of each round. If the trial fails it reports the ``error``, and whether it is a
     ``user_error``.
 
-    Client actors that die, or that Ray kills where memory runs out, are started anew and the round is replayed from the
-    last checkpoint; so is the whole trial, by Tune, if this process dies.
+    If client actors die, or Ray kills them because memory runs out, new ones continue from the last checkpoint. If this
+    process dies, Tune starts it again, and the trial continues in the same way.
+
+    Args:
+        config: The point of Tune's search space. Its ``case`` is the name of the assignment.
+        assignments: The trials of the sweep, by case.
     """
     assignment = assignments[config["case"]]
     metrics = TrialMetrics(assignment.experiment, config["case"])
@@ -83,8 +89,15 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
 
 
 def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, str]]:
-    """The records of the rounds that are left, each with a sentence if GPUs are reserved for nothing. The actors then
-    wait for another trial, unless something went wrong."""
+    """Run the remaining rounds of a trial. Afterwards its actors wait for another trial, unless something failed.
+
+    Args:
+        assignment: The trial.
+        metrics: Its metrics for Prometheus.
+
+    Yields:
+        The record of each round, and a sentence if GPUs are reserved that no actor can use (else it is empty).
+    """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
     fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group, trial=metrics.trial)
@@ -108,7 +121,7 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:
-    """Write the files of the last completed round, and after the last round of all the model."""
+    """Write the files of the last completed round; after the last round of the trial also the model."""
     experiment, history = assignment.experiment, federation.history
     for record in history[-1:]:
         write_files(record, assignment.folder)

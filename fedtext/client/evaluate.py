@@ -46,7 +46,7 @@ def evaluate_client(
     evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
     if final and config.union is not None:
         evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
-        own = type(method).private is not Method.private or method.before_reading() or method.separates
+        own = type(method).private is not Method.private or method.before_evaluation() or method.separates
         if own or not common:  # otherwise all clients use the same model, and it is evaluated once
             common["Global"] = _everywhere(host, flat, client, stack)
         evaluated.add(common["Global"])
@@ -70,7 +70,7 @@ def ready(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> St
     """
     stack = host.stack(flat, [client])
     with torch_scope(host.experiment.seed, "reading", round_, client):
-        for phase in host.method.before_reading():
+        for phase in host.method.before_evaluation():
             host.run(phase, stack, flat, [client], round_)
     return stack
 

@@ -92,7 +92,7 @@ class Method(Strict, ABC):
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
     own_vocabularies: ClassVar[bool] = False  # True: by default each client has a vocabulary of its own
     withholds: ClassVar[bool] = False  # True: rows of words with a digit in them do not leave a client
-    language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not asked then
+    language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not called then
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -138,7 +138,7 @@ class Method(Strict, ABC):
         """Return the phases of a client's local update, of which the last has ``training.local_epochs`` epochs."""
         return (Phase("joint", epochs),)
 
-    def before_reading(self) -> Sequence[Phase]:
+    def before_evaluation(self) -> Sequence[Phase]:
         """Return the phases in which a client adapts the parameters it received before it evaluates with them."""
         return ()
 

@@ -39,7 +39,7 @@ class FedRecon(FedAvg):
         rest = Phase("query", epochs, rows="all" if self.joint else "others", texts="query")
         return (self._reconstruction("support"), rest)
 
-    def before_reading(self) -> Sequence[Phase]:
+    def before_evaluation(self) -> Sequence[Phase]:
         return (self._reconstruction("all"),)
 
     def _reconstruction(self, texts: Literal["all", "support"]) -> Phase:

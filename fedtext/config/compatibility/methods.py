@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def embedding_lr(e: "Settings") -> Iterator[str]:
     """Check that the embedding has a learning rate if a phase trains it alone."""
-    for phase in (*e.method.phases(1), *e.method.before_reading()):
+    for phase in (*e.method.phases(1), *e.method.before_evaluation()):
         table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
         if table_alone and e.training.optimizer.embedding_lr == 0:
             yield (

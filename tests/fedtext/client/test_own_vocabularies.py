@@ -235,7 +235,7 @@ def test_local_and_global_by_hand(method: str) -> None:
         kept = worker.private.get(client.id, {})
         if method == "fedrecon":  # its own rows are made anew
             stack = worker.stack(federation.flat, [client.id])
-            for phase in worker.method.before_reading():
+            for phase in worker.method.before_evaluation():
                 worker.run(phase, stack, federation.flat, [client.id], 2)
             kept = {TABLE: stack.tensors(0)[TABLE].numpy().copy()}
         sources = federation.state | worker.initial_private

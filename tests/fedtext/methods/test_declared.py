@@ -79,7 +79,7 @@ def test_a_method_has_one_phase_unless_it_says_otherwise(name: str) -> None:
         return
     assert [phase.name for phase in method.phases(7)] == ["joint"]
     assert (last.rows, last.texts) == ("all", "all")
-    assert method.before_reading() == ()
+    assert method.before_evaluation() == ()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -110,7 +110,7 @@ def test_fedevocab_adapts_its_embedding_first_unless_it_is_told_not_to() -> None
     assert parts(FedeVocab(), 5) == [("adaptation", 1, True, False, "all", "all", 1.0), joint]
     assert parts(FedeVocab(adaptation_epochs=3), 5) == [("adaptation", 3, True, False, "all", "all", 1.0), joint]
     assert parts(FedeVocab(adaptive=False), 5) == [joint]
-    assert FedeVocab().before_reading() == ()
+    assert FedeVocab().before_evaluation() == ()
 
 
 def test_of_a_transformer_fedevocab_keeps_the_words_vectors_or_the_whole_embedding_block() -> None:
@@ -126,7 +126,7 @@ def test_fedrecon_makes_its_rows_on_one_half_and_trains_the_rest_on_the_other() 
     assert parts(FedRecon(), 5) == [rows_alone("support", 1, 1.0), ("query", 5, True, True, "others", "query", 1.0)]
     other = FedRecon(reconstruction_epochs=4, reconstruction_lr=0.5, joint=True)
     assert parts(other, 5) == [rows_alone("support", 4, 0.5), ("query", 5, True, True, "all", "query", 1.0)]
-    (phase,) = other.before_reading()
+    (phase,) = other.before_evaluation()
     assert (phase.name, phase.epochs, phase.rows, phase.texts, phase.lr) == ("reconstruction", 4, "digits", "all", 0.5)
     assert (phase.moves(TABLE), phase.moves("head.0.weight")) == (True, False)
 

@@ -125,7 +125,7 @@ def test_fedrecon_is_read_with_rows_made_from_all_train_texts() -> None:
     rebuilt = descend(state, client, np.arange(len(client.train)), 3, lambda n: digits_V1 if n == TABLE else 0.0)
     stack = made.fleet.worker.stack(made.flat, [0])  # type: ignore[attr-defined]
     worker = made.fleet.worker  # type: ignore[attr-defined]
-    for phase in worker.method.before_reading():
+    for phase in worker.method.before_evaluation():
         worker.run(phase, stack, made.flat, [0], 9)
     assert np.allclose(stack.tensors(0)[TABLE], rebuilt[TABLE][client.rows_R[1:] - 1], atol=2e-6)
     assert np.array_equal(stack.tensors(0)["head.0.weight"], made.state["head.0.weight"])
