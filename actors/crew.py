@@ -17,8 +17,8 @@ from actors.placement import Plan
 # Ray's errors for a lost process. OutOfMemoryError, of its memory monitor, is not a subclass of RayActorError.
 LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
-Berth = tuple[PlacementGroup | None, int, float, float]
-_waiting: tuple[Berth, list[Any]] | None = None  # actors of this process without a trial; they end with it
+Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number, CPUs and GPUs of its actors
+_waiting: tuple[Share, list[Any]] | None = None  # actors of this process without a trial; they end with it
 
 
 def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
@@ -28,7 +28,7 @@ def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
     """
     global _waiting
     kept, _waiting = _waiting, None
-    if kept and kept[0] == _berth(plan, group) and _alive(kept[1]):
+    if kept and kept[0] == _share(plan, group) and _alive(kept[1]):
         return kept[1]
     if kept:
         end(kept[1])
@@ -54,7 +54,7 @@ def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
     """
     global _waiting
     assert _waiting is None, "one trial at a time has actors in a process"
-    _waiting = _berth(plan, group), actors
+    _waiting = _share(plan, group), actors
 
 
 def _alive(actors: list[Any]) -> bool:
@@ -71,5 +71,5 @@ def end(actors: list[Any]) -> None:
         ray.kill(actor)
 
 
-def _berth(plan: Plan, group: PlacementGroup | None) -> Berth:
+def _share(plan: Plan, group: PlacementGroup | None) -> Share:
     return group, plan.actors, plan.cpus, plan.gpus
