@@ -1,9 +1,10 @@
 """Test texts that training has already seen: how they are recognised, counted and dropped (``corpus.drop_leaked``).
 
 Two texts are the same if they agree in all letters and digits, regardless of case, blanks and punctuation. This allows
-a comparison of FDU-MTL's tokenized labelled reviews with its raw unlabeled ones. Whole texts are compared: messages
-with the same headers have the same beginning and are still different. A text without a letter or digit is never the
-same as another one. Features, if there are any, must agree as well.
+a comparison of FDU-MTL's tokenized labelled reviews with its raw unlabeled ones. The marks of a letter, such as the
+vowel signs of Hindi, belong to it. Whole texts are compared: messages with the same headers have the same beginning and
+are still different. A text without a letter or digit is never the same as another one. Features, if there are any, must
+agree as well.
 
 ``all`` compares with the unlabeled texts whether or not vectors are trained on them, so that every experiment on a
 corpus has the same test texts. Whether a leaked text is also in its own client's train split depends on the partition;
@@ -16,7 +17,7 @@ Legend: N texts.
 """
 
 import hashlib
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 from fedtext.corpora.types import Leaks, Split
 
 DropLeaked: TypeAlias = Literal["none", "own", "all"]
-_NEITHER = re.compile(r"[\W_]+")
 _NEITHER_ASCII = bytes(code for code in range(128) if not chr(code).isalnum())
 
 
@@ -48,11 +48,24 @@ def identities(split: Split, exact: bool = False) -> list[bytes]:
     return [hashlib.blake2b(key, digest_size=16).digest() if key else b"" for key in keys]
 
 
+class _Kept(dict[int, int | None]):
+    """A table for ``str.translate`` that keeps letters with their marks, and digits."""
+
+    def __missing__(self, code: int) -> int | None:
+        of_emoji = 0xFE00 <= code <= 0xFE0F  # variation selectors count as marks
+        self[code] = code if unicodedata.category(chr(code))[0] in "LMN" and not of_emoji else None
+        return self[code]
+
+
+_KEPT = _Kept()
+
+
 def _letters_and_digits(text: str) -> bytes:
     text = text.casefold()
     if text.isascii():
         return text.encode("ascii").translate(None, _NEITHER_ASCII)
-    return _NEITHER.sub("", text).encode("utf-8", "surrogatepass")
+    kept = unicodedata.normalize("NFC", text).translate(_KEPT)
+    return kept.encode("utf-8", "surrogatepass") if any(map(str.isalnum, kept)) else b""
 
 
 @dataclass(frozen=True)

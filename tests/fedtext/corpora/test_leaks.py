@@ -31,6 +31,10 @@ def test_texts_are_the_same_if_all_letters_and_digits_are() -> None:
     assert leaked("naïve – café", "Naïve - CAFÉ!")
     assert leaked("日本 語", "日本語")
     assert leaked("straße", "STRASSE")
+    assert leaked("cafe\u0301", "caf\u00e9"), "one character, or a letter and its accent"
+    assert not leaked("की", "का"), "vowel signs tell words apart"
+    assert leaked("fine ❤️", "Fine!")
+    assert not leaked("❤️", "❤️")
     assert not leaked("7 of 10", "8 of 10")
     assert not leaked("naïve", "nave")
     assert not leaked("...", "!!!")  # neither letters nor digits: nothing that could be the same
