@@ -14,6 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from docs.generate import index, messages
 from docs.links import replace_targets, targets, toc_slug
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +30,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add pages for the notebook and for what documents link to outside of ``docs/``."""
+    """Add pages for the notebook, for messages of errors, and for what documents link to outside of ``docs/``."""
+    files.append(File.generated(config, "reference/messages.md", content=messages.page()))
     for notebook in sorted(DOCS.rglob("*.ipynb")):
         name = notebook.relative_to(DOCS).with_suffix(".md")
         files.append(File.generated(config, str(name), content=from_notebook(notebook)))
@@ -67,7 +69,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Put the Markdown of each page beside it: llms.txt links to it."""
+    """Write llms.txt, and put the Markdown of each page, to which it links, beside the page."""
+    assert config.nav is not None
+    assert config.site_description is not None
+    (Path(config.site_dir) / "llms.txt").write_text(index.llms(config.nav, config.site_description))
     for path in DOCS.rglob("*.md"):
         copy = Path(config.site_dir) / path.relative_to(DOCS)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +81,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 def page_of(path: Path) -> str:
     """Return the page that shows a file or folder, relative to the site's root."""
-    if DOCS in path.parents and path.suffix not in (".py", ".yaml"):
+    if DOCS in path.parents and path.suffix not in (".py", ".yaml") and not path.is_dir():
         shown = path.with_suffix(".md") if path.suffix == ".ipynb" else path
         return shown.relative_to(DOCS).as_posix()
     name = f"repository/{path.relative_to(ROOT).as_posix()}"
@@ -94,8 +99,9 @@ def as_page(path: Path) -> str:
         readme = path / "README.md"
         if readme.is_file():
             return readme.read_text()
-        names = sorted(file.name for file in path.iterdir() if file.suffix in (".py", ".yaml"))
-        return f"# {title}/\n\n" + "\n".join(f"- `{name}`" for name in names) + "\n"
+        names = sorted(file.name for file in path.iterdir() if file.suffix in (".md", ".py", ".yaml"))
+        listed = (f"- [{name}]({name})" if name.endswith(".md") else f"- `{name}`" for name in names)
+        return f"# {title}/\n\n" + "\n".join(listed) + "\n"
     return f"# {title}\n\n````{SHOWN[path.suffix]}\n{path.read_text()}\n````\n"
 
 

@@ -38,7 +38,7 @@ Any key of the experiment can be set on the command line:
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys; --keys PATTERN explains
 those that match; --keys metrics: every metric. Parts of your own, by plugins or
---plugin: docs/how-to/write-your-own-parts.md.
+--plugin: docs/how-to/use-plug-ins.md.
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
 """

@@ -76,6 +76,16 @@ class Key:
             return self.field.description
         return summary(self.classes[0]) if len(self.classes) == 1 else ""
 
+    @property
+    def kind(self) -> str:
+        """Its type in words, with its range."""
+        return _kind(self.field.annotation, self.field.metadata)
+
+    @property
+    def default(self) -> str:
+        """Its default as written in an experiment; empty if there is none, or if it is a section."""
+        return _default(self.field)
+
 
 def keys(cls: Class = Experiment, prefix: str = "", choices: bool = True) -> Iterator[Key]:
     """Yield the keys of a class and of its sections, depth first, without the ``name`` of a class.
@@ -208,9 +218,8 @@ def _key(key: Key) -> str:
 
 def _described(key: Key, indent: str = "  ") -> list[str]:
     """Describe a key: a line with type and default, and its description below."""
-    default = "; required" if key.field.is_required() else f"; default {text}" if (text := _default(key.field)) else ""
-    kind = _kind(key.field.annotation, key.field.metadata)
-    return [f"{indent}{key.path}: {kind}{default}", *_wrapped(key.description, f"{indent}    ")]
+    default = "; required" if key.field.is_required() else f"; default {key.default}" if key.default else ""
+    return [f"{indent}{key.path}: {key.kind}{default}", *_wrapped(key.description, f"{indent}    ")]
 
 
 def _written(cls: Class, key: Key) -> str:

@@ -1,0 +1,14 @@
+"""Pages of the reference that are written from the code: keys, parts, metrics, commands, names of the API."""
+
+from docs.generate.markdown import DOCS
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each generated page by its path in ``docs/``."""
+    from docs.generate import api, commands, keys, metrics, papers
+
+    made = {"reference/keys.md": keys.experiment(), "reference/metrics.md": metrics.page()}
+    return made | keys.parts() | {"reference/commands.md": commands.page()} | api.pages() | papers.pages()
+
+
+__all__ = ["DOCS", "pages"]

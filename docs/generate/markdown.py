@@ -1,0 +1,40 @@
+"""Markdown of generated pages."""
+
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent
+ROOT = DOCS.parent
+_CODE = re.compile(r"(``.*?``|`[^`]*`)")
+
+
+def prose(text: str) -> str:
+    """Return a docstring or description as Markdown: code in single backticks, all other signs as they are."""
+    parts = _CODE.split(text)
+    for place, part in enumerate(parts):
+        parts[place] = part.replace("``", "`") if place % 2 else re.sub(r"([*<\[])", r"\\\1", part)
+    return "".join(parts)
+
+
+def docstring(cls: type) -> str:
+    """Return a class's docstring as Markdown, without sections such as Args."""
+    text = inspect.cleandoc(cls.__doc__ or "")
+    return prose(re.split(r"\n(?:Args|Attributes|Returns|Raises):\n", text)[0]).strip()
+
+
+def first_line(text: str | None) -> str:
+    """Return the summary of a docstring as Markdown."""
+    return prose(inspect.cleandoc(text or "").partition("\n")[0])
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; cells are Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in line) + " |" for line in lines)
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Join the parts of a page."""
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"

@@ -1,0 +1,146 @@
+"""The tutorial's commands: run them as a reader would, compare what they print with the pages, or write it there anew.
+
+``python -m docs.generate.tutorial FOLDER`` runs every step in FOLDER, in order, and writes what commands print into the
+pages. A line ``...`` in a page stands for lines that are left out.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.generate.markdown import DOCS, ROOT
+
+STEPS = sorted((DOCS / "tutorial").glob("[0-9]-*.md"))
+_BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.M | re.S)
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w])")
+# What a machine's speed, its folders and its ports decide.
+_MACHINE = re.compile(
+    r"\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs|with \d+ client actors?"
+)
+_SECONDS = re.compile(r"\b[\d.]+(?=\s+\d+/\d+  \w)")  # in the table of a sweep, before its rounds
+APART = 12.0  # points by which a percentage may differ on another processor
+RELATIVE = 0.3  # of other numbers
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page: a file to write, or a command with the lines that the page shows of its output.
+
+    Attributes:
+        title: Name of the file; empty for a command.
+        command: The command; empty for a file.
+        text: The file's content, or the output.
+        begin, end: Where the text lies in the page.
+    """
+
+    title: str
+    command: str
+    text: str
+    begin: int
+    end: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the files and commands of a step, in order."""
+    for match in _BLOCK.finditer(page.read_text()):
+        if match["title"]:
+            yield Block(match["title"], "", match["text"], match.start("text"), match.end("text"))
+        elif match["kind"] == "console":
+            first = re.match(r"\$ (.*?[^\\])\n", match["text"], re.S)
+            assert first, f"{page}: a console block begins with $ and a command"
+            begin = match.start("text") + first.end()
+            command = re.sub(r"\\\n(?:> )?\s*", "", first[1])
+            yield Block("", command, match["text"][first.end() :], begin, match.end("text"))
+
+
+def run(block: Block, folder: Path) -> list[str]:
+    """Write a file, or run a command in the folder, and return the lines that it printed.
+
+    Raises:
+        RuntimeError: The command failed.
+    """
+    if block.title:
+        (folder / block.title).write_text(block.text)
+        return []
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
+    env = {name: value for name, value in env.items() if name not in ("MLFLOW_TRACKING_URI", "FEDTEXT_DATA")}
+    command = re.sub(r"^make sweep\b", "fedtext sweep demo.yaml", block.command)  # without the environment's set-up
+    done = subprocess.run(command, shell=True, cwd=folder, env=env, text=True, stdout=-1, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise RuntimeError(f"{block.command} ended with status {done.returncode}:\n{done.stdout}")
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def missing(shown: str, printed: list[str]) -> list[str]:
+    """Return the lines of a page that a command did not print, in their order.
+
+    Numbers that depend on the processor may differ a little, what depends on the machine's speed not at all counts.
+
+    Args:
+        shown: The output on the page.
+        printed: What the command printed.
+    """
+    left, place = [], 0
+    for line in shown.splitlines():
+        if line.strip() in ("...", ""):
+            continue
+        found = next((at for at in range(place, len(printed)) if alike(line, printed[at])), None)
+        if found is None:
+            left.append(line)
+        else:
+            place = found + 1
+    return left
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two lines say the same, but for the speed of the machine and last digits."""
+    one, other = (_SECONDS.sub("T", _MACHINE.sub("T", line)) for line in (one, other))
+    if " ".join(_NUMBER.sub("#", one).split()) != " ".join(_NUMBER.sub("#", other).split()):
+        return False
+    numbers = [[float(text.replace(",", "")) for text in _NUMBER.findall(line)] for line in (one, other)]
+    return all(
+        abs(a - b) <= max(APART if 10 < max(abs(a), abs(b)) <= 100 else 0.0, RELATIVE * max(abs(a), abs(b)))
+        for a, b in zip(*numbers, strict=True)
+    )
+
+
+def _written(shown: str, printed: list[str]) -> str:
+    """Return the output on a page, each line as it was printed now; a block without lines gets all of them."""
+    if not shown.strip():
+        return "\n".join(printed) + "\n"
+    made, place = [], 0
+    for line in shown.splitlines():
+        if line.strip() not in ("...", ""):
+            found = next((at for at in range(place, len(printed)) if alike(line, printed[at])), None)
+            assert found is not None, f"not printed any more: {line}"
+            line, place = printed[found], found + 1
+        made.append(line)
+    return "\n".join(made) + "\n"
+
+
+def write(folder: Path) -> None:
+    """Run all steps in a folder, and write what they print into the pages."""
+    prepare(folder)
+    for page in STEPS:
+        text, parts, end = page.read_text(), [], 0
+        for block in blocks(page):
+            printed = run(block, folder)
+            if block.command:
+                parts += [text[end : block.begin], _written(block.text, printed)]
+                end = block.end
+        page.write_text("".join([*parts, text[end:]]))
+
+
+def prepare(folder: Path) -> None:
+    """Put the files that a reader has into a folder."""
+    for name in ("reviews.csv", "near_head.py"):
+        (folder / name).write_text((DOCS / "tutorial" / name).read_text())
+
+
+if __name__ == "__main__":
+    assert Path.cwd() == ROOT, "run it in the repository"
+    write(Path(sys.argv[1]))
