@@ -77,7 +77,7 @@ def test_a_lane_that_diverges_leaves_the_others_alone(layer: Any, gates: int) ->
     expected = layer.apply(inputs, *weights, packing.deep_source, packing)[0]
     weights[0][1] = float("nan")
     got = layer.apply(inputs, *weights, packing.deep_source, packing)[0]
-    sound, _ = packing.rows_LS
+    sound, _ = packing.places.rows_LS
     assert torch.equal(got[sound], expected[sound])
     assert not got.isfinite().all()
 

@@ -88,7 +88,8 @@ class Host:
         model = experiment.model
         fast = experiment.engine != "reference"
         directions = model.directions if fast and isinstance(model, Recurrent) else None
-        cut = directions is not None and not experiment.reads_table
+        knows_words = directions is not None or (experiment.engine == "native" and model.native)
+        cut = knows_words and not experiment.reads_table
         self.training = Assembler(directions, cut, self.device, experiment.engine, experiment.language)
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of

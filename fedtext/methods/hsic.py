@@ -9,19 +9,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from fedtext.methods.native_hsic import NativeHSIC
 from fedtext.models.functions import MappedFunction
 
 Bandwidth = float | Literal["median"]
 
 
-def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth = "median") -> Tensor:
+def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth = "median", native: bool = False) -> Tensor:
     """Compute the empirical HSIC, (B-1)^-2 Tr(L_s H L_p H) with H = I - 1/B (equation 7; the printed L_* is L_s).
 
     Args:
         o_s_BF: Projected features of the shared branch.
         o_p_BF: Projected features of the private branch.
         bandwidth: b of the kernel, as in ``gram``.
+        native: Whether the engine is ``native``: this gradient cannot be differentiated then.
     """
+    if native:
+        return NativeHSIC.apply(o_s_BF, o_p_BF, 0.0 if bandwidth == "median" else bandwidth)[0]
     return HSIC.apply(o_s_BF, o_p_BF, bandwidth)[0]
 
 

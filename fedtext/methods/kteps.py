@@ -99,7 +99,7 @@ class KTEPS(Method):
         if self.lambda1:
             terms["transfer"] = self.transfer(g_s_BC, g_p_BC)
         if self.lambda2 and len(batch.labels_B) > 1:  # HSIC of one sample does not exist
-            terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth)
+            terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth, batch.native)
         return terms
 
     @property

@@ -176,10 +176,11 @@ class _First(torch.autograd.Function):
         relu: bool,
         native: bool,
     ) -> Tensor:
-        tokens_BT, lengths_B, values_BT = here
-        there_BT = np.arange(tokens_BT.shape[1]) < lengths_B[:, None]
-        tokens_S = tokens_BT[there_BT].astype(np.int64)
-        values_S = None if values_BT is None else values_BT[there_BT]
+        lengths_B, tokens_S, values_S = here.lengths_B, here.tokens_S, None
+        if tokens_S is None or here.values_BT is not None:
+            there_BT = np.arange(here.tokens_BT.shape[1]) < lengths_B[:, None]
+            tokens_S = here.tokens_BT[there_BT].astype(np.int64) if tokens_S is None else tokens_S
+            values_S = None if here.values_BT is None else here.values_BT[there_BT]
         if native:
             features_BD = table_VD.new_empty(len(lengths_B), table_VD.shape[1])
             _in_c("sums", features_BD, tokens_S, lengths_B, values_S, table_VD.detach())

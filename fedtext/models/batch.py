@@ -34,9 +34,10 @@ class Words:
 class Here(NamedTuple):
     """The texts of a batch on the CPU."""
 
-    tokens_BT: NDArray[np.int32]
+    tokens_BT: NDArray[np.int32] | NDArray[np.int64]
     lengths_B: NDArray[np.int64]
     values_BT: NDArray[np.float32] | None
+    tokens_S: NDArray[np.int64] | None = None  # those of all texts without padding, if they are known
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ of their outputs. ``torch.vmap`` of the loss of one client trains all clients of
 Legend: P packed rows, H hidden, G gates, N projected inputs, S token places, K directions, F = K x H features, B texts.
 """
 
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -125,14 +124,15 @@ def _reordered(tensor: Tensor, axis: int) -> Tensor:
     return torch.cat([first, second, fourth, third], axis)
 
 
-def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dropout) -> Tensor:
-    """Compute hidden_PH, the outputs of the last layer.
+def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dropout, means: bool = False) -> Tensor:
+    """Compute hidden_PH, the outputs of the last layer; or with ``means`` the mean of each text's, shape (B, F).
 
     Args:
         rnn: The layers, whose parameters are used.
         table: The embedding table.
         words: The distinct words of the batch, and the packing.
         dropout: Dropout on the embedding output.
+        means: Whether to return means; with engine ``native`` only.
     """
     packing = words.packing
     table_UD = table if words.rows_U is None else functional.embedding(words.rows_U, table)
@@ -144,8 +144,8 @@ def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dr
             inputs, source_P = dropout(functional.embedding(words.word_S, table_UD)), packing.deep_source
         else:
             inputs, source_P = table_UD, words.source_P
-        layer_of = _gru if isinstance(rnn, nn.GRU) else _lstm
-        hidden_PH = layer_of(_parameters(rnn, layer), inputs, source_P, packing)
+        pooled = means and layer == rnn.num_layers - 1
+        hidden_PH = outputs(_parameters(rnn, layer), inputs, source_P, packing, pooled)
     return hidden_PH
 
 
@@ -156,30 +156,37 @@ def _parameters(rnn: nn.GRU | nn.LSTM, layer: int) -> list[Tensor]:
     return [getattr(rnn, f"{kind}_{suffix}") for kind in kinds for suffix in suffixes]
 
 
+def outputs(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing, means: bool) -> Tensor:
+    """Compute a layer's hidden_PH, or with ``means`` the mean of each text's.
+
+    Args:
+        parameters: Its parameters, as ``Directions`` takes them, of a GRU or an LSTM.
+        inputs: What is projected, shape (N, I).
+        source_P: The projection of each row.
+        packing: The packing.
+        means: As in ``recurrent``.
+    """
+    if packing.engine == "native":
+        return native.Layer.apply(inputs, source_P, packing, means, *parameters)[0]
+    rows, width = parameters[len(parameters) // 4].shape[-2:]
+    return (_gru if rows == 3 * width else _lstm)(parameters, inputs, source_P, packing)
+
+
 def _gru(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing) -> Tensor:
     weight_ih, weight_hh, bias_KG, bias_KH = Directions.apply(3, *parameters)
-    projected = _projected(inputs, weight_ih, bias_KG, packing)
-    return _steps(packing).GRUSteps.apply(projected, weight_hh, bias_KH, source_P, packing)[0]
+    projected = _projected(inputs, weight_ih, bias_KG)
+    return steps.GRUSteps.apply(projected, weight_hh, bias_KH, source_P, packing)[0]
 
 
 def _lstm(parameters: list[Tensor], inputs: Tensor, source_P: Tensor, packing: Packing) -> Tensor:
     weight_ih, weight_hh, bias_KG = Directions.apply(4, *parameters)
-    projected = _projected(inputs, weight_ih, bias_KG, packing)
-    return _steps(packing).LSTMSteps.apply(projected, weight_hh, source_P, packing)[0]
+    projected = _projected(inputs, weight_ih, bias_KG)
+    return steps.LSTMSteps.apply(projected, weight_hh, source_P, packing)[0]
 
 
-def _steps(packing: Packing) -> ModuleType:
-    """Return the module with the steps of this packing's engine."""
-    return native if packing.engine == "native" else steps
-
-
-def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor, packing: Packing) -> Tensor:
+def _projected(inputs: Tensor, weight_KGI: Tensor, bias_KG: Tensor) -> Tensor:
     """Project every input for every direction: shape (N, G), ordered by input."""
-    factors = inputs, weight_KGI.flatten(0, 1), bias_KG.flatten()
-    if packing.engine == "native":
-        projected = native.Linear.apply(*(factor[None] for factor in factors))[0]
-    else:
-        projected = functional.linear(*factors)
+    projected = functional.linear(inputs, weight_KGI.flatten(0, 1), bias_KG.flatten())
     return projected.view(-1, weight_KGI.shape[1])
 
 

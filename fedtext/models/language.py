@@ -125,7 +125,7 @@ class LanguageModel(nn.Module):
             words = replace(words, rows_U=None)
         hidden_PH = cells.recurrent(self.rnn, table_VD, words, nn.Dropout(0))
         hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
-        text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.text_CS[0], packing.step_S))
+        text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.places.text_CS[0], packing.places.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
         native = packing.engine == "native"
         if not torch.is_grad_enabled():

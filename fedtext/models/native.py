@@ -1,10 +1,14 @@
-"""Engine native: the steps of models/steps.py in C (models/native.c), and the products around them.
+"""Engine native: recurrent layers, and products, in C (models/native.c).
 
-Each row reads its projected input, and adds to that input's gradient, in the loop itself: no copies of all rows are
-made before or after it. Products over all steps remain torch's. Legend as in models/steps.py.
+A layer with its projections, the mean of each text's states, and all gradients, is one function: each row reads its
+projected input, and adds to that input's gradient, in the loop itself, and no copies of all rows or weights are made.
+
+Legend: N inputs of a client, I width of an input, C clients of a stack, K directions, L = C x K lanes, P packed rows, H
+hidden, G gates (3H of a GRU, 4H of an LSTM), S rows of a lane, B texts, F = K x H features.
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,32 +19,29 @@ from torch.autograd.function import once_differentiable
 
 from fedtext.models.functions import MappedFunction, merged
 from fedtext.models.packing import Packing
-from fedtext.models.steps import Steps
 from fedtext.runtime.compiled import compiled
 
 SOURCE = Path(__file__).with_name("native.c")
 DEPTH, WIDEST = 256, 16  # of models/products.h: the rows of a product's panels, and at most the numbers in a vector
 
 
+class _Layer(ctypes.Structure):
+    """``layer`` of models/native.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("parts", "steps", "lanes", "directions", "width", "inputs", "depth")),
+        *((name, ctypes.c_void_p) for name in ("starts", "source", "order", "lengths", "weights")),
+    ]
+
+
 @cache
 def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
-    common: list[Any] = [place, place, pointer, place, place, *[pointer] * 3]
-    library.forward.argtypes, library.backward.argtypes = common + [pointer] * 6, common + [pointer] * 8
-    library.memory.argtypes, library.memory.restype = [place] * 3, place
+    library.forward.argtypes, library.backward.argtypes = [pointer] * 9, [pointer] * 14
+    library.memory.argtypes, library.memory.restype = [pointer], place
     matrix: list[Any] = [pointer, place, place]
     library.product.argtypes = [place, place, place, *matrix, *matrix, pointer, pointer]
     return library
-
-
-def _call(
-    name: str, parts: int, packing: Packing, source_P: Tensor, weight_LGH: Tensor, *tensors: Tensor | None
-) -> None:
-    """Call a function of models/native.c. Its tensors are contiguous; the caller references them until it returns."""
-    library, width = _library(weight_LGH.dtype), weight_LGH.shape[2]
-    memory = weight_LGH.new_empty(library.memory(parts, width, packing.sizes_T[0]))
-    addresses = [None if t is None else t.data_ptr() for t in (source_P, weight_LGH, memory, *tensors)]
-    getattr(library, name)(parts, len(packing.sizes_T), packing.starts.data_ptr(), packing.lanes, width, *addresses)
 
 
 def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
@@ -65,98 +66,124 @@ def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
     )
 
 
-class Linear(MappedFunction):
-    """inputs_CNI times the transposed weights, plus biases: shape (C, N, G)."""
+class Layer(MappedFunction):
+    """A layer of a GRU or LSTM: from inputs_NI to hidden_PH, or with ``means`` to the means of texts' states, (B, F).
 
-    @staticmethod
-    def forward(inputs_CNI: Tensor, weight_CGI: Tensor, bias_CG: Tensor) -> Tensor:
-        outputs_CNG = bias_CG[:, None].repeat(1, inputs_CNI.shape[1], 1)
-        for output, inputs, weight in zip(outputs_CNG, inputs_CNI, weight_CGI, strict=True):
-            add_product(output, inputs, weight.T)
-        return outputs_CNG
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_CNG: Tensor) -> tuple[Tensor | None, ...]:
-        inputs_CNI, weight_CGI = ctx.saved_tensors
-        grad_inputs, grad_weight = torch.zeros_like(inputs_CNI), torch.zeros_like(weight_CGI)
-        for client, grad in enumerate(grad_CNG):
-            add_product(grad_weight[client], grad.T, inputs_CNI[client])
-            if ctx.needs_input_grad[0]:
-                add_product(grad_inputs[client], grad, weight_CGI[client])
-        return grad_inputs if ctx.needs_input_grad[0] else None, grad_weight, grad_CNG.sum(1)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, int]:
-        together = [merged(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims, tensors, strict=True)]
-        return Linear.apply(*together).unflatten(0, (info.batch_size, -1)), 0
-
-
-def _backward(ctx: Any, grad_PH: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return grad_inputs_NG, grad_weight_LGH, and the gradients of the recurrent products, grad_LSG."""
-    weight_LGH, source_P, hidden_PH, *states = ctx.saved_tensors
-    packing: Packing = ctx.packing
-    gates, cell, squashed = states if parts == 4 else (*states, None, None)
-    width, lanes = weight_LGH.shape[2], packing.lanes
-    weight_LGH, grad_PH = weight_LGH.contiguous(), grad_PH.contiguous()
-    grad_inputs_NG = grad_PH.new_zeros(ctx.inputs, parts * width)
-    grad_LSG = grad_PH.new_empty(lanes, len(grad_PH) // lanes, parts * width)
-    before_LSH = grad_PH.new_empty(*grad_LSG.shape[:2], width)
-    results = grad_inputs_NG, grad_LSG, before_LSH
-    _call("backward", parts, packing, source_P, weight_LGH, grad_PH, gates, hidden_PH, cell, squashed, *results)
-    grad_weight_LGH = torch.zeros_like(weight_LGH)
-    for grad_weight, grad, before in zip(grad_weight_LGH, grad_LSG, before_LSH, strict=True):
-        add_product(grad_weight, grad.T, before)
-    return grad_inputs_NG, grad_weight_LGH, grad_LSG
-
-
-class GRUSteps(Steps):
-    """All steps of a GRU layer, as ``steps.GRUSteps``."""
+    The last arguments are its parameters, as ``cells.Directions`` takes them. In a stack the clients' inputs are
+    one after the other, and each parameter has a leading axis of clients.
+    """
 
     @staticmethod
     def forward(
-        inputs_NG: Tensor, weight_LGH: Tensor, bias_LH: Tensor, source_P: Tensor, packing: Packing
+        inputs_NI: Tensor, source_P: Tensor, packing: Packing, means: bool, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
-        hidden_PH = inputs_NG.new_empty(len(source_P), weight_LGH.shape[2])
-        gates_P4H = hidden_PH.new_empty(len(source_P), 4, weight_LGH.shape[2])  # r, z, the recurrent part of n, and n
-        inputs_NG, weight_LGH, bias_LH = inputs_NG.contiguous(), weight_LGH.contiguous(), bias_LH.contiguous()
-        _call("forward", 3, packing, source_P, weight_LGH, inputs_NG, bias_LH, gates_P4H, hidden_PH, None, None)
-        return hidden_PH, gates_P4H
+        inputs_NI = inputs_NI.contiguous()
+        gates, width = parameters[len(parameters) // 4].shape[-2:]
+        hidden_PH = inputs_NI.new_empty(len(source_P), width)
+        gates_P4H = inputs_NI.new_empty(len(source_P), 4, width)  # of a GRU r, z, the recurrent part of n, and n
+        states = [torch.empty_like(hidden_PH) for _ in range(2 if gates == 4 * width else 0)]  # c and tanh(c)
+        texts = packing.clients * packing.texts
+        pooled = [inputs_NI.new_empty(texts, packing.directions * width)] if means else []
+        projected_NG = inputs_NI.new_empty(len(inputs_NI) * packing.directions, gates)
+        layer, used = _layer(inputs_NI, source_P, packing, parameters)
+        library = _library(inputs_NI.dtype)
+        memory = inputs_NI.new_empty(library.memory(layer))
+        cells, means_BF = states or (None, None), pooled[0] if pooled else None
+        tensors = inputs_NI, memory, projected_NG, gates_P4H, hidden_PH, *cells, means_BF
+        library.forward(layer, *map(_address, tensors))
+        del used
+        return *pooled, hidden_PH, gates_P4H, *states
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        inputs_NI, source_P, ctx.packing, ctx.means, *parameters = inputs
+        ctx.save_for_backward(inputs_NI, source_P, *parameters, *output[int(ctx.means) :])
+        ctx.parameters = len(parameters)
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_PH: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
-        grad_inputs_NG, grad_weight_LGH, grad_LSG = _backward(ctx, grad_PH, 3)
-        width = grad_weight_LGH.shape[2]
-        return grad_inputs_NG, grad_weight_LGH, grad_LSG[..., 2 * width :].sum(1), None, None
+    def backward(ctx: Any, grad: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
+        inputs_NI, source_P, *saved = ctx.saved_tensors
+        parameters, (hidden_PH, gates_P4H, *states) = saved[: ctx.parameters], saved[ctx.parameters :]
+        inputs_NI, grad, packing = inputs_NI.contiguous(), grad.contiguous(), ctx.packing
+        gates, width = parameters[len(parameters) // 4].shape[-2:]
+        layer, used = _layer(inputs_NI, source_P, packing, parameters)
+        sizes = [parameter.numel() for parameter in parameters]
+        wanted = ctx.needs_input_grad[0]
+        sizes += [inputs_NI.numel()] * wanted
+        pieces = grad.new_zeros(sum(sizes)).split(sizes)
+        grads = [piece.view(of.shape) for piece, of in zip(pieces, (*parameters, inputs_NI), strict=False)]
+        grad_inputs = grads.pop() if wanted else None
+        addresses = _addresses(grads, packing)
+        library, rows = _library(grad.dtype), len(source_P)
+        memory = grad.new_empty(library.memory(layer))
+        scratch = grad.new_empty(rows * (gates + width))
+        grad_projected = grad.new_zeros(len(inputs_NI) * packing.directions, gates)
+        given = (None, grad) if ctx.means else (grad, None)
+        tensors = inputs_NI, memory, *given, gates_P4H, hidden_PH, *(states or (None, None)), grad_projected
+        tensors = *tensors, scratch, scratch[rows * gates :], grad_inputs
+        library.backward(layer, *map(_address, tensors), addresses)
+        del used
+        return grad_inputs, None, None, None, *grads
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return GRUSteps.mapped(info, in_dims, *arguments)
+    def vmap(
+        info: Any, in_dims: Any, inputs_NI: Tensor, source_P: Tensor, packing: Packing, means: bool, *parameters: Tensor
+    ) -> tuple[tuple[Tensor, ...], Any]:
+        together = merged(info.batch_size, in_dims[0], inputs_NI)
+        each = [
+            parameter.expand(info.batch_size, *parameter.shape) if dim is None else parameter.movedim(dim, 0)
+            for dim, parameter in zip(in_dims[4:], parameters, strict=True)
+        ]
+        outputs = Layer.apply(together, source_P, packing, means, *each)
+        return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0,) * len(outputs)
 
 
-class LSTMSteps(Steps):
-    """All steps of an LSTM layer, as ``steps.LSTMSteps``."""
+def _layer(
+    inputs_NI: Tensor, source_P: Tensor, packing: Packing, parameters: Sequence[Tensor]
+) -> tuple[Any, list[Any]]:
+    """Return the description of a layer for models/native.c, and what must be referenced as long as it is used."""
+    kept = [parameter if _dense(parameter, packing) else parameter.contiguous() for parameter in parameters]
+    gates, width = kept[len(kept) // 4].shape[-2:]
+    weights = _addresses(kept, packing)
+    layer = _Layer(
+        gates // width,
+        len(packing.sizes_T),
+        packing.lanes,
+        packing.directions,
+        width,
+        len(inputs_NI) // packing.clients,
+        inputs_NI.shape[1],
+        packing.starts.data_ptr(),
+        source_P.data_ptr(),
+        packing.order.data_ptr(),
+        packing.lengths.data_ptr(),
+        ctypes.addressof(weights),
+    )
+    return ctypes.byref(layer), [kept, weights]
 
-    @staticmethod
-    def forward(inputs_NG: Tensor, weight_LGH: Tensor, source_P: Tensor, packing: Packing) -> tuple[Tensor, ...]:
-        hidden_PH = inputs_NG.new_empty(len(source_P), weight_LGH.shape[2])
-        gates_P4H = hidden_PH.new_empty(len(source_P), 4, weight_LGH.shape[2])
-        cell_PH, squashed_PH = torch.empty_like(hidden_PH), torch.empty_like(hidden_PH)  # c and tanh(c)
-        inputs_NG, weight_LGH = inputs_NG.contiguous(), weight_LGH.contiguous()
-        states = gates_P4H, hidden_PH, cell_PH, squashed_PH
-        _call("forward", 4, packing, source_P, weight_LGH, inputs_NG, None, *states)
-        return hidden_PH, gates_P4H, cell_PH, squashed_PH
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_PH: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
-        return *_backward(ctx, grad_PH, 4)[:2], None, None
+def _dense(parameter: Tensor, packing: Packing) -> bool:
+    """Whether the parameter of each client is contiguous."""
+    return parameter.is_contiguous() or (packing.clients > 1 and parameter[0].is_contiguous())
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return LSTMSteps.mapped(info, in_dims, *arguments)
+
+def _addresses(parameters: Sequence[Tensor], packing: Packing) -> Any:
+    """Return the addresses of each lane's parameters: of all kinds, the lanes in order."""
+    directions, bytes_ = packing.directions, parameters[0].element_size()
+    stacked = parameters[-1].dim() == 2  # a bias
+    steps = [parameter.stride(0) * bytes_ if stacked else 0 for parameter in parameters]
+    starts = [parameter.data_ptr() for parameter in parameters]
+    found = [
+        starts[place] + client * steps[place]
+        for client in range(packing.clients)
+        for direction in range(directions)
+        for place in range(direction, len(parameters), directions)
+    ]
+    return (ctypes.c_void_p * len(found))(*found)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

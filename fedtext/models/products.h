@@ -96,13 +96,13 @@ INLINE vector fused(real left, vector right, vector sum) {
 }
 
 /* sums[row][column] += left[row][k] * panel[k][column], for k in ascending order, in the columns of a panel: so many
-   `vectors`, the last of which has `last` columns. */
+   `vectors`, the last of which has `last` columns. Rows of sums are `pitch` elements apart. */
 INLINE void tile(const int rows, const int vectors, place depth, const real *left, place stride, place next,
-                 const real *panel, real *sums, place columns, place last) {
+                 const real *panel, real *sums, place pitch, place last) {
     vector tile[ROWS][WIDTH], weights[WIDTH];
     UNROLL for (int row = 0; row < rows; row++)
         UNROLL for (int v = 0; v < vectors; v++)
-            tile[row][v] = load(sums + row * columns + v * LANES, v + 1 < vectors ? LANES : last);
+            tile[row][v] = load(sums + row * pitch + v * LANES, v + 1 < vectors ? LANES : last);
     for (place k = 0; k < depth; k++) {
         UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + (k * vectors + v) * LANES, LANES);
         UNROLL for (int row = 0; row < rows; row++)
@@ -111,12 +111,12 @@ INLINE void tile(const int rows, const int vectors, place depth, const real *lef
     }
     UNROLL for (int row = 0; row < rows; row++)
         UNROLL for (int v = 0; v < vectors; v++)
-            store(sums + row * columns + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
+            store(sums + row * pitch + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
 }
 
 /* Add a product to `columns` columns of `sums`: left[row * stride + k * next], M x K, times the matrix in `panels`. */
 static void multiply(place rows, place depth, const real *left, place stride, place next, const real *panels,
-                     real *sums, place columns) {
+                     real *sums, place columns, place pitch) {
     place tiles = (rows + ROWS - 1) / ROWS; /* of nearly equal size */
     for (place first = 0, vectors; first < columns; first += PANEL, panels += depth * vectors * LANES) {
         place count = columns - first < PANEL ? columns - first : PANEL;
@@ -125,7 +125,7 @@ static void multiply(place rows, place depth, const real *left, place stride, pl
             end = rows * done / tiles;
 #define CASE(rows, vectors)                                                                                          \
     case rows * 8 + vectors:                                                                                         \
-        tile(rows, vectors, depth, left + row * stride, stride, next, panels, sums + row * columns + first, columns, \
+        tile(rows, vectors, depth, left + row * stride, stride, next, panels, sums + row * pitch + first, pitch,     \
              count - (vectors - 1) * LANES);                                                                         \
         break;
 #if WIDTH == 4
@@ -137,5 +137,18 @@ static void multiply(place rows, place depth, const real *left, place stride, pl
 #undef CASE
 #undef CASES
         }
+    }
+}
+
+/* The elements of memory that `add_product` needs for a product of this many columns. */
+static place product_memory(place columns) { return DEPTH * (columns + LANES); }
+
+/* sums_MN += left_MK times right_KN, of any strides; the rows of sums are `pitch` elements apart. */
+static void add_product(place rows, place depth, place columns, const real *left, place stride, place next,
+                        const real *right, place down, place across, real *memory, real *sums, place pitch) {
+    for (place k = 0, step; k < depth; k += step) {
+        step = depth - k < DEPTH ? depth - k : DEPTH;
+        pack(memory, right + k * down, step, 1, 0, columns, down, across);
+        multiply(rows, step, left + k * next, stride, next, memory, sums, columns, pitch);
     }
 }

@@ -112,7 +112,10 @@ class Encoder(nn.Module):
         return hidden_BTF.sum(1) / batch.lengths_B.to(hidden_BTF.dtype).unsqueeze(1)
 
     def _cells(self, embedding: nn.Embedding, words: Words, lengths_B: Tensor) -> Tensor:
-        hidden_PH = cells.recurrent(self.rnn, embedding.weight, words, self.dropout)
+        means = words.packing.engine == "native" and self.pooling != "last"
+        hidden_PH = cells.recurrent(self.rnn, embedding.weight, words, self.dropout, means)
+        if means:
+            return hidden_PH
         if self.pooling == "last":
             return cells.final(hidden_PH, words.packing)
         return cells.summed(hidden_PH, words.packing) / lengths_B.to(hidden_PH.dtype).unsqueeze(1)

@@ -74,7 +74,7 @@ def _whole(library: Path) -> bool:
 def compile_problem() -> str:
     """Compile all C files of this package, and return why they cannot be used; empty if they can."""
     try:
-        for source in sorted(PACKAGE.rglob("*.c")):
+        for source in sorted(PACKAGE.rglob("*.c"), key=lambda source: source.name):
             for dtype in BITS:
                 compiled(source, dtype)
     except UserError as error:

@@ -17,6 +17,7 @@ from fedtext.models.batch import Batch, Here, Words
 from fedtext.models.packing import Ints, Packing
 from fedtext.runtime.devices import to_device
 from fedtext.seeding import generator
+from fedtext.training.native_batches import arranged, numbered
 from fedtext.training.token_sets import Counting, sets
 
 
@@ -55,7 +56,7 @@ class Texts:
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
         self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N
-        self._number_R = np.zeros(rows, np.int64)  # scratch of `distinct`
+        self.number_R = np.zeros(rows, np.int64)  # scratch of `distinct`
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -63,11 +64,11 @@ class Texts:
     def distinct(self, tokens_S: Ints) -> tuple[Ints, Ints]:
         """Return the distinct tokens words_U, ascending, and the index of each token in it. Unlike np.unique, it does
         not sort."""
-        self._number_R[tokens_S] = 1
-        words_U = np.flatnonzero(self._number_R)
-        self._number_R[words_U] = np.arange(len(words_U))
-        numbers_S = self._number_R[tokens_S]
-        self._number_R[words_U] = 0
+        self.number_R[tokens_S] = 1
+        words_U = np.flatnonzero(self.number_R)
+        self.number_R[words_U] = np.arange(len(words_U))
+        numbers_S = self.number_R[tokens_S]
+        self.number_R[words_U] = 0
         return words_U, numbers_S
 
     def by_length(self, size: int) -> Iterator[Ints]:
@@ -104,8 +105,10 @@ class Assembler:
             chosen_B: Indices of the texts in the batch.
 
         Returns:
-            The batch, and the rows of its words in the client's table; an empty list for engine ``reference``.
+            The batch, and the rows of its words in the client's table; an empty list if it does not know them.
         """
+        if self.engine == "native" and (self.cut or self.directions is not None):
+            return self._native(texts, chosen_B)
         if self.directions is None:
             return self._plain(texts, chosen_B), []
         stacked, words = self.packed([(texts, chosen_B)])
@@ -114,6 +117,30 @@ class Assembler:
         if not self.cut:
             return replace(self._plain(texts, chosen_B), words=replace(numbers, rows_U=self._on(words[0]))), words
         return Batch(stacked.tokens_BT[0], stacked.lengths_B[0], stacked.labels_B[0], numbers, stacked.task), words
+
+    def _native(self, texts: Texts, chosen_B: Ints) -> tuple[Batch, list[Ints]]:
+        """Make the same batch with the functions of native_batches.py."""
+        lengths_B = texts.lengths_N[chosen_B] - int(self.ahead)
+        assert not self.ahead or lengths_B.min() > 0, "a sentence has at least two tokens, <s> and </s>"
+        words_U, numbers_BT, numbers_S = numbered(texts.padded_NT, chosen_B, lengths_B, texts.number_R)
+        words = None if self.directions is None else arranged(numbers_BT, lengths_B, self.directions)
+        if not self.cut:
+            assert words is not None
+            words = replace(words, rows_U=torch.from_numpy(words_U))
+            return replace(self._plain(texts, chosen_B), words=words), [words_U]
+        values_BT = None if texts.values_NT is None else texts.values_NT[chosen_B, : numbers_BT.shape[1]]
+        batch = Batch(
+            torch.from_numpy(numbers_BT),
+            torch.from_numpy(lengths_B),
+            torch.from_numpy(texts.labels_N[chosen_B]),
+            words,
+            int(texts.tasks_N[chosen_B[0]]),
+            None if values_BT is None else torch.from_numpy(values_BT),
+            None if texts.features_NK is None else torch.from_numpy(texts.features_NK[chosen_B]),
+            Here(numbers_BT, lengths_B, values_BT, numbers_S),
+            native=True,
+        )
+        return batch, [words_U]
 
     def _plain(self, texts: Texts, chosen_B: Ints) -> Batch:
         lengths_B = texts.lengths_N[chosen_B]
@@ -147,12 +174,12 @@ class Assembler:
         lengths_CB = np.stack([texts.lengths_N[chosen] for texts, chosen in picks]) - int(self.ahead)
         assert lengths_CB.min() > 0, "a sentence has at least two tokens, <s> and </s>"
         packing = Packing.of(lengths_CB, self.directions, self.device, self.engine)
-        word_CS = np.zeros(packing.text_CS.shape, np.int64)
+        word_CS = np.zeros(packing.places.text_CS.shape, np.int64)
         numbers_CBT = np.zeros((*lengths_CB.shape, len(packing.sizes_T)), np.int64)
         words = []
         for client, (texts, chosen) in enumerate(picks):
-            real_S = np.flatnonzero(packing.text_CS[client] < len(chosen))
-            text_S, step_S = packing.text_CS[client, real_S], packing.step_S[real_S]
+            real_S = np.flatnonzero(packing.places.text_CS[client] < len(chosen))
+            text_S, step_S = packing.places.text_CS[client, real_S], packing.places.step_S[real_S]
             words_U, numbers_S = texts.distinct(texts.padded_NT[chosen[text_S], step_S])
             word_CS[client, real_S] = numbers_S
             numbers_CBT[client, text_S, step_S] = numbers_S
@@ -165,6 +192,7 @@ class Assembler:
             self._on(labels_CB),
             Words(None, self._on(word_CS), source_P, packing),
             int(picks[0][0].tasks_N[picks[0][1][0]]),
+            native=self.engine == "native",
         )
         return batch, words
 

@@ -6,6 +6,8 @@ from pydantic import Discriminator, Field, PositiveInt, Tag
 
 from fedtext.schema import Strict, choice
 
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam; torch's own
+
 
 class Stepped(Strict):
     """The keys of all optimizers."""

@@ -79,7 +79,8 @@ class Problem:
 
         def one(parameters: dict, tokens_BT: Tensor, lengths_B: Tensor, labels_B: Tensor, word_S: Tensor) -> dict:
             assert batch.words is not None
-            return self.terms(parameters, Batch(tokens_BT, lengths_B, labels_B, replace(batch.words, word_S=word_S)))
+            words = replace(batch.words, word_S=word_S)
+            return self.terms(parameters, Batch(tokens_BT, lengths_B, labels_B, words, native=batch.native))
 
         each = torch.vmap(one, randomness="different")
         return each(dict(parameters), batch.tokens_BT, batch.lengths_B, batch.labels_B, batch.words.word_S)

@@ -1,14 +1,19 @@
 """Engine native: the steps of training/tables.py on the rows of a batch, in C (training/rows.c)."""
 
 import ctypes
+from collections.abc import Callable, Sequence
 from functools import cache
+from math import sqrt
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fedtext.models.packing import Ints
 from fedtext.runtime.compiled import compiled
-from fedtext.training.tables import TouchedRows
+from fedtext.training.config import BETAS, EPSILON, Adam, AdamW
+from fedtext.training.stack import Stack
+from fedtext.training.tables import StatefulTables, TouchedRows, batch_rows, leaf
 
 SOURCE = Path(__file__).with_name("rows.c")
 
@@ -19,6 +24,7 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     real = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}[dtype]
     library.fetch.argtypes = [place, place, *[pointer] * 6]
     library.step.argtypes = [place, place, *[pointer] * 3, real, *[pointer] * 4]
+    library.adam.argtypes = [place, place, pointer, place, place, pointer, *[real] * 6, *[pointer] * 4]
     return library
 
 
@@ -37,3 +43,51 @@ class NativeRows(TouchedRows):
         before = (tensor.data_ptr() for tensor in (self.rows, self.missed, self.decay_K1))
         after = (tensor.data_ptr() for tensor in (grad_UD, self.fetched, table_ND, self.velocity_ND))
         _library(table_ND.dtype).step(*grad_UD.shape, *before, self.lr, *after)
+
+
+class NativeAdamRows(StatefulTables):
+    """Tables trained with Adam, of which the loss receives the batch's rows.
+
+    A step is made for all rows, but for those without a gradient so far, since Adam does not move them.
+
+    Args:
+        stack: The clients.
+        config: The optimizer. With weight decay all rows move, and with state that persists all may.
+        rate: Returns a client's current learning rate.
+    """
+
+    def __init__(self, stack: Stack, config: Adam, rate: Callable[[int], float]) -> None:
+        super().__init__(stack, ("exp_avg", "exp_avg_sq"))
+        self.decay, self.rate = config.weight_decay if isinstance(config, AdamW) else 0.0, rate
+        self.start = -1 if self.decay or config.persist else -2  # of each row: see rows.c
+
+    def reset(self) -> None:
+        super().reset()
+        places_N = self.stack.workspace.take("table/places", len(self.stack.table_ND), dtype=torch.int64)
+        self.places_N = places_N.fill_(self.start)
+
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        self.rows = batch_rows(self.stack, clients, words)
+        return leaf(self.stack.table_ND.index_select(0, self.rows), clients)
+
+    def step(self, clients: range, grad: Tensor) -> None:
+        table_ND = self.stack.table_ND
+        rows_CU = self.rows.view(len(clients), len(self.rows) // len(clients))
+        grad_CUD = grad.contiguous().view(*rows_CU.shape, table_ND.shape[1])
+        changed = [tensor.data_ptr() for tensor in (table_ND, *self.moments.values())]
+        for client, rows_U, grad_UD in zip(clients, rows_CU, grad_CUD, strict=True):
+            self.steps[client] += 1
+            made, lr = int(self.steps[client]), self.rate(client)
+            _library(table_ND.dtype).adam(
+                *grad_UD.shape,
+                rows_U.data_ptr(),
+                *self.stack.starts[client : client + 2],
+                self.places_N.data_ptr(),
+                1 - lr * self.decay,
+                *BETAS,
+                lr / (1 - BETAS[0] ** made),
+                1 / sqrt(1 - BETAS[1] ** made),
+                EPSILON,
+                grad_UD.data_ptr(),
+                *changed,
+            )

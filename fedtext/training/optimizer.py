@@ -13,12 +13,10 @@ from torch.optim.sgd import sgd
 from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
-from fedtext.training.config import SGD, Adam, AdamW
-from fedtext.training.native_rows import NativeRows
+from fedtext.training.config import BETAS, EPSILON, SGD, Adam, AdamW
+from fedtext.training.native_rows import NativeAdamRows, NativeRows
 from fedtext.training.stack import Stack
 from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's own
 
 
 def kinds(config: SGD | Adam) -> tuple[str, ...]:
@@ -121,6 +119,8 @@ class LocalOptimizer:
         elif cut and isinstance(config, SGD) and config.schedule == "constant":
             touched = NativeRows if native else TouchedRows
             self.tables = touched(stack, embedding_lr, config.momentum)
+        elif cut and native and isinstance(config, Adam):
+            self.tables = NativeAdamRows(stack, config, lambda client: self._rate(embedding_lr, client))
         else:
             chosen = CutTables if cut else WholeTable
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
@@ -245,10 +245,13 @@ class LocalOptimizer:
             return advance(self.config, lr, parameters, grads, memory, steps)
         pieces = len(parameters) // len(clients)
         for place, client in enumerate(clients):
-            left = self.config.slope(self.made[client], self.ahead[client])
             own = slice(place * pieces, (place + 1) * pieces)
             remembered = {kind: tensors[own] for kind, tensors in memory.items()}
-            advance(self.config, lr * left, parameters[own], grads[own], remembered, steps[own])
+            advance(self.config, self._rate(lr, client), parameters[own], grads[own], remembered, steps[own])
+
+    def _rate(self, lr: float, client: int) -> float:
+        """Return a client's current rate by its schedule, which begins at ``lr``."""
+        return lr * self.config.slope(self.made[client], self.ahead[client]) if self.ahead else lr
 
     def _clipped(self, norm: float, clients: range, table_grad: Tensor | None) -> Tensor | None:
         """Clip each client's gradient as torch.nn.utils.clip_grad_norm_ does, and return the table's, which is not

@@ -1,17 +1,24 @@
-/* Steps of momentum SGD on the rows of a table that a batch uses (engine native; training/native_rows.py).
+/* Steps on the rows of a table that a batch uses (engine native; training/native_rows.py).
 
    A row is read and written once, where torch's operations copy it several times.
    Legend: U rows of the batch, N rows of the table, D columns. */
 
+#include <math.h>
+
 #include "../runtime/numbers.h"
 
+#if REAL_BITS == 32
+#define ROOT sqrtf
+#else
+#define ROOT sqrt
+#endif
 #define AHEAD 4 /* rows lie anywhere in memory: so many are asked for in advance */
 
 static inline void prefetch(const real *row, place columns) {
     for (place i = 0; i < columns; i += 64 / (place)sizeof(real)) __builtin_prefetch(row + i);
 }
 
-/* fetched_UD: the rows after the steps that they missed, during which their velocity alone moved them. */
+/* Momentum SGD. fetched_UD: the rows after the steps that they missed, during which their velocity alone moved them. */
 void fetch(place count, place columns, const place *rows, const place *missed, const real *move, const real *table,
            const real *velocity, real *fetched) {
     for (place u = 0; u < count; u++) {
@@ -40,5 +47,35 @@ void step(place count, place columns, const place *rows, const place *missed, co
             moving[i] = grad[u * columns + i] + left * moving[i];
             to[i] = fetched[u * columns + i] - lr * moving[i];
         }
+    }
+}
+
+/* One step of Adam on a row; `grad` is null where its gradient is zero. */
+static inline void adam_row(place columns, real kept, real beta1, real beta2, real rate, real scale, real epsilon,
+                            const real *grad, real *restrict row, real *restrict mean, real *restrict square) {
+    for (place i = 0; i < columns; i++) {
+        real slope = grad ? grad[i] : 0;
+        mean[i] += (1 - beta1) * (slope - mean[i]);
+        square[i] = beta2 * square[i] + (1 - beta2) * slope * slope;
+        row[i] = kept * row[i] - rate * mean[i] / (ROOT(square[i]) * scale + epsilon);
+    }
+}
+
+/* One step of Adam on the rows from `first` to `last`, which are one client's.
+
+   rows: those of the gradient, grad_UD. places_N: scratch, -1 for each row that had a gradient before, and -2 for the
+   others, whose moments are zero: they do not move. kept: what weight decay leaves of a weight. rate: lr divided by
+   1 - beta1^t. scale: 1 / sqrt(1 - beta2^t). */
+void adam(place count, place columns, const place *rows, place first, place last, place *places, real kept, real beta1,
+          real beta2, real rate, real scale, real epsilon, const real *grad, real *table, real *mean, real *square) {
+    for (place u = 0; u < count; u++) places[rows[u]] = u;
+    for (place row = first; row < last; row++) {
+        const place at = row * columns, from = places[row] * columns;
+        if (places[row] >= 0)
+            adam_row(columns, kept, beta1, beta2, rate, scale, epsilon, grad + from, table + at, mean + at, square + at);
+        else if (places[row] == -1)
+            adam_row(columns, kept, beta1, beta2, rate, scale, epsilon, 0, table + at, mean + at, square + at);
+        else continue;
+        places[row] = -1;
     }
 }

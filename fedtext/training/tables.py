@@ -64,7 +64,7 @@ class FrozenTable:
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         if not self.cut:
             return self.stack.tables(self.stack.table_ND)[clients.start]
-        return _shaped(self.stack.table_ND.index_select(0, _rows(self.stack, clients, words)), clients)
+        return _shaped(self.stack.table_ND.index_select(0, batch_rows(self.stack, clients, words)), clients)
 
     def step(self, clients: range, grad: Tensor) -> None:
         raise AssertionError("it has no gradient")
@@ -76,20 +76,47 @@ class FrozenTable:
         return {}
 
 
-class WholeTable:
-    """Tables of which the loss receives all rows."""
+class StatefulTables:
+    """Base of tables whose optimizer keeps state of each row, and moves rows without a gradient as well.
 
-    def __init__(self, stack: Stack, kinds: Sequence[str], advance: Advance) -> None:
-        self.stack, self.kinds, self.advance = stack, kinds, advance
+    Args:
+        stack: The clients.
+        kinds: Kinds of state.
+
+    Attributes:
+        moments: The state of all rows by kind, each of the shape of ``stack.table_ND``.
+        steps: Number of steps of each client (Adam).
+    """
+
+    def __init__(self, stack: Stack, kinds: Sequence[str]) -> None:
+        self.stack, self.kinds = stack, kinds
         self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
 
     def reset(self) -> None:
-        stack, shape = self.stack, self.stack.table_ND.shape
-        self.tables = stack.tables(stack.table_ND)
-        zeros = {kind: stack.workspace.take(f"table/{kind}", *shape).zero_() for kind in self.kinds}
-        self.memory = {kind: stack.tables(tensor) for kind, tensor in zeros.items()}
+        take, shape = self.stack.workspace.take, self.stack.table_ND.shape
+        self.moments = {kind: take(f"table/{kind}", *shape).zero_() for kind in self.kinds}
         for step in self.steps:
             step.zero_()
+
+    def finish(self) -> None:
+        pass
+
+    def state(self, client: int) -> dict[str, Tensor]:
+        kept = {kind: self.stack.tables(tensor)[client] for kind, tensor in self.moments.items()}
+        return kept | {"step": self.steps[client]} if "exp_avg" in kept else kept  # SGD counts nothing
+
+
+class WholeTable(StatefulTables):
+    """Tables of which the loss receives all rows."""
+
+    def __init__(self, stack: Stack, kinds: Sequence[str], advance: Advance) -> None:
+        super().__init__(stack, kinds)
+        self.advance = advance
+
+    def reset(self) -> None:
+        super().reset()
+        self.tables = self.stack.tables(self.stack.table_ND)
+        self.memory = {kind: self.stack.tables(tensor) for kind, tensor in self.moments.items()}
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         assert len(clients) == 1, "whole tables differ in size: their clients are trained one by one"
@@ -104,13 +131,6 @@ class WholeTable:
         memory = {kind: tables[chosen] for kind, tables in self.memory.items()}
         self.advance(clients, self.tables[chosen], grads, memory, self.steps[chosen])
 
-    def finish(self) -> None:
-        pass
-
-    def state(self, client: int) -> dict[str, Tensor]:
-        kept = {kind: tables[client] for kind, tables in self.memory.items()}
-        return kept | {"step": self.steps[client]} if "exp_avg" in kept else kept  # SGD counts nothing
-
 
 class CutTables(WholeTable):
     """Tables of which the loss receives the batch's rows; a step is made for all rows."""
@@ -120,8 +140,8 @@ class CutTables(WholeTable):
         self.grad_ND = self.stack.workspace.take("table/gradient", *self.stack.table_ND.shape).zero_()
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
-        self.rows = _rows(self.stack, clients, words)
-        return _leaf(self.stack.table_ND.index_select(0, self.rows), clients)
+        self.rows = batch_rows(self.stack, clients, words)
+        return leaf(self.stack.table_ND.index_select(0, self.rows), clients)
 
     def step(self, clients: range, grad: Tensor) -> None:
         self.grad_ND.index_copy_(0, self.rows, grad.reshape(len(self.rows), -1))
@@ -153,7 +173,7 @@ class TouchedRows:
         self.steps_C = np.zeros(self.stack.clients, np.int64)
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
-        self.rows = _rows(self.stack, clients, words)
+        self.rows = batch_rows(self.stack, clients, words)
         most = int(self.steps_C.max()) + 1  # steps that a row may have missed by the end of this one
         if min(most, self.dead) > len(self.decay_K1) - 2:
             self._look_ahead(2 * most)
@@ -161,7 +181,7 @@ class TouchedRows:
         self.counts = to_device(counts, self.rows.device)
         self.missed = self._missed(self.rows, self.counts)
         self.fetched = self._fetch(self.rows, self.missed)
-        return _leaf(self.fetched, clients)
+        return leaf(self.fetched, clients)
 
     def _missed(self, rows: Tensor, steps: Tensor) -> Tensor:
         """Return the number of steps, of ``steps``, since each row was last updated; at most what is looked ahead."""
@@ -203,8 +223,14 @@ class TouchedRows:
         return {"momentum_buffer": self.stack.tables(self.velocity_ND)[client]}
 
 
-def _rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
-    """Return the rows of words in ``stack.table_ND``, client by client, padded to equal numbers."""
+def batch_rows(stack: Stack, clients: range, words: Sequence[Ints]) -> Tensor:
+    """Return the rows of words in ``stack.table_ND``, client by client, padded to equal numbers.
+
+    Args:
+        stack: The clients' parameters.
+        clients: Places of the clients in the stack.
+        words: Rows of each client's words in its own table.
+    """
     rows_CU = np.empty((len(words), max(map(len, words))), np.int64)
     for rows_U, client, words_U in zip(rows_CU, clients, words, strict=True):
         rows_U[: len(words_U)] = stack.starts[client] + words_U
@@ -216,5 +242,6 @@ def _shaped(rows_MD: Tensor, clients: range) -> Tensor:
     return rows_MD if len(clients) == 1 else rows_MD.view(len(clients), -1, rows_MD.shape[1])
 
 
-def _leaf(rows_MD: Tensor, clients: range) -> Tensor:
+def leaf(rows_MD: Tensor, clients: range) -> Tensor:
+    """Return rows of tables as the tensor for which the loss has a gradient."""
     return _shaped(rows_MD, clients).detach().requires_grad_()

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from fedtext.methods.hsic import HSIC, Bandwidth, gram, hsic
+from fedtext.runtime.compiled import compile_problem
 from tests.loops import nonempty
 
 
@@ -20,17 +21,32 @@ def by_definition(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth) -> Tenso
     return torch.trace(gram(o_s_BF, bandwidth) @ centring @ gram(o_p_BF, bandwidth) @ centring) / (size - 1) ** 2
 
 
+C = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+NATIVE = pytest.mark.parametrize("native", [False, pytest.param(True, marks=C)], ids=["torch", "native"])
+
+
+@NATIVE
 @pytest.mark.parametrize("bandwidth", ["median", 3.0])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-def test_value_and_gradient_are_those_of_the_definition(bandwidth: Bandwidth, scale: float) -> None:
-    for size, widths in nonempty([(2, (1, 1)), (3, (4, 2)), (8, (6, 6))]):
+def test_value_and_gradient_are_those_of_the_definition(bandwidth: Bandwidth, scale: float, native: bool) -> None:
+    for size, widths in nonempty([(2, (1, 1)), (3, (4, 2)), (8, (6, 6)), (33, (17, 40))]):
         given = features(size, *widths, scale=scale)
-        mine, theirs = hsic(*given, bandwidth), by_definition(*given, bandwidth)
+        mine, theirs = hsic(*given, bandwidth, native), by_definition(*given, bandwidth)
         assert mine.item() == pytest.approx(theirs.item(), rel=1e-9, abs=1e-12)
         for one, other in nonempty(
             zip(*(torch.autograd.grad(-2.5 * value, given) for value in (mine, theirs)), strict=True)
         ):
             assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item() + 1e-12)
+
+
+@C
+def test_not_a_number_is_the_result_of_one_in_native_too() -> None:
+    """As of a client that diverges in a stack, beside one that does not."""
+    (given, _), lost = features(8, 5, 3), torch.full((8, 5), float("nan"), dtype=torch.float64)
+    both = torch.stack([given.detach(), lost])
+    values = torch.vmap(lambda one_BF, other_BF: hsic(one_BF, other_BF, native=True))(both, both)
+    assert values[0].item() == pytest.approx(hsic(given, given).item(), rel=1e-9)
+    assert values[1].isnan()
 
 
 def test_both_gradients_pass_torchs_own_check() -> None:

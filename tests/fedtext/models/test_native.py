@@ -5,8 +5,8 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from fedtext.config.engine import check_engine, choose_engine, engine_reason
 from fedtext.errors import UserError
-from fedtext.models import native, steps
+from fedtext.models import cells, native
 from fedtext.models.packing import Packing
 from fedtext.runtime import compiled
-from fedtext.runtime.compiled import COMPILERS, compile_problem
+from fedtext.runtime.compiled import COMPILERS, PACKAGE, compile_problem
 from tests import tiny
 from tests.loops import nonempty
 
@@ -26,30 +26,47 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
 
 
-def layer(module: Any, lengths_CB: list[list[int]], width: int, gates: int, dtype: torch.dtype) -> list[Tensor]:
-    """Return the states of a layer with two directions, and the gradients of a weighted sum of them."""
-    packing, generator = Packing.of(np.array(lengths_CB), 2, CPU), torch.Generator().manual_seed(width)
-    source_P = packing.deep_source
+INPUTS = 11
 
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(shape, dtype=dtype, generator=generator)
 
-    inputs = [drawn(int(source_P.max()) + 1, gates * width), drawn(packing.lanes, gates * width, width) / width**0.5]
-    inputs += [drawn(packing.lanes, width)] if gates == 3 else []
-    leaves = [tensor.requires_grad_() for tensor in inputs]
-    apply = getattr(module, "GRUSteps" if gates == 3 else "LSTMSteps").apply
-    hidden_PH = apply(*leaves, source_P, packing)[0]
-    return [hidden_PH.detach(), *torch.autograd.grad((hidden_PH * drawn(*hidden_PH.shape)).sum(), leaves)]
+def drawn(clients: int, places: int, width: int, gates: int, dtype: torch.dtype) -> list[Tensor]:
+    """Draw the inputs of a layer with two directions, one for each token place, and its parameters, for each client."""
+    generator, rows = torch.Generator().manual_seed(width), gates * width
+    shapes = [(places, INPUTS), *2 * [(rows, INPUTS)], *2 * [(rows, width)], *4 * [(rows,)]]
+    scales = [1, *2 * [INPUTS**-0.5], *2 * [width**-0.5], *4 * [1]]
+    return [
+        torch.randn(clients, *shape, dtype=dtype, generator=generator) * scale
+        for shape, scale in zip(shapes, scales, strict=True)
+    ]
+
+
+def states(packing: Packing, tensors: list[Tensor], means: bool = False) -> Tensor:
+    """Return the states of a layer, or their means, of all clients in one call."""
+
+    def one(inputs: Tensor, *parameters: Tensor) -> Tensor:
+        return cells.outputs(list(parameters), inputs, packing.deep_source, packing, means)
+
+    return torch.vmap(one)(*tensors)
 
 
 @pytest.mark.parametrize("gates", [3, 4], ids=["gru", "lstm"])
 @pytest.mark.parametrize("width", [1, 8, 16, 40, 64, 70])
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 1e-11), (torch.float32, 5e-5)])
 def test_a_layer_has_the_states_and_gradients_of_cells(width: int, gates: int, dtype: torch.dtype, most: float) -> None:
     for lengths in nonempty([[[9, 30, 1, 17, 30, 4, 2, 8, 25]], [[3, 1], [2, 2], [1, 7]], [[1]]]):
-        got, expected = (layer(module, lengths, width, gates, dtype) for module in (native, steps))
-        for one, other in nonempty(zip(got, expected, strict=True)):
-            assert (one - other).abs().max() <= most
+        lengths_CB = np.array(lengths)
+        cell, fast = (Packing.of(lengths_CB, 2, CPU, engine) for engine in ("cells", "native"))
+        clients, places = cell.places.text_CS.shape
+        tensors = [tensor.requires_grad_() for tensor in drawn(clients, places, width, gates, dtype)]
+        pairs = [(states(packing, tensors), packing) for packing in (cell, fast)]
+        factors = torch.randn(pairs[0][0].shape, dtype=dtype)
+        by_state = [[hidden, *torch.autograd.grad((hidden * factors).sum(), tensors)] for hidden, _ in pairs]
+        sums = torch.vmap(cells.summed, in_dims=(0, None))(states(cell, tensors), cell)
+        pooled = sums / torch.from_numpy(lengths_CB)[..., None], states(fast, tensors, means=True)
+        by_mean = [[means, *torch.autograd.grad(means.square().sum(), tensors)] for means in pooled]
+        for got, expected in nonempty(zip(by_state[1] + by_mean[1], by_state[0] + by_mean[0], strict=True)):
+            assert got.shape == expected.shape
+            assert (got - expected).abs().max() <= most * max(1, expected.abs().max())
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 3, 5), (13, 300, 64), (64, 513, 72), (100, 40, 200)])
@@ -74,17 +91,13 @@ def test_a_product_has_torchs_sums_whatever_the_strides(
 @pytest.mark.parametrize("gates", [3, 4], ids=["gru", "lstm"])
 def test_the_bits_of_a_text_do_not_depend_on_the_others(gates: int) -> None:
     """Tiles of rows have other sizes then, and other clients are lanes of the same loop."""
-    together = layer(native, [[5] * 9, [5] * 9], 40, gates, torch.float32)[0]
-    hidden_TLBH = together.view(5, 4, 9, 40)
+    tensors = drawn(2, 45, 40, gates, torch.float32)
+    hidden_TLBH = states(Packing.of(np.array([[5] * 9] * 2), 2, CPU, "native"), tensors).view(5, 4, 9, 40)
     for texts in nonempty(range(1, 9)):
-        packing, generator = Packing.of(np.array([[5] * 9] * 2), 2, CPU), torch.Generator().manual_seed(40)
-        inputs = torch.randn(int(packing.deep_source.max()) + 1, gates * 40, generator=generator)
-        weight = torch.randn(4, gates * 40, 40, generator=generator) / 40**0.5
-        bias = [torch.randn(4, 40, generator=generator)] if gates == 3 else []
-        few = Packing.of(np.array([[5] * texts]), 2, CPU)
-        rows_TLB = packing.deep_source.view(5, 4, 9)[:, :2, :texts].contiguous()
-        apply = (native.GRUSteps if gates == 3 else native.LSTMSteps).apply
-        alone = apply(inputs, weight[:2], *[b[:2] for b in bias], rows_TLB.view(-1), few)[0]
+        inputs_PI, *parameters = (tensor[0] for tensor in tensors)
+        few, packing = inputs_PI.view(5, 9, -1)[:, :texts].flatten(0, 1), Packing.of(np.array([[5] * texts]), 2, CPU)
+        packing = replace(packing, engine="native")
+        alone = cells.outputs(parameters, few, packing.deep_source, packing, means=False)
         assert torch.equal(alone.view(5, 2, texts, 40), hidden_TLBH[:, :2, :texts])
 
 
@@ -113,18 +126,20 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(compiler: str, tmp_pa
 
 
 def test_not_a_number_comes_out_as_it_went_in() -> None:
-    packing = Packing.of(np.array([[2, 2]]), 1, CPU)
+    packing = Packing.of(np.array([[2, 2]]), 1, CPU, "native")
     inputs = torch.zeros(4, 12)
     inputs[1] = float("nan")
-    states = native.GRUSteps.apply(inputs, torch.ones(1, 12, 4), torch.ones(1, 4), torch.arange(4), packing)[0]
-    assert states.isnan().any(1).tolist() == [False, True, False, True], "the second text, from its first token on"
+    parameters = [torch.eye(12), torch.ones(12, 4), torch.zeros(12), torch.ones(12)]
+    hidden_PH = cells.outputs(parameters, inputs, torch.arange(4), packing, means=False)
+    assert hidden_PH.isnan().any(1).tolist() == [False, True, False, True], "the second text, from its first token on"
 
 
 def test_saturated_gates_are_those_of_torch() -> None:
-    packing, inputs = Packing.of(np.array([[1]]), 1, CPU), torch.tensor([[-1e4, 1e4, 3e38, -3e38, 0.0, -100.0]])
+    inputs = torch.tensor([[-1e4, 1e4, 3e38, -3e38, 0.0, -100.0]])
+    parameters = [torch.eye(6), torch.zeros(6, 2), torch.zeros(6), torch.zeros(6)]
     got, expected = (
-        module.GRUSteps.apply(inputs, torch.zeros(1, 6, 2), torch.zeros(1, 2), torch.arange(1), packing)[0]
-        for module in (native, steps)
+        cells.outputs(parameters, inputs, torch.arange(1), Packing.of(np.array([[1]]), 1, CPU, engine), means=False)
+        for engine in ("native", "cells")
     )
     assert torch.allclose(got, expected, atol=1e-6)
 
@@ -190,11 +205,11 @@ def found(environment: Mapping[str, str]) -> str:
 
 
 def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path) -> None:
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    environment, sources = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}, list(PACKAGE.rglob("*.c"))
     for _ in range(2):
         assert found(environment) == ""
         made = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
-        assert len(made) == 6, "bag.c, native.c and rows.c, each for 32 and 64 bits; nothing else is left there"
+        assert len(made) == 2 * len(sources), "each for 32 and 64 bits; nothing else is left there"
         environment["PATH"] = os.environ["PATH"]
     again = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "fedtext").iterdir()}
     assert made == again

@@ -9,7 +9,7 @@ import torch
 
 from fedtext.methods import APFL, ASPMTL, KTEPS, METHODS, PFLDA, Ditto, FedAvg, FedFusion, FedMMD, FedProx
 from fedtext.methods.base import Method, Model
-from fedtext.models import native, steps
+from fedtext.models import steps
 from fedtext.models.packing import Packing
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.compiled import compile_problem
@@ -157,12 +157,11 @@ def test_a_trained_model_reads_alike_through_both_engines() -> None:
     assert torch.allclose(cells, reference, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("engine", FAST)
 @pytest.mark.parametrize(("kind", "gates"), [("GRUSteps", 3), ("LSTMSteps", 4)])
 @pytest.mark.parametrize("lengths", [[[2, 4, 1, 4]], [[1, 1]], [[3]], [[1]], [[2, 4], [3, 1], [1, 1]]])
-def test_the_gradient_passes_torchs_own_check(kind: str, gates: int, lengths: list[list[int]], engine: str) -> None:
-    layer = getattr(native if engine == "native" else steps, kind)
-    packing = Packing.of(np.array(lengths), 2, CPU, engine)
+def test_the_gradient_passes_torchs_own_check(kind: str, gates: int, lengths: list[list[int]]) -> None:
+    layer = getattr(steps, kind)
+    packing = Packing.of(np.array(lengths), 2, CPU)
     source = packing.deep_source
     generator = torch.Generator().manual_seed(0)
     shapes = [(int(source.max()) + 1, 3 * gates), (packing.lanes, 3 * gates, 3), (packing.lanes, 3)]
@@ -182,12 +181,14 @@ def test_a_packing_covers_every_token_once() -> None:
     packing = Packing.of(lengths, 2, CPU)
     assert packing.sizes_T == [4, 4, 4, 2]  # the widest client decides
     assert packing.runs == [(3, 4), (1, 2)]
+    places = packing.places
     for client, lengths_B in nonempty(enumerate(lengths)):
-        real = packing.text_CS[client] < 4
-        pairs = list(zip(packing.text_CS[client][real], packing.step_S[real], strict=True))
+        text_S = places.text_CS[client]
+        real = text_S < 4
+        pairs = list(zip(text_S[real], places.step_S[real], strict=True))
         assert sorted(pairs) == [(text, step) for text, length in enumerate(lengths_B) for step in range(length)]
-        backward = packing.place_LS[2 * client + 1]
-        assert (packing.text_CS[client][backward] == packing.text_CS[client]).all(), "a text is read in its own slot"
+        backward = places.place_LS[2 * client + 1]
+        assert (text_S[backward] == text_S).all(), "a text is read in its own slot"
         assert (backward[backward] == np.arange(len(backward))).all()
     assert sorted(packing.by_lane.tolist()) == list(range(6 * 14))
 

@@ -45,8 +45,8 @@ EQUIVALENTS = (
     ),
     (
         "methods/kteps",
-        'terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth)',
-        'terms["diversity"] = hsic(o_p_BF, o_s_BF, self.bandwidth)',
+        'terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth, batch.native)',
+        'terms["diversity"] = hsic(o_p_BF, o_s_BF, self.bandwidth, batch.native)',
         "HSIC is symmetric",
     ),
     (
