@@ -84,6 +84,12 @@ def test_every_metric_has_a_bounded_number_of_series() -> None:
     assert len(EXPORTED) == len(COUNTERS) + len(GAUGES)
 
 
+def test_the_guide_describes_every_metric() -> None:
+    text = (ROOT / "docs" / "how-to" / "monitor-a-cluster.md").read_text()
+    rows = [f"| `{exported.series}` | {exported.description} |" for exported in EXPORTED.values()]
+    assert [row for row in text.splitlines() if row.startswith("| `ray_")] == rows
+
+
 def test_legends_and_messages_name_labels_that_are_there() -> None:
     for panel in nonempty(panels()):
         for target in nonempty(panel["targets"]):
