@@ -1,5 +1,6 @@
 """Descriptions and ends of runs, as MLflow gets them."""
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,12 +9,14 @@ from typing import Any
 import yaml
 
 from dashboards.groups import Found, Group, Spread
+from dashboards.names import DEVIATION, logged, short_keys
 from dashboards.provenance import experiment_tags
 from dashboards.store import redacted
 from dashboards.trial import About, Case, Dataset, RunStatus, flatten
 
 RESOLVED = "experiment.yaml"
 OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
+ELSEWHERE = ("name", "plugins", "seed")  # keys of which tags, artifacts or the experiment in MLflow tell otherwise
 
 
 @dataclass
@@ -69,7 +72,9 @@ def described(
     return Description(name, at or time.time(), tags, params, resolved=redacted(text))
 
 
-def of_trial(case: Case, name: str, about: About, tags: Mapping[str, str], at: float | None = None) -> Description:
+def of_trial(
+    case: Case, name: str, about: About, tags: Mapping[str, str], at: float | None = None, sweep: bool = False
+) -> Description:
     """Return the description of a trial's run.
 
     Args:
@@ -78,18 +83,48 @@ def of_trial(case: Case, name: str, about: About, tags: Mapping[str, str], at: f
         about: What is recorded of it beyond its experiment.
         tags: Tags of every run.
         at: Its start in unix seconds; None: now.
+        sweep: Whether it is a trial of a sweep: its parameters are then what varies in the sweep.
     """
     dump = case.experiment.model_dump(mode="json")
-    params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
     own = {
         **tags,
+        **(_tagged(case) if sweep else {}),
         **experiment_tags(case.experiment),
         "baseline": str(case.baseline).lower(),
         "fedtext.case": case.id,
         "fedtext.group": case.group,
         **(about.tags or {}),
     }
+    if sweep:
+        params = varying(case, seed=case.group != case.id)
+    else:
+        params = flatten({key: value for key, value in dump.items() if key not in OF_THE_SWEEP})
     return replace(described(name, dump, params, own, at), dataset=about.dataset, files=dict(about.files))
+
+
+def varying(case: Case, seed: bool = False) -> dict[str, str]:
+    """Return the parameters of a trial of a sweep: its method, and its values of the swept keys under short names.
+
+    MLflow's pages begin with the parameters that differ. Values that all trials share would only hide these.
+
+    Args:
+        case: The trial.
+        seed: Whether to include its seed.
+    """
+    short = short_keys(case.overrides, case.experiment.model_dump(mode="json"))
+    found = {"method": case.experiment.method.name} | ({"seed": str(case.experiment.seed)} if seed else {})
+    for key, value in case.overrides.items():
+        found |= flatten(value, short[key]) or {short[key]: json.dumps(value)}
+    return found
+
+
+def _tagged(case: Case) -> dict[str, str]:
+    """Return the keys of a trial whose values are no defaults, and the swept ones. All keys are in ``RESOLVED``."""
+    dump = case.experiment.model_dump(mode="json", exclude_defaults=True)
+    found = flatten({key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, *ELSEWHERE)})
+    for key, value in case.overrides.items():
+        found |= flatten(value, key)
+    return found
 
 
 def of_group(
@@ -111,13 +146,14 @@ def of_group(
     """
     dump = group.case.experiment.model_dump(mode="json")
     kept = {key: value for key, value in dump.items() if key not in (*OF_THE_SWEEP, "seed")}
-    own = {**tags, **experiment_tags(group.case.experiment, seed=False), "fedtext.group": group.id}
+    own = {**tags, **_tagged(group.case), **experiment_tags(group.case.experiment, seed=False)}
+    own |= {"fedtext.group": group.id}
     name = f"{group.title}: {len(group.cases)} seeds"
     seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
-    metrics = {name: value.mean for name, value in values.items()}
-    metrics |= {f"{name}.std": v.deviation for name, v in values.items() if v.deviation is not None}
+    metrics = {logged(name): value.mean for name, value in values.items()}
+    metrics |= {logged(f"{name}{DEVIATION}"): v.deviation for name, v in values.items() if v.deviation is not None}
     metrics["seeds.ended"] = max(value.count for value in values.values())
-    return described(name, kept, flatten(kept), own), End(status, now, {"seeds": seeds}, metrics, name)
+    return described(name, kept, varying(group.case), own), End(status, now, {"seeds": seeds}, metrics, name)
 
 
 def ended(status: RunStatus, when: float, error: str, stopped: str) -> End:

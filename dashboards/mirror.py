@@ -20,6 +20,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODE
 
 from dashboards import packaging, records
 from dashboards.description import Description, End, stored
+from dashboards.names import OTHER_STEPS
 from dashboards.trial import merged
 from fedtext.records import RoundRecord
 
@@ -190,7 +191,8 @@ class Mirror:
             self.run_id, self.token, self.status, self.last_round, self._reopen = None, None, "", 0, False
             self._delivered, self._unfiled, self._table_read = set(), dict(self.pending), True
             return
-        points = (point for name in run.data.metrics for point in client.get_metric_history(self.run_id, name))
+        names = [name for name in run.data.metrics if not name.startswith(OTHER_STEPS)]
+        points = (point for name in names for point in client.get_metric_history(self.run_id, name))
         delivered = {point.step for point in points}
         self._delivered, self.status = delivered, run.info.status
         self._stale_tags = [tag for tag in END_TAGS if tag in run.data.tags]

@@ -1,6 +1,7 @@
 """The provenance of a run as MLflow tags: user, command and experiment; dashboards/versions.py has the versions."""
 
 import getpass
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_USER,
 )
 
+from dashboards.names import logged
+from dashboards.store import redacted
 from fedtext.config.experiment import Experiment
 from fedtext.metrics import column_order, legend
 
@@ -36,7 +39,16 @@ def metrics_note(experiment: Experiment) -> str:
     private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
     audited = [name for audit in experiment.audits for name in audit.metrics]
     lines = legend([*evaluated, *audited, *private, "loss", "bytes_total"])
-    return "\n".join(["Fractions are from 0 to 1.", "", *(f"- `{line.replace(': ', '`: ', 1)}" for line in lines)])
+    topics = f"Metrics stand under their topic, {logged('Ag')}. Fractions are from 0 to 1."
+    return "\n".join([topics, "", *(f"- `{line.replace(': ', '`: ', 1)}" for line in lines)])
+
+
+def command_line() -> str:
+    """Return the command of ``platform`` that this process runs, without passwords; empty if it is another program."""
+    program = Path(sys.argv[0] or "python")
+    if program.parent.name != "platform":
+        return ""
+    return redacted(f"python -m platform.{program.stem} {shlex.join(sys.argv[1:])}".rstrip())
 
 
 def _user() -> str:

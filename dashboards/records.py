@@ -10,6 +10,7 @@ import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE
 
+from dashboards.names import FINE_TUNING, logged
 from dashboards.trial import VALUE_LENGTH, Dataset, one_line
 from fedtext.metrics import column_order
 from fedtext.records import RoundRecord
@@ -60,7 +61,9 @@ def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], 
         moment, step = round(1000 * record.time), record.round
         # MLflow keeps this order, and its compare page begins with the first metric: accuracies, not seconds.
         metrics = sorted(record.metrics.items(), key=lambda item: column_order(item[0]))
-        points = [ml.Metric(name, float(value), moment, step) for name, value in metrics if value is not None]
+        points = [ml.Metric(logged(name), float(value), moment, step) for name, value in metrics if value is not None]
+        for name, curve in record.curves.items():
+            points += [ml.Metric(f"{FINE_TUNING}{name}", value, moment, number) for number, value in curve.items()]
         if batch and len(batch) + len(points) > METRICS_PER_BATCH:
             yield rounds, batch
             rounds, batch = [], []

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 # Experiments here are about private text: MLflow is not to send usage data anywhere unless a person asks for it. It
 # reads this when it is imported.
@@ -23,8 +23,6 @@ from fedtext.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-    from fedtext.config.sections import Tune
 
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
@@ -161,26 +159,6 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
         return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
     own = store == Store(*_default(repository))
     return "Compare the trials in MLflow: " + ("make ui" if own else f"python -m dashboards.ui --store '{store.shown}'")
-
-
-def charts_path(experiment_id: str, run: str, tune: "Tune", several: bool) -> str:
-    """Return the path of MLflow's page with the curves of a run's trials, sorted by the metric.
-
-    Args:
-        experiment_id: Id of the experiment in MLflow.
-        run: Name of the run.
-        tune: The metric and its direction.
-        several: Whether there are several seeds; the page then has the means of the cases.
-    """
-    shown = "seeds" if several else "fedtext.case"
-    query = {
-        "searchFilter": f"tags.`fedtext.run` = '{run}' AND tags.`{shown}` != ''",
-        "orderByKey": f"metrics.`{tune.metric}`",
-        "orderByAsc": str(tune.direction == "min").lower(),
-        "compareRunsMode": "CHART",
-        "workflowType": "machine_learning",
-    }
-    return f"/#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 
 
 def cause(error: BaseException) -> str:

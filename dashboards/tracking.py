@@ -16,14 +16,16 @@ from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
-from dashboards.description import OF_THE_SWEEP, End, described, ended, of_group, of_trial, summed_up
+from dashboards.description import End, described, ended, of_group, of_trial, summed_up
+from dashboards.experiment_page import Page
 from dashboards.groups import Found
 from dashboards.mirror import STATE_FILE, Mirror
 from dashboards.packaging import package
-from dashboards.provenance import experiment_tags, metrics_note
-from dashboards.store import Store, cause, charts_path
-from dashboards.trial import About, Case, RunStatus, flatten, one_line, title
+from dashboards.provenance import experiment_tags
+from dashboards.store import Store, cause
+from dashboards.trial import About, Case, RunStatus, one_line, title
 from dashboards.versions import git_state, versions
+from dashboards.views import path
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
@@ -31,9 +33,6 @@ from fedtext.state import model_folder
 RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
 UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
-# How MLflow's pages present an experiment: as training of models, with this metric in the first chart.
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-PRIMARY_METRIC = "mlflow.experiment.primaryMetric.name"
 NOT_SERVED = "model.not_served"
 
 
@@ -73,6 +72,7 @@ class Tracker:
         code = git_state()
         commit = {MLFLOW_GIT_COMMIT: code["git.commit"]} if code else {}
         self.tags = {**versions(), **commit, **code, **(tags or {}), "fedtext.run": folder.name}
+        self._page = Page(experiment, folder.name, sweep, again)
         self._client: MlflowClient | None = None
         self._experiment_id: str | None = None
         self._retry_at = 0.0
@@ -87,9 +87,8 @@ class Tracker:
         time of the event in unix seconds; None: now."""
         if self._parent:
             dump = self.experiment.model_dump(mode="json")
-            params = flatten({key: dump[key] for key in OF_THE_SWEEP})
-            tags = {**self.tags, **experiment_tags(self.experiment)}
-            self._parent.open(described(self.folder.name, dump, params, tags, at))
+            tags = {**self.tags, **experiment_tags(self.experiment), MLFLOW_RUN_NOTE: self._page.note()}
+            self._parent.open(described(self.folder.name, dump, {}, tags, at))  # no parameters: it is no trial
         self._deliver(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
@@ -157,7 +156,7 @@ class Tracker:
         if mirror and known and mirror.status == status and not mirror.owes_records:
             return
         records = list(records)
-        mirror = self._opened(case, about)
+        mirror = self._opened(case, about, records[0].time if records else None)
         mirror.offer(records)
         end = ended(status, records[-1].time if records else time.time(), error, stopped)
         mirror.finish(replace(end, tags={**end.tags, **self._offer_model(case.id, status)}))
@@ -216,17 +215,15 @@ class Tracker:
             self._tell(error)
 
     def charts_path(self) -> str | None:
-        """Return the path of MLflow's page with the curves of this run's trials, or with several seeds the means of its
-        cases, sorted by the metric; None before there are runs."""
-        if not self._experiment_id:
-            return None
-        several = self.experiment.seeds > 1
-        return charts_path(self._experiment_id, self.folder.name, self.experiment.tune, several)
+        """Return the path of MLflow's page with the charts of this sweep's trials, or with several seeds the means of
+        its cases; None before there are runs."""
+        return path(self._experiment_id, self.folder.name, charts=True) if self._experiment_id else None
 
     def _opened(self, case: Case, about: About | None, at: float | None = None) -> Mirror:
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
-        mirror.open(of_trial(case, name, about or About(), self.tags, at))
+        mirror.open(of_trial(case, name, about or About(), self.tags, at, self.sweep))
+        self._page.add(case)
         if case.experiment.tracking.model and case.experiment.save.model == "shared":
             self._with_model.add(case.id)
         return mirror
@@ -296,20 +293,8 @@ class Tracker:
         if self._client is None:
             self._client = self.store.client()
         if self._experiment_id is None:
-            name = self.experiment.tracking.experiment or self.experiment.name
-            found = self._client.get_experiment_by_name(name)
-            if found is None:
-                try:
-                    note = {MLFLOW_RUN_NOTE: metrics_note(self.experiment)}
-                    tags = {**EXPERIMENT_TAGS, **note, PRIMARY_METRIC: self.experiment.tune.metric}
-                    self._experiment_id = self._client.create_experiment(name, self.store.artifacts, tags)
-                except MlflowException as error:
-                    if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                        raise
-                    found = self._client.get_experiment_by_name(name)  # another driver has created it
-            if found is not None:
-                self._experiment_id = found.experiment_id
-        assert self._experiment_id is not None
+            self._experiment_id = self._page.create(self._client, self.store)
+        self._page.deliver(self._client, self._experiment_id)
         return self._client, self._experiment_id
 
     def _tell(self, error: Exception) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import requests
 
 from dashboards import store as stores
+from dashboards import views
 from fedtext.commands import Parser
 from fedtext.errors import UserError
 
@@ -32,7 +33,7 @@ def free_port(first: int = FIRST_PORT) -> int:
 
 
 def page(store: stores.Store) -> str:
-    """Return the path of the runs of the experiment that was recorded last.
+    """Return the path of the runs of the sweep that was recorded last, or of its experiment if it has no saved view.
 
     Raises:
         UserError: the store cannot be used, or has no runs.
@@ -43,7 +44,9 @@ def page(store: stores.Store) -> str:
     latest = client.search_runs(list(found), max_results=1, order_by=["attributes.start_time DESC"]) if found else []
     if not latest:
         raise UserError(f"MLflow at {store.shown} has no runs yet: make some, for example with make sweep")
-    return f"/#/experiments/{latest[0].info.experiment_id}/runs"
+    experiment = found[latest[0].info.experiment_id]
+    name = latest[0].data.tags.get("fedtext.run", "")
+    return views.path(experiment.experiment_id, name if f"{views.TAG}{name}" in experiment.tags else None)
 
 
 def main(words: Sequence[str] | None = None) -> int:

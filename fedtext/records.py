@@ -1,6 +1,6 @@
 """Records of rounds: metrics, those of each client, and files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,6 +18,8 @@ class RoundRecord:
             ``bytes_down`` are sums over the clients of the round.
         clients: The metrics of each client, by the client's name.
         files: Texts by file name. Few rounds have any.
+        curves: Means over clients of accuracies while models are fine-tuned, by name and step. The last round alone has
+            any; ``Ap`` is the mean of its curve.
     """
 
     round: int
@@ -25,25 +27,34 @@ class RoundRecord:
     metrics: dict[str, float]
     clients: dict[str, dict[str, float]] = field(default_factory=dict, repr=False)  # there may be thousands
     files: dict[str, str] = field(default_factory=dict, repr=False)
+    curves: dict[str, dict[int, float]] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON objects. They are not copied.
 
         Returns:
-            An object with the keys ``round``, ``time``, ``metrics`` and ``clients``, and ``files`` if there are any.
+            An object with the keys ``round``, ``time``, ``metrics`` and ``clients``, and ``files`` and ``curves`` if
+            there are any.
         """
         content = {"round": self.round, "time": self.time, "metrics": self.metrics, "clients": self.clients}
-        return content | {"files": self.files} if self.files else content
+        return content | {name: kept for name in ("files", "curves") if (kept := getattr(self, name))}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Make a record of what ``to_json`` returned. Nothing is copied.
 
         Args:
-            content: An object with the keys ``round``, ``time``, ``metrics`` and ``clients``. ``files`` may be missing.
+            content: An object with the keys ``round``, ``time``, ``metrics`` and ``clients``. ``files`` and ``curves``
+                may be missing.
 
         Returns:
             The record.
         """
         files = content.get("files", {})
-        return cls(content["round"], content["time"], content["metrics"], content["clients"], files)
+        # Steps are keys, which JSON turns into strings.
+        curves = {name: {int(step): value for step, value in curve.items()} for name, curve in _curves(content)}
+        return cls(content["round"], content["time"], content["metrics"], content["clients"], files, curves)
+
+
+def _curves(content: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[Any, float]]]:
+    return content.get("curves", {}).items()

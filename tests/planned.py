@@ -9,6 +9,7 @@ import mlflow
 from mlflow import MlflowClient
 
 from dashboards.groups import Found, Group, metrics_of
+from dashboards.names import logged
 from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
@@ -64,7 +65,7 @@ def won(case: Planned, history: list[RoundRecord]) -> Found:
 
 
 def steps(client: MlflowClient, run_id: str, name: str) -> list[int]:
-    return [point.step for point in client.get_metric_history(run_id, name)]
+    return [point.step for point in client.get_metric_history(run_id, logged(name))]
 
 
 def table_of(store: Store, run: str) -> Any:

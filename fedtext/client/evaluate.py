@@ -50,7 +50,7 @@ def evaluate_client(
         if own or not common:  # otherwise all clients use the same model, and it is evaluated once
             common["Global"] = _everywhere(host, flat, client, stack)
         evaluated.add(common["Global"])
-    if final and config.personalize is not None:
+    if config.personalize is not None and (final or config.personalize_at == "evaluated"):
         if method.personalizes:
             for name, way in config.personalize.variants().items():
                 evaluated.add(_personalized(host, name, way, flat, round_, client, splits))

@@ -198,9 +198,10 @@ class Worker(Host):
         """Evaluate clients, without changing their states.
 
         The metrics of a client are ``Ag`` (and ``Ag_val``) of the shared branch, or ``Ap_0`` with the client's own
-        parameters if the shared ones are no complete model; and those of audits. With ``final`` also ``Ap``, the mean
-        of the evaluations while the client fine-tunes a copy of its model (KTEPS paper, equation 16), and ``Local`` and
-        ``Global``, if the experiment asks for them. Scores that are pooled over clients come with ``Ag`` or ``Ap_0``
+        parameters if the shared ones are no complete model; and those of audits. With ``final``, or after every round
+        if ``evaluation.personalize_at`` is ``evaluated``, also ``Ap``, the mean of the evaluations while the client
+        fine-tunes a copy of its model (KTEPS paper, equation 16). With ``final`` also ``Local`` and ``Global``, if the
+        experiment asks for them. Scores that are pooled over clients come with ``Ag`` or ``Ap_0``
         only.
 
         Args:

@@ -129,6 +129,11 @@ class Evaluation(Strict):
 
     every: int = Field(1, ge=1, description="rounds between two evaluations of Ag; the last round is always evaluated")
     personalize: Personalize | None = Field(Personalize(), description="how Ap is measured; null: not at all")
+    personalize_at: Literal["last", "evaluated"] = Field(
+        "last",
+        description="rounds after which Ap is evaluated; last: the last one; evaluated: every round in which Ag is, "
+        "as a learning curve, which fine-tunes each client's model in all of these",
+    )
     union: Union | None = Field(
         None,
         description="evaluate each client's own model after the last round: Local on its own test texts, and Global on "

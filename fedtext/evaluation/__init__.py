@@ -21,15 +21,18 @@ class Evaluated:
     Attributes:
         metrics: Metrics by name.
         pooled: Scores that the server pools over clients, by the name of the evaluation.
+        curves: Values of accuracies while the model is fine-tuned, by name.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
+    curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def add(self, other: "Evaluated") -> None:
         """Add an evaluation on another split, or of another model."""
         self.metrics.update(other.metrics)
         self.pooled.update(other.pooled)
+        self.curves.update(other.curves)
 
 
 def evaluate(
@@ -66,12 +69,13 @@ def averaged(evaluations: Sequence[Evaluated]) -> Evaluated:
     """
     parts = [_predicted(evaluated) for evaluated in evaluations]
     told = _told({name: added([part[name] for part in parts]) for name in parts[0]})
-    shares = {
-        name: sum(evaluated.metrics[name] for evaluated in evaluations) / len(evaluations)
+    curves = {
+        name: tuple(evaluated.metrics[name] for evaluated in evaluations)
         for name in evaluations[0].metrics
         if name not in told.metrics
     }
-    return Evaluated(shares | told.metrics, told.pooled)
+    shares = {name: sum(values) / len(values) for name, values in curves.items()}
+    return Evaluated(shares | told.metrics, told.pooled, curves)
 
 
 def unchanged(evaluated: Evaluated) -> Evaluated:
@@ -92,6 +96,20 @@ def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
         elif (value := area(scored)) is not None:
             found["AUC" + name[2:]] = value
     return found | _spread(evaluations)
+
+
+def curves(evaluations: Sequence[Evaluated], every: int) -> dict[str, dict[int, float]]:
+    """Compute means over clients while they are fine-tuned, by name and step.
+
+    Args:
+        evaluations: The clients' evaluations.
+        every: Steps between two values of a curve.
+    """
+    found = {}
+    for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.curves):
+        steps = zip(*(evaluated.curves[name] for evaluated in evaluations if name in evaluated.curves), strict=True)
+        found[name] = {every * number: sum(values) / len(values) for number, values in enumerate(steps, 1)}
+    return found
 
 
 def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:

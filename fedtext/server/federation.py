@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedtext.aggregations import IndividualAggregation
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
-from fedtext.evaluation import SPLITS, pooled
+from fedtext.evaluation import SPLITS, curves, pooled
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
@@ -246,6 +246,8 @@ class Federation(Generic[FleetT]):
             values = [evaluated.metrics[name] for evaluated in evaluations.values() if name in evaluated.metrics]
             record.metrics[name] = float(sum(values) / len(values))
         record.metrics |= pooled(list(evaluations.values()))
+        if final and self.experiment.evaluation.personalize:
+            record.curves |= curves(list(evaluations.values()), self.experiment.evaluation.personalize.every)
         for name, value in self.fleet.baselines.items():
             if ("validation" if name.endswith("_val") else "test") in splits:
                 record.metrics[name] = value

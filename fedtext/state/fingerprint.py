@@ -21,7 +21,10 @@ SCIENCE = {
 
 # Keys added since then, by section, each with the value that gives the results of versions without the key. With this
 # value a key is left out of all digests, so that earlier runs can be continued and draw the same noise.
-ADDED: dict[str, dict[str, Any]] = {"server": {"aggregation": {"name": "auto"}}}
+ADDED: dict[str, dict[str, Any]] = {
+    "server": {"aggregation": {"name": "auto"}},
+    "evaluation": {"personalize_at": "last"},
+}
 
 
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -22,6 +21,7 @@ from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome, flatten
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from tests.dashboards.test_views import view_of
 from tests.loops import nonempty
 from tests.planned import START, Planned, experiment, kteps, row, rows, run_id, steps, table_of, won
 
@@ -76,15 +76,18 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     together, parent = client.get_run(run_id(folder / "01-kteps")), client.get_run(run_id(folder))
     assert together.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert together.info.run_name == "01-kteps lambda1=0.01: 2 seeds"
-    assert together.data.metrics["Ag"] == pytest.approx(0.68)
-    assert together.data.metrics["Ag.std"] == pytest.approx(0.1 / 2**0.5)
+    assert together.data.metrics["eval/Ag"] == pytest.approx(0.68)
+    assert together.data.metrics["eval/Ag.std"] == pytest.approx(0.1 / 2**0.5)
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.68)
     for case in nonempty(cases):
         assert client.get_run(run_id(folder / case.id)).data.tags["fedtext.group"] == "01-kteps"
     assert together.data.tags["seeds"] == "0, 1"
     assert "seed" not in together.data.tags
-    shown = parse_qs(urlsplit(f"/{tracker.charts_path()}".replace("#", "")).query)["searchFilter"][0]
+    described = client.get_experiment(together.info.experiment_id)
+    shown = view_of(described.tags, "seeds")["searchFilter"]
     found_runs = client.search_runs([together.info.experiment_id], shown)
+    assert client.get_run(run_id(folder / cases[1].id)).data.params["seed"] == "1"
+    assert "seed" not in together.data.params
     assert [run.info.run_id for run in found_runs] == [together.info.run_id]
 
     wider = Group("01-kteps", (*cases, third))
@@ -97,7 +100,7 @@ def test_a_case_with_several_seeds_has_a_run_with_their_mean_and_deviation(tmp_p
     assert followed.info.run_name == "01-kteps lambda1=0.01: 3 seeds"
     assert followed.data.tags["seeds"] == "0, 1, 2"
     assert followed.data.tags["mlflow.runName"] == followed.info.run_name
-    assert followed.data.metrics["Ag"] == pytest.approx(0.73)
+    assert followed.data.metrics["eval/Ag"] == pytest.approx(0.73)
     assert followed.info.status == "FINISHED"
 
 
@@ -142,15 +145,17 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
     for name in ("epsilon", "delta"):  # of the trial's noise
         assert f"\n- `{name}`: " in child.data.tags["mlflow.note.content"]
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.73)
-    assert parent.data.params["space.method.lambda1.grid.1"] == "0.01"
+    assert parent.data.params == {}, "it is no trial"
+    assert '- `method.lambda1`: {"grid": [0.0, 0.01]}' in parent.data.tags["mlflow.note.content"]
 
     path = client.download_artifacts(child.info.run_id, "experiment.yaml", str(tmp_path))
     written = yaml.safe_load(Path(path).read_text())
     assert Path(client.download_artifacts(child.info.run_id, "corpus.txt", str(tmp_path))).read_text() == "a table"
-    left = {key: value for key, value in written.items() if key not in ("space", "tune", "baselines", "seeds")}
-    assert child.data.params == flatten(left)
-    assert child.data.params["uplink.0.gaussian.sigma"] == "0.01"
-    assert child.data.params["training.optimizer.persist"] == "false"
+    assert child.data.params == {"method": "kteps", "lambda1": "0.01"}, "what varies"
+    assert child.data.tags["uplink.0.gaussian.sigma"] == "0.01"
+    assert child.data.tags["method.lambda1"] == "0.01"
+    assert "training.optimizer.persist" not in child.data.tags, "a default"
+    assert written["training"]["optimizer"]["persist"] is False
     assert Experiment.model_validate(written) == case.experiment
 
     tags = child.data.tags
@@ -158,7 +163,7 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
     expected |= {"fedtext.run": "first", "fedtext.case": case.id, "reveals.0": "the words a client uses"}
     assert expected.items() <= tags.items()
     assert {"version.python", "version.torch", "version.ray", "version.mlflow"} <= tags.keys()
-    assert [(each.step, each.timestamp) for each in client.get_metric_history(child.info.run_id, "Ag")] == [
+    assert [(each.step, each.timestamp) for each in client.get_metric_history(child.info.run_id, "eval/Ag")] == [
         (1, 1_700_000_005_000),
         (2, 1_700_000_010_000),
         (3, 1_700_000_015_000),
@@ -186,6 +191,10 @@ def test_a_single_run_has_no_parent_and_carries_the_name_of_the_run(tmp_path: Pa
     assert (found.info.run_name, found.info.status) == ("once", "FAILED")
     assert found.data.tags["error"] == "client dvd failed in round 2: its loss is not finite"
     assert "mlflow.parentRunId" not in found.data.tags
+    assert found.data.params["training.optimizer.persist"] == "false", "nothing is known to vary"
+    dump = case.experiment.model_dump(mode="json")
+    left = {key: value for key, value in dump.items() if key not in ("space", "tune", "baselines", "seeds")}
+    assert found.data.params == flatten(left)
     assert not (folder / "tracking.json").exists()
 
 
@@ -304,3 +313,19 @@ def test_the_model_of_a_finished_trial_is_an_artifact_however_late_it_is_deliver
     for other in ("02-kteps", "03-kept"):
         assert not client.list_artifacts(run_id(folder / other), "model"), other
     assert not Mirror(folder / case.id, store.shown).model
+
+
+def test_curves_of_fine_tuning_have_steps_of_their_own_and_hide_no_round(tmp_path: Path, store: Store) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    tracker = Tracker(store, folder, experiment(), sweep=True)
+    tracker.open()
+    tracker.open_trial(case)
+    tracker.deliver(case.id, [replace(row(1), curves={"Ap": {2: 0.5, 3: 0.75}})])
+    client, run = store.client(), run_id(folder / case.id)
+    points = client.get_metric_history(run, "fine_tuning/Ap")
+    assert [(point.step, point.value) for point in points] == [(2, 0.5), (3, 0.75)]
+    later = Tracker(store, folder, experiment(), sweep=True)
+    later.open()
+    later.open_trial(case)
+    later.deliver(case.id, rows(3))
+    assert steps(client, run, "loss") == [1, 2, 3], "steps 2 and 3 were not of rounds"

@@ -134,7 +134,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
     found = store.client().get_run(run_id(folder / case.id))
     assert (found.info.status, found.data.tags["error"]) == ("FAILED", "a cause")
     assert steps(store.client(), found.info.run_id, "loss") == [1, 2, 3]
-    assert found.data.params["method.lambda1"] == "0.01"
+    assert found.data.params["lambda1"] == "0.01"
     assert found.data.tags["mlflow.parentRunId"] == run_id(folder)
     assert found.inputs.dataset_inputs[0].dataset.digest == "abc"
     assert len(table_of(store, found.info.run_id)) == 6

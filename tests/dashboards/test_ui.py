@@ -54,8 +54,18 @@ def test_a_folder_without_runs_says_what_makes_some(tmp_path: Path, store: Store
     )
 
 
+def test_the_page_is_the_view_of_the_sweep_recorded_last(store: Store) -> None:
+    client = store.client()
+    plain = client.create_experiment("plain")
+    client.create_run(plain, start_time=1000, tags={"fedtext.run": "alone"})
+    assert ui.page(store) == f"/#/experiments/{plain}/runs?workflowType=machine_learning"
+    swept = client.create_experiment("swept", tags={"mlflow.sharedViewState.first": "{}"})
+    client.create_run(swept, start_time=2000, tags={"fedtext.run": "first"})
+    assert ui.page(store) == f"/#/experiments/{swept}/runs?viewStateShareKey=first&workflowType=machine_learning"
+
+
 @pytest.mark.slow
-def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path, store: Store) -> None:
+def test_the_pages_open_on_the_runs_recorded_last(tmp_path: Path, store: Store) -> None:
     client = store.client()
     for name, start in (("older", 1000), ("newer", 3000), ("between", 2000)):
         experiment = client.create_experiment(name)
@@ -68,8 +78,10 @@ def test_the_pages_open_on_the_runs_recorded_last_by_a_short_link(tmp_path: Path
             try:
                 link = link_of(pages)
                 assert urlsplit(link).port != first
-                assert urlsplit(link).fragment == f"/experiments/{newer.experiment_id}/runs"
-                assert len(link) < 60
+                assert urlsplit(link).hostname == "127.0.0.1", "nobody else on the network sees the pages"
+                assert (
+                    urlsplit(link).fragment == f"/experiments/{newer.experiment_id}/runs?workflowType=machine_learning"
+                )
                 assert requests.get(link, timeout=60).ok
             finally:
                 pages.send_signal(signal.SIGINT)

@@ -36,14 +36,14 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     assert all(nonempty(run.data.tags["mlflow.parentRunId"] == parent.info.run_id for run in found.values()))
     assert all(run.info.status == "FINISHED" for run in [parent, *found.values()])
     run = next(run for name, run in found.items() if "0.01" in name)
-    assert run.data.params["method.lambda1"] == "0.01"
-    assert run.data.params["training.optimizer.lr"] == "0.01"
+    assert run.data.params["lambda1"] == "0.01"
+    assert run.data.tags["training.optimizer.lr"] == "0.01"
     assert run.data.tags["method"] == "kteps"
     assert run.inputs.dataset_inputs[0].dataset.digest
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    for metric in ("Ag", "loss", "bytes_up", "bytes_down", "round_seconds"):
+    for metric in ("eval/Ag", "loss/loss", "traffic/bytes_up", "traffic/bytes_down", "time/round_seconds"):
         assert [point.step for point in client.get_metric_history(run.info.run_id, metric)] == [1, 2, 3]
-    assert [point.step for point in client.get_metric_history(run.info.run_id, "Ap")] == [3]
+    assert [point.step for point in client.get_metric_history(run.info.run_id, "eval/Ap")] == [3]
     assert done.stdout.splitlines()[-1].endswith("runs/first/report/report.html")
     report = tmp_path / "runs" / "first" / "report"
     logged = Path(client.download_artifacts(parent.info.run_id, "report"))
@@ -113,7 +113,7 @@ def test_a_driver_killed_at_any_moment_is_resumed_by_its_name_alone_to_the_same_
     for run in nonempty(after):
         assert run.info.status == "FINISHED"
         if "mlflow.parentRunId" in run.data.tags:
-            assert [p.step for p in client.get_metric_history(run.info.run_id, "Ag")] == list(range(1, rounds + 1))
+            assert [p.step for p in client.get_metric_history(run.info.run_id, "eval/Ag")] == list(range(1, rounds + 1))
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_one_run_leaves_the_space_aside_and_uses_a_logical_gpu(tmp_path: Path) -
     on_gpu = on_gpu | {"training": on_gpu["training"] | {"rounds": 3}}
     assert states(tmp_path / "runs" / "one")["00-kteps"] == undisturbed(on_gpu, tmp_path / "longer")
     (run,) = runs(tmp_path)
-    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
+    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == [1, 2, 3]
 
 
@@ -182,9 +182,9 @@ def test_a_client_whose_loss_is_not_finite_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "failed in round 1: its training loss is" in done.stdout
     trials = [run for run in runs(tmp_path) if "mlflow.parentRunId" in run.data.tags]
-    ended = {run.data.params["participation.on_client_error"]: run for run in trials}
+    ended = {run.data.params["on_client_error"]: run for run in trials}
     assert {policy: run.info.status for policy, run in ended.items()} == {"fail": "FAILED", "skip": "FINISHED"}
-    assert ended["skip"].data.metrics["clients_failed"] == 4
+    assert ended["skip"].data.metrics["server/clients_failed"] == 4
 
 
 BAD = [

@@ -56,7 +56,7 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
 
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(experiment, tmp_path)
     (run,) = runs(tmp_path)
-    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
+    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == list(range(1, ROUNDS + 1))
 
 
@@ -115,5 +115,5 @@ def test_what_the_memory_monitor_kills_goes_on_from_the_last_checkpoint(tmp_path
     assert "memory" in err
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(EXPERIMENT | {"training": training}, tmp_path)
     (run,) = runs(tmp_path)
-    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "Ag")
+    points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == list(range(1, rounds + 1))

@@ -63,7 +63,7 @@ def check(place: Place, output: str, cases: list[str]) -> None:
     trials = [r for r in tracked if r not in parents]
     assert len(trials) == len(cases)
     assert all(nonempty(r.info.status == "FINISHED" for r in tracked))
-    assert {r.data.metrics["nodes"] for r in trials} == {2.0}
+    assert {r.data.metrics["time/nodes"] for r in trials} == {2.0}
     assert {r.data.tags["cluster.nodes"] for r in tracked} == {"2"}
 
 
@@ -106,6 +106,6 @@ def test_a_plug_in_reaches_a_node_that_has_never_seen_its_file(place: Place) -> 
     assert states(run)["00-mine"] == undisturbed(content | {"training": {"rounds": 2}} | listed, run.parent)
     shutil.rmtree(run.parent / "local")
     (tracked,) = runs(place.home, "own")
-    assert tracked.data.metrics["nodes"] == 2.0
+    assert tracked.data.metrics["time/nodes"] == 2.0
     files = MlflowClient(f"sqlite:///{place.home}/mlflow.db").list_artifacts(tracked.info.run_id, "plugins")
     assert [file.path for file in files] == ["plugins/mine.py"]
