@@ -106,15 +106,16 @@ def is_new(store: Store) -> bool:
     return path is not None and path.is_file() and not path.stat().st_size
 
 
-def open_(store: Store, experiment: str | None = None) -> None:
+def open_(store: Store, experiment: str | None = None, registry: bool = False) -> None:
     """Check that MLflow accepts the store: the second half of ``check``. Creates the tables of a new database.
 
     Args:
         store: The store.
         experiment: Name of the experiment that runs are logged to; None: it is not checked.
+        registry: Whether its model registry is needed.
 
     Raises:
-        UserError: MLflow cannot be used, or the experiment was deleted in it.
+        UserError: MLflow cannot be used, the experiment was deleted in it, or it has no registry.
     """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -127,6 +128,14 @@ def open_(store: Store, experiment: str | None = None) -> None:
         found = client.get_experiment_by_name(experiment) if experiment else None
     except (MlflowException, SQLAlchemyError, requests.RequestException, OSError, ImportError) as error:
         raise UserError(f"MLflow at {store.shown} cannot be used: {cause(error)}; check tracking.uri") from None
+    if registry:
+        try:
+            client.search_registered_models(max_results=1)
+        except (MlflowException, SQLAlchemyError, requests.RequestException) as error:
+            raise UserError(
+                f"tracking.register: MLflow at {store.shown} has no model registry ({cause(error)}): leave the key "
+                "out, or name a store that has one in tracking.uri or $MLFLOW_REGISTRY_URI"
+            ) from None
     if found and found.lifecycle_stage == "deleted":
         raise UserError(
             f"the experiment {experiment!r} was deleted in MLflow at {store.shown}: restore it there, or choose "

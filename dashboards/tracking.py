@@ -13,15 +13,19 @@ from pathlib import Path
 import requests
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException, RestException
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.description import End, described, ended, of_group, of_trial, summed_up
 from dashboards.experiment_page import Page
-from dashboards.groups import Found
+from dashboards.groups import Found, Spread
+from dashboards.machine import watch
 from dashboards.mirror import STATE_FILE, Mirror
+from dashboards.names import logged
 from dashboards.packaging import package
 from dashboards.provenance import experiment_tags
+from dashboards.registry import register
 from dashboards.store import Store, cause
 from dashboards.trial import About, Case, RunStatus, one_line, title
 from dashboards.versions import git_state, versions
@@ -74,6 +78,7 @@ class Tracker:
         self.tags = {**versions(), **commit, **code, **(tags or {}), "fedtext.run": folder.name}
         self._page = Page(experiment, folder.name, sweep, again)
         self._client: MlflowClient | None = None
+        self._monitor: SystemMetricsMonitor | None = None
         self._experiment_id: str | None = None
         self._retry_at = 0.0
         self._told = False
@@ -90,6 +95,7 @@ class Tracker:
             tags = {**self.tags, **experiment_tags(self.experiment), MLFLOW_RUN_NOTE: self._page.note()}
             self._parent.open(described(self.folder.name, dump, {}, tags, at))  # no parameters: it is no trial
         self._deliver(self._parent)
+        self._watch(self._parent)
 
     def open_trial(self, case: Case, about: About | None = None, at: float | None = None) -> None:
         """Start the run of a trial, or set an existing one back to RUNNING.
@@ -99,7 +105,10 @@ class Tracker:
             about: Facts about it beyond its experiment; None: none are added.
             at: The start in unix seconds; None: now.
         """
-        self._deliver(self._opened(case, about, at))
+        mirror = self._opened(case, about, at)
+        self._deliver(mirror)
+        if not self._parent:
+            self._watch(mirror)
 
     def deliver(self, case_id: str, records: Iterable[RoundRecord]) -> None:
         """Log the records of an opened trial that MLflow does not have yet."""
@@ -180,6 +189,8 @@ class Tracker:
             at: The time of the end.
         """
         now = at or time.time()
+        if self._monitor:
+            self._monitor.finish()
         for mirror in self._trials.values():
             if mirror.status in ("", "RUNNING") and not mirror.end:
                 mirror.finish(End("KILLED", now))
@@ -196,6 +207,8 @@ class Tracker:
             mirror.retry_at = mirror.files_retry_at = 0.0
         for mirror in self._mirrors():
             self._send(mirror, final=True)
+        if best and self.experiment.tracking.register_as:
+            self._register(self.experiment.tracking.register_as, best[0].case, best[1])
         behind = [mirror for mirror in self._mirrors() if mirror.owes_records or mirror.owes_files(True)]
         if behind:
             rounds = sum(len(mirror.pending) for mirror in behind)
@@ -241,6 +254,28 @@ class Tracker:
         if case_id in self._with_model:
             self._trials[case_id].offer_model(folder)
         return {NOT_SERVED: reason} if reason else {}
+
+    def _watch(self, mirror: Mirror | None) -> None:
+        """Log system metrics to a run, if they are asked for."""
+        if self.experiment.tracking.system_metrics and not self._monitor and mirror and mirror.run_id:
+            try:
+                self._monitor = watch(self.store, mirror.run_id)
+            except MlflowException as error:
+                _say(f"tracking.system_metrics: {cause(error)}")
+
+    def _register(self, name: str, case: Case, values: Mapping[str, Spread]) -> None:
+        """Register the model of the best case, as its first trial has it, and print its version."""
+        mirror, metric = self._trials.get(case.id), self.experiment.tune.metric
+        if not (mirror and mirror.run_id and case.id in self._with_model) or mirror.model:
+            _say(f"no version of {name} was registered: MLflow lacks the model of {case.id}; {self.again} tries again")
+            return
+        told = f"{title(case)} of {self.folder.name}, {logged(metric)} {values[metric].mean:.4g}"
+        try:
+            version = register(self._connect()[0], name, mirror.run_id, told)
+        except UNDELIVERED as error:
+            _say(f"no version of {name} was registered: {cause(error)}; {self.again} tries again")
+            return
+        _say(f"models:/{name}/{version.version} is the model of {told}")
 
     def _mirrors(self) -> list[Mirror]:
         """Return all runs; the parent first, since the others need its id."""

@@ -162,7 +162,8 @@ def planned(
     with ThreadPoolExecutor(1) as aside:  # importing MLflow and Ray Tune takes 2 s, and Ray's start is mostly waiting
         taken = None
         if not mlflow_store.is_new(store):
-            taken = aside.submit(mlflow_store.open_, store, experiment.tracking.experiment or experiment.name)
+            named, register = experiment.tracking.experiment or experiment.name, experiment.tracking.register_as
+            taken = aside.submit(mlflow_store.open_, store, named, bool(register))
         corpora = corpora_of(experiment, cases, data, folder)
         folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():

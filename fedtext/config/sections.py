@@ -203,6 +203,17 @@ class Tracking(Strict):
         description="whether the model folder of a finished run is also stored as an artifact; never with save.model: "
         "clients",
     )
+    register_as: str | None = Field(
+        None,
+        alias="register",
+        pattern=r"^[^/:]+$",
+        description="name in MLflow's model registry under which the model of the best trial becomes a new version",
+    )
+    system_metrics: bool = Field(
+        False,
+        description="whether MLflow also logs CPU, memory, disk, network and GPUs of the driver's machine, in the run "
+        "of the sweep",
+    )
 
 
 class Tune(Strict):

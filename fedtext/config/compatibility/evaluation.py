@@ -41,4 +41,10 @@ def validated(e: "Settings") -> Iterator[str]:
         yield f"evaluation: {missing[0]} is not evaluated with {e.method.name} and {e.model.name}: use {there}"
 
 
-RULES = (personalize, select, validated)
+def registered(e: "Settings") -> Iterator[str]:
+    """Check that the model of a trial that is to be registered goes to MLflow."""
+    if e.tracking.register_as and (e.save.model != "shared" or not e.tracking.model):
+        yield "tracking.register needs the model in MLflow: set save.model to shared, and tracking.model to true"
+
+
+RULES = (personalize, select, validated, registered)
