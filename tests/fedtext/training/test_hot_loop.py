@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedtext.corpora.types import TokenSet
 from fedtext.methods import KTEPS
 from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.runtime.compiled import compile_problem
 from fedtext.testing.epochs import Client, epoch
 from fedtext.training.config import SGD, Adam
 
@@ -34,7 +35,9 @@ class Calls(TorchDispatchMode):
         return output
 
 
-def calls(name: str, steps: int, batches: int, clients: int = 1, optimizer: SGD | Adam | None = None) -> Calls:
+def calls(
+    name: str, steps: int, batches: int, clients: int = 1, optimizer: SGD | Adam | None = None, engine: str = "cells"
+) -> Calls:
     """Of an epoch of so many batches, all texts of the same length."""
     rng, texts = np.random.default_rng(0), TEXTS * batches
     offsets, labels = np.arange(texts + 1) * steps, np.arange(texts) % 2
@@ -44,7 +47,7 @@ def calls(name: str, steps: int, batches: int, clients: int = 1, optimizer: SGD 
     ]
     config = RecurrentClassifier.model_validate({"name": name, "embedding": {"dim": 8}, "hidden": 8})
     with Calls(8 * ROWS) as counted:
-        epoch("cells", KTEPS(), config, hosted, optimizer or SGD(lr=0.1), torch.float32)
+        epoch(engine, KTEPS(), config, hosted, optimizer or SGD(lr=0.1), torch.float32)
     return counted
 
 
@@ -60,6 +63,16 @@ def test_calls_of_one_more_time_step(name: str, most: int, clients: int) -> None
 def test_calls_of_one_more_batch(clients: int, most: int) -> None:
     """Of ten time steps, which take 80 of them; of torch 2.13."""
     one, two = (calls("bigru", 10, batches, clients) for batches in (1, 2))
+    more = two.counts - one.counts
+    assert more.total() <= most, more.most_common()
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+@pytest.mark.parametrize(("clients", "most"), [(1, 175), (4, 335)])
+@pytest.mark.parametrize("name", ["bigru", "bilstm"])
+def test_calls_of_one_more_batch_of_engine_native(name: str, clients: int, most: int) -> None:
+    """Of any number of time steps."""
+    one, two = (calls(name, 10, batches, clients, engine="native") for batches in (1, 2))
     more = two.counts - one.counts
     assert more.total() <= most, more.most_common()
 
