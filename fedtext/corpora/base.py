@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from fedtext.corpora.leaks import DropLeaked
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError, option
-from fedtext.runtime.folders import folders, present
+from fedtext.runtime.folders import checked, folders, present
 from fedtext.schema import Strict
 from fedtext.text.representation import TextField, Words
 from fedtext.text.tokens import Unlabeled
@@ -45,8 +45,8 @@ def first(names: Iterable[str], data: Path | None) -> Path | None:
         names: Paths relative to a data folder, in order of preference. The folder counts before the name.
         data: The folder given with --data, if any. Otherwise $FEDTEXT_DATA and the cache are searched.
     """
-    paths = (where / name for where in folders(data) for name in names)
-    return next((path for path in paths if present(path) and path.is_file()), None)
+    paths = ((where / name, where) for where in folders(data) for name in names)
+    return next((checked(path, where) for path, where in paths if present(path) and path.is_file()), None)
 
 
 class CorpusConfig(Strict, ABC):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
+from fedtext.runtime.digests import SUMS, outward, verify
 from fedtext.runtime.remote import Remote, is_uri
 
 if TYPE_CHECKING:
@@ -106,6 +107,23 @@ def present(path: Path) -> bool:
     return bool(wanted)
 
 
+def checked(path: Path, root: Path) -> Path:
+    """Return a path that is present, after comparing it with the digests that lie beside it (``runtime.digests``).
+
+    Args:
+        path: A file or folder.
+        root: The outermost folder whose list of digests counts.
+
+    Raises:
+        UserError: A file is not the one that is listed.
+    """
+    for folder in outward(path, root):
+        if origin(folder):
+            present(folder / SUMS)
+    verify(path, root)
+    return path
+
+
 def located(name: str, folders: Iterable[Path], what: str) -> Path | None:
     """Return the file or folder of a name in an experiment; None if there is none.
 
@@ -115,15 +133,16 @@ def located(name: str, folders: Iterable[Path], what: str) -> Path | None:
         what: The key that has the name.
 
     Raises:
-        UserError: It is a URI, or in a folder at a URI, that cannot be read.
+        UserError: It is a URI, or in a folder at a URI, that cannot be read, or it is not the file that
+            ``SHA256SUMS`` lists.
     """
     if is_uri(name):
         remote = Remote(name, what)
         path = remote.local or folder_of(remote.parent.uri, what) / remote.name
-        return path if present(path) else None
+        return checked(path, path.parent) if present(path) else None
     typed = Path(name).expanduser()
-    candidates = dict.fromkeys([typed, *(folder / typed for folder in folders)])
-    return next((path for path in candidates if present(path)), None)
+    candidates = [(typed, typed.parent), *((folder / typed, folder) for folder in folders)]
+    return next((checked(path, root) for path, root in candidates if present(path)), None)
 
 
 def _fetched(path: Path, remote: Remote, found: "FileInfo") -> None:

