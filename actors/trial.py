@@ -23,6 +23,7 @@ from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
+from fedtext.state.copy import Copy
 
 # Before Tune gives this process another trial, the thread of the last one has to end. By default Tune waits 2 s for it,
 # and then gives up the new trial.
@@ -31,12 +32,14 @@ os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "600")
 
 @dataclass(frozen=True)
 class Assignment:
-    """The input of a trial: the experiment, its data, its share of the cluster, and the folder of its state."""
+    """The input of a trial: the experiment, its data, its share of the cluster, the folder of its state, and the copy
+    of its run at a URI, if there is one."""
 
     experiment: Experiment
     shipment: Shipment
     plan: Plan
     folder: Path
+    copy: Copy | None = None
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
@@ -121,9 +124,11 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:
-    """Write the files of the last completed round; after the last round of the trial also the model."""
+    """Write the files of the last completed round, after the last round also the model, and copy what is new."""
     experiment, history = assignment.experiment, federation.history
     for record in history[-1:]:
         write_files(record, assignment.folder)
     if len(history) == experiment.training.rounds and experiment.save.model != "none":
         model_folder.write(trained(federation, assignment.shipment.header), assignment.folder / model_folder.FOLDER)
+    if assignment.copy and history:
+        assignment.copy.push(assignment.folder.name, checkpoints=True)

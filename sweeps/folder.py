@@ -6,10 +6,11 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved, validate, with_plugins
 from fedtext.errors import UserError, option, spelled, writing
 from fedtext.runtime.folders import check_folder, folder_of, stored
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.remote import Remote, is_uri
+from fedtext.state.copy import Copy
 from fedtext.state.fingerprint import SCIENCE, fixed_length
 from sweeps.places import LOCK, OUTCOME, PLAN, RESOLVED, STORAGE, home, write
 from tune_spaces.cases import Case
@@ -33,10 +35,11 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as of the experiment
 @dataclass(frozen=True)
 class RunFolder:
     """``<storage>/<run>``: plan.json, and a folder for each case with its checkpoint and, once ended, its outcome.
-    ``again`` is the command that continues the run, for messages."""
+    ``again`` is the command that continues the run, for messages; ``copy`` its copy at a URI, if ``storage`` is one."""
 
     path: Path
     again: str = "the same command"
+    copy: Copy | None = None
 
     @staticmethod
     def new(storage: Path, name: str | None, experiment: str, command: str) -> "RunFolder":
@@ -60,6 +63,22 @@ class RunFolder:
         if (path / PLAN).exists():
             raise UserError(f"the run {path.name} exists: continue it by {again}, or choose another {option('name')}")
         return RunFolder(path.resolve(), again)
+
+    def copied(self, remote: Remote, command: str) -> "RunFolder":
+        """Return the folder with a copy at a URI.
+
+        Args:
+            remote: The URI of all runs.
+            command: The command that begins the run.
+
+        Raises:
+            UserError: There is such a run.
+        """
+        copy = Copy(self.path, remote / self.path.name)
+        again = _again_at(copy.remote, command)
+        if copy.exists(PLAN):
+            raise UserError(f"the run {copy.remote} exists: continue it by {again}, or choose another {option('name')}")
+        return replace(self, again=again, copy=copy)
 
     @staticmethod
     def begun(storage: Path, run: str, command: str) -> "RunFolder":
@@ -94,13 +113,21 @@ class RunFolder:
         Raises:
             UserError: There is none.
         """
+        remote = Remote(run, what) if is_uri(run) else None
+        if remote and remote.local is None:
+            if not (remote / PLAN).info():
+                raise UserError(f"{what}: there is no run at {remote}")
+            Copy(home() / STORAGE / remote.name, remote).pull()
+            run = str(home() / STORAGE / remote.name)
         path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
         if not (path / PLAN).is_file():
             there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
             known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
             raise UserError(f"{what}: there is no run {run} in {storage}{known}")
         path = path.resolve()
-        return RunFolder(path, _again(path, command or RunFolder(path).command or "sweep"))
+        command = command or RunFolder(path).command or "sweep"
+        copy = Copy.of(path)
+        return RunFolder(path, _again_at(copy.remote, command) if copy else _again(path, command), copy)
 
     @property
     def command(self) -> str | None:
@@ -220,6 +247,24 @@ class RunFolder:
                 if new:
                     shutil.rmtree(self.path, ignore_errors=True)
                 raise
+        self.copy_files()
+
+    def owned(self) -> "RunFolder":
+        """Return the folder as the one that this process works on: other machines stop working on it.
+
+        Raises:
+            UserError: It has a copy, which cannot be written.
+        """
+        return replace(self, copy=self.copy.take()) if self.copy else self
+
+    def copy_files(self) -> None:
+        """Bring the copy up to date, if there is one, but for checkpoints, which each trial copies.
+
+        Raises:
+            UserError: It cannot be written, or another machine works on the run.
+        """
+        if self.copy:
+            self.copy.push()
 
     def claim(self) -> None:
         """Check that the run's folder can be written, and reserve a folder that exists for this process.
@@ -236,6 +281,8 @@ class RunFolder:
                 os.fsync(probe.fileno())
             if (self.path / PLAN).exists():
                 self._lock()
+        if self.copy:
+            self.copy.check_writable()
 
     def check_space(self, needed: int) -> None:
         """Raise UserError if the disk has less free space than ``needed`` bytes."""
@@ -287,11 +334,32 @@ class RunFolder:
         """Write the outcome of a case."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
         write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
+        try:
+            self.copy_files()
+        except UserError as error:  # other trials go on, and the end of the job tries again
+            print(f"{error}; it is tried again at the end", file=sys.stderr, flush=True)
 
 
 def _about(case: Case) -> dict[str, Any]:
     made = case.experiment
     return {"method": made.method.name, "baseline": case.baseline, "rounds": made.training.rounds}
+
+
+def places(storage: str) -> tuple[Path, Remote | None]:
+    """Return the local folder of runs for the key ``storage``, and where their copies are; None: there are none.
+
+    Raises:
+        UserError: It is a URI that cannot be used.
+    """
+    if not is_uri(storage):
+        return home() / storage, None
+    remote = Remote(storage, "storage")
+    return (remote.local, None) if remote.local else (home() / STORAGE, remote)
+
+
+def _again_at(remote: Remote, command: str) -> str:
+    """Return the command that continues the run with a copy at a URI, on whatever machine."""
+    return f"python -m platform.{command} --resume {shlex.quote(remote.uri)}"
 
 
 def _again(path: Path, command: str) -> str:

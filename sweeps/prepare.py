@@ -23,7 +23,7 @@ from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import KEPT, recorded
 from fedtext.state.fingerprint import fingerprint
 from fedtext.training.config import Engine
-from sweeps.folder import PLAN, STORAGE, RunFolder, home
+from sweeps.folder import PLAN, STORAGE, RunFolder, home, places
 from sweeps.job import Job, disclosed, key, numbers
 from sweeps.request import Cluster, Given, Request
 from tune_spaces.cases import Case
@@ -43,8 +43,9 @@ def prepared(request: Request) -> Job:
     data = folder.data(request.data)
     store = reached(experiment)
     job = planned(request.cluster, data, experiment, cases, store, folder, request.command == "sweep")
+    folder = folder.owned()
     folder.create(found.content, experiment, request.command, data, cases)
-    return replace(job, aside=found.aside)
+    return replace(job, folder=folder, aside=found.aside)
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,11 @@ def asked(request: Request) -> Asked:
         content, experiment, source = given(named, overrides, changes, request.plugins)
         if request.command == "run":
             content, experiment, aside = _single(content, experiment)
-        storage = home() / experiment.storage
+        storage, remote = places(experiment.storage)
         if request.resume is None:
             folder = RunFolder.new(storage, request.name, experiment.name, request.command)
+            if remote:
+                folder = folder.copied(remote, request.command)
             return Asked(content, experiment, source, folder, aside)
         folder = RunFolder.begun(storage, request.resume, request.command)
     elif request.resume is not None:

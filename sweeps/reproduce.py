@@ -21,7 +21,7 @@ from fedtext.config.overrides import override
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import history
 from sweeps.coverage import update
-from sweeps.folder import RunFolder, home
+from sweeps.folder import RunFolder, home, places
 from sweeps.kept import merged, seeds_of, write
 from sweeps.prepare import planned, reached
 from sweeps.request import Cluster
@@ -157,7 +157,10 @@ class Work:
         name = f"reproduce-{papers.stem(asked.paper, scene)}" + ("" if scale.share == 1 else f"-{scale.share:g}")
         content = scale.applied(override(paper.scenes[scene], changes | {"name": name}))
         experiment = files.validate(content, f"{asked.paper}, scene {scene}")
-        folder = RunFolder((home() / experiment.storage / name).resolve())
+        storage, remote = places(experiment.storage)
+        if remote:
+            raise UserError(f"storage: tables are reproduced in a local folder, not at {remote}: leave it out")
+        folder = RunFolder((storage / name).resolve())
         out = _folder(asked.out or home() / "docs" / "reproductions" / "tables")
         return Work(asked, paper, scene, scale, changes, tables, content, experiment, folder, out)
 

@@ -58,6 +58,7 @@ def run(job: Job) -> Ended:
         outcomes = train(job, recording)
         report = _reported(job, outcomes, recording) if job.sweep else None
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
+    job.folder.copy_files()
     return Ended(outcomes, page.result(), report)
 
 
@@ -198,7 +199,9 @@ def _train(job: Job, callback: TrialCallback) -> None:
         if depends not in shipments:
             shipments[depends] = ship(case.experiment, job.corpora[depends[0]])
         folder = job.folder.case(case.id)
-        assignments[case.id] = Assignment(case.experiment, shipments[depends], job.plans[case.id], folder)
+        assignments[case.id] = Assignment(
+            case.experiment, shipments[depends], job.plans[case.id], folder, job.folder.copy
+        )
     if not assignments:
         return
     together = experiment.tune.concurrent

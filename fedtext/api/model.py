@@ -19,6 +19,7 @@ from fedtext.layout import is_table
 from fedtext.methods import base
 from fedtext.models.language import LanguageModel
 from fedtext.parameters import build_network, table_rows
+from fedtext.runtime.folders import folder_of, origins_named, present
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.state import model_folder
 from fedtext.state.model_folder import ClientPart, Trained
@@ -80,14 +81,17 @@ class Model:
         """Read a model folder.
 
         Args:
-            folder: A folder that a run, or ``save``, has written.
+            folder: A folder that a run, or ``save``, has written, or its URI (``s3://bucket/runs/NAME/TRIAL/model``).
             trust_plugins: Whether the plug-ins that are stored with the model may run. They are programs: read them
                 first. Those that this process has already loaded run in any case.
 
         Raises:
             UserError: It is not a model folder, is damaged, or has plug-ins that are not trusted.
         """
-        return cls(model_folder.read(Path(folder).expanduser(), trust_plugins))
+        where = folder_of(folder, "the model")
+        present(where)
+        with origins_named():
+            return cls(model_folder.read(where, trust_plugins))
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder.

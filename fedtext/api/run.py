@@ -22,6 +22,7 @@ from fedtext.records import RoundRecord
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
+from fedtext.runtime.remote import is_uri
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
@@ -90,6 +91,11 @@ def run(
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     gpu = device_of(device).type != "cpu"
+    if out is not None and is_uri(str(out).replace(":/", "://").replace(":///", "://")):
+        raise UserError(
+            f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (a run of "
+            "platform.run is copied to the URI of its key storage)"
+        )
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
     place = None if data is None else folder_of(data, option("data"))

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedtext.commands.parser import Parser, command_parser
@@ -27,7 +26,7 @@ def parser() -> Parser:
         DESCRIPTION,
         examples,
     )
-    made.add_argument("model", type=Path, metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model")
+    made.add_argument("model", metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model; or its URI")
     made.add_argument("texts", nargs="*", metavar="TEXT", help="texts; none: the lines of standard input")
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     made.add_argument(

@@ -55,7 +55,10 @@ class Settings(Strict):
     checkpoint: Checkpoint = Checkpoint()
     save: Save = Save()
     tracking: Tracking = Tracking()
-    storage: str = Field("runs", description="folder for the state of runs")
+    storage: str = Field(
+        "runs",
+        description="folder for the state of runs, or a URI (s3://BUCKET/FOLDER) to which runs/ is copied",
+    )
     seeds: int = Field(1, ge=1, description="of a sweep: number of repetitions of every case, with seed, seed + 1, ...")
     baselines: tuple[MethodField, ...] = Field((), description="of a sweep: methods that are run in addition")
     space: dict[str, dict[str, Any]] = Field(

@@ -94,7 +94,7 @@ def test_the_package_is_installed_from_what_was_copied(image: Path, tmp_path: Pa
 
 
 def test_a_command_of_platform_runs_from_the_copied_rooms_alone(image: Path) -> None:
-    done = run(image, "sweep", "demo.yaml", "--plan", "--num-cpus", "4", "--num-gpus", "1")
+    done = run(image, "sweep", "demo.yaml", "--dry-run", "--num-cpus", "4", "--num-gpus", "1")
     assert done.returncode == 0, done.stderr
     assert "05-kteps" in done.stdout
     told = "import sweeps, dashboards, actors, tune_spaces, cluster; print(sweeps.__file__, cluster.__file__)"

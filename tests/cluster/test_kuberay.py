@@ -44,8 +44,8 @@ def groups(cluster: dict[str, Any]) -> list[dict[str, Any]]:
 def pods() -> list[dict[str, Any]]:
     """Every pod as Kubernetes is asked for it."""
     found = [one for one in documents("storage.yaml") if one["kind"] == "Pod"]
-    for cluster in clusters().values():
-        for group in groups(cluster):
+    for cluster in nonempty(clusters().values()):
+        for group in nonempty(groups(cluster)):
             assert set(group["template"]) <= {"metadata", "spec"}
             named = {"metadata": {"name": "pod"}} | group["template"]
             found.append({"apiVersion": "v1", "kind": "Pod", **named})

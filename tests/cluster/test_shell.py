@@ -44,8 +44,10 @@ def test_there_are_these_shell_files() -> None:
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "cluster" / "README.md"], ids=lambda path: path.name)
 def test_the_shell_blocks_of_a_page(path: Path) -> None:
     blocks = BLOCK.findall(path.read_text())
-    assert blocks or path.parent.name == "clusters"
-    for block in blocks:
+    if path == ROOT / "docs" / "clusters" / "README.md":
+        assert blocks == []
+        return
+    for block in nonempty(blocks):
         # A block is typed line by line: a folder that cannot be entered is seen (2164), and a variable that is exported
         # is for a later command (2034). There is no environment to follow into (1091).
         assert shellcheck(block, "--exclude=SC2164,SC2034,SC1091") == "", block
@@ -68,12 +70,14 @@ def test_an_error_is_found() -> None:
     assert "SC2086" in shellcheck("name='a b'\nrm $name\n")
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path.name != "README.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if path.name not in ("README.md", "storage.md")], ids=lambda path: path.name
+)
 def test_files_and_options_that_a_page_names_exist(path: Path) -> None:
     text = path.read_text()
-    for name in re.findall(r"(?<![\w/.])cluster/[\w./-]+\w", text):
+    for name in nonempty(re.findall(r"(?<![\w/.])cluster/[\w./-]+\w", text)):
         assert (ROOT / name).exists(), name
-    for command in re.findall(r"platform\.(\w+)", text):
+    for command in nonempty(re.findall(r"platform\.(\w+)", text)):
         assert (ROOT / "platform" / f"{command}.py").is_file(), command
 
 

@@ -1,0 +1,201 @@
+"""The copy of a run's folder on an object store: whole checkpoints, two of them, and one owner."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.runtime.remote import Remote
+from fedtext.state import noise_key
+from fedtext.state.checkpoint import SUMS, Checkpoints
+from fedtext.state.copy import OWNER, Copy
+from tests.stores import SECRET, Store, object_store
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    with object_store(monkeypatch, tmp_path / "cache") as store:
+        yield store
+
+
+def copy_of(store: Store, folder: Path) -> Copy:
+    return Copy(folder, Remote(store.uri(f"runs/{folder.name}"), "storage"))
+
+
+def save(folder: Path, round_: int) -> None:
+    """Write the checkpoint of a round of the only trial, beside the run's other files."""
+    records = [RoundRecord(n, 0.0, {"Ag": n / 10}, {}) for n in range(1, round_ + 1)]
+    state = folder / "00-a" / "checkpoint"
+    Checkpoints(state, "print").save(
+        np.full(3, round_, np.float32), {0: b"zero", 1: b"one"}, records, extra={"audit": b"private"}
+    )
+    (folder / "plan.json").write_text('{"command": "sweep"}')
+    (folder / "00-a" / "tracking.json").write_text(f'{{"last_round": {round_}}}')
+
+
+def rounds(store: Store) -> dict[str, list[str]]:
+    """The files of each checkpoint on the store."""
+    found: dict[str, list[str]] = {}
+    for name in store.files("runs/first/00-a/checkpoint"):
+        if "/" in name:
+            found.setdefault(name.partition("/")[0], []).append(name.partition("/")[2])
+    return found
+
+
+def test_the_last_two_checkpoints_are_on_the_store(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "first"
+    copy = copy_of(store, folder).take()
+    for round_ in (1, 2, 3):
+        save(folder, round_)
+        copy.push("00-a", checkpoints=True)
+    copy.push()
+    local = {path.name: sorted(file.name for file in path.iterdir()) for path in folder.glob("00-a/checkpoint/round-*")}
+    assert rounds(store) == local
+    assert sorted(local) == ["round-000002", "round-000003"]
+    assert store.get("runs/first/plan.json") == (folder / "plan.json").read_bytes()
+    assert not [name for name in store.files() if name.rpartition("/")[2].startswith(".")]
+
+
+def test_another_machine_continues_from_the_copy(store: Store, tmp_path: Path) -> None:
+    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    save(here, 1)
+    save(here, 2)
+    (here / "00-a" / "checkpoint" / noise_key.FILE).write_text("secret")
+    copy_of(store, here).take().push("00-a", checkpoints=True)
+    copy_of(store, here).take().push()
+    copy = copy_of(store, there)
+    copy.pull()
+    loaded = Checkpoints(there / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert (loaded.round, loaded.flat.tolist(), loaded.clients) == (2, [2.0] * 3, {0: b"zero", 1: b"one"})
+    assert loaded.extra == {"audit": b"private"}
+    assert (there / "00-a" / "tracking.json").read_text() == '{"last_round": 2}'
+    private = [there / "00-a/checkpoint" / noise_key.FILE, there / "00-a/checkpoint/round-000002/extra-audit"]
+    assert [file.stat().st_mode & 0o777 for file in private] == [0o600, 0o600]
+    kept = Copy.of(there)
+    assert kept is not None
+    assert (kept.remote.uri, kept.token) == (copy.remote.uri, "")
+
+
+def test_a_checkpoint_without_its_list_is_none(store: Store, tmp_path: Path) -> None:
+    """So it is where a writer died before the last file, or in the middle of a removal."""
+    folder = tmp_path / "a" / "first"
+    for round_ in (1, 2):
+        save(folder, round_)
+    copy = copy_of(store, folder).take()
+    copy.push("00-a", checkpoints=True)
+    copy.push()
+    store.remove(f"runs/first/00-a/checkpoint/round-000002/{SUMS}")
+    other = tmp_path / "b" / "first"
+    copy_of(store, other).pull()
+    loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert loaded.round == 1
+    copy.push("00-a", checkpoints=True)
+    assert SUMS in rounds(store)["round-000002"], "the next copy completes it"
+
+
+def test_the_list_is_written_last_and_removed_first(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[tuple[str, str]] = []
+    write, remove = Remote.write, Remote.remove
+    monkeypatch.setattr(Remote, "write", lambda self, data: (order.append(("write", self.shown)), write(self, data))[1])
+    monkeypatch.setattr(Remote, "remove", lambda self: (order.append(("remove", self.shown)), remove(self))[1])
+    folder = tmp_path / "a" / "first"
+    copy = copy_of(store, folder).take()
+    for round_ in (1, 2, 3):
+        save(folder, round_)
+        copy.push("00-a", checkpoints=True)
+    written = [name for done, name in order if done == "write" and "/round-000003/" in name]
+    removed = [name for done, name in order if done == "remove" and "/round-000001/" in name]
+    assert written[-1].endswith(SUMS)
+    assert [name for name in written[:-1] if name.endswith(SUMS)] == []
+    first = removed.index(f"s3://fedtext-tests/runs/first/00-a/checkpoint/round-000001/{SUMS}")
+    assert first == removed.index(removed[0]) or removed[first - 1].endswith(SUMS)
+    last_write = max(n for n, (done, name) in enumerate(order) if done == "write" and name == written[-1])
+    deletions = [n for n, (done, name) in enumerate(order) if done == "remove" and "client-" in name]
+    assert deletions
+    assert min(deletions) > last_write, "the older one goes when the newer one is complete"
+
+
+def test_a_damaged_copy_is_noticed(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "first"
+    for round_ in (1, 2):
+        save(folder, round_)
+    copy = copy_of(store, folder).take()
+    copy.push("00-a", checkpoints=True)
+    store.put("runs/first/00-a/checkpoint/round-000002/server.f32", b"\0" * 12)
+    other = tmp_path / "b" / "first"
+    copy_of(store, other).pull()
+    loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert loaded.round == 1
+
+
+def test_who_was_believed_dead_stops(store: Store, tmp_path: Path) -> None:
+    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    save(here, 1)
+    first = copy_of(store, here).take()
+    first.push("00-a", checkpoints=True)
+    first.push()
+    copy_of(store, there).pull()
+    second = copy_of(store, there).take()
+    save(there, 2)
+    second.push("00-a", checkpoints=True)
+    save(here, 2)
+    with pytest.raises(UserError, match=r"storage: another command on .* \(process \d+\) has continued the run s3://"):
+        first.push("00-a", checkpoints=True)
+    assert json.loads(store.get(f"runs/first/{OWNER}"))["token"] == second.token
+
+
+def test_the_machine_that_worked_last_keeps_what_it_has(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "first"
+    save(folder, 1)
+    copy = copy_of(store, folder).take()
+    copy.push("00-a", checkpoints=True)
+    save(folder, 2)  # and died before it was copied
+    copy_of(store, folder).pull()
+    assert (folder / "00-a" / "tracking.json").read_text() == '{"last_round": 2}'
+    copy_of(store, folder).take().push("00-a", checkpoints=True)
+    assert sorted(rounds(store)) == ["round-000001", "round-000002"]
+
+
+def test_files_that_are_gone_are_removed(store: Store, tmp_path: Path) -> None:
+    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    save(here, 1)
+    (here / "00-a" / "outcome.json").write_text("{}")
+    copy = copy_of(store, here).take()
+    copy.push()
+    copy_of(store, there).pull()
+    assert (there / "00-a" / "outcome.json").exists()
+    (here / "00-a" / "outcome.json").unlink()
+    copy.push()
+    assert "runs/first/00-a/outcome.json" not in store.files()
+    copy_of(store, here).take().push()
+    copy_of(store, there).pull()
+    assert not (there / "00-a" / "outcome.json").exists(), "the trial was continued elsewhere"
+
+
+def test_a_folder_of_another_run_is_not_overwritten(store: Store, tmp_path: Path) -> None:
+    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    save(here, 1)
+    copy_of(store, here).take().push()
+    save(there, 5)
+    with pytest.raises(UserError, match=r"has another run of the name first: move it away"):
+        copy_of(store, there).pull()
+    assert Checkpoints(there / "00-a" / "checkpoint", "print").load().round == 5  # type: ignore[union-attr]
+
+
+def test_nothing_that_is_written_has_a_secret(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "first"
+    save(folder, 1)
+    copy_of(store, folder).take().push("00-a", checkpoints=True)
+    local = [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
+    there = [store.get(name) for name in store.files()]
+    assert len(local) > 5
+    assert not [content for content in local + there if SECRET.encode() in content]
