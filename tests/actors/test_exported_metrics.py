@@ -1,4 +1,4 @@
-"""What is counted of a round. That it arrives in Prometheus is tested in tests/cluster/test_monitoring.py."""
+"""What is counted of a round."""
 
 from collections.abc import Iterator
 from typing import Any
