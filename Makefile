@@ -40,7 +40,7 @@ same-python:
 	fi
 
 $(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,word2vec,dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[platform,search,word2vec,dev]"
 	@touch $@
 
 $(DOCS): $(READY)

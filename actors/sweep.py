@@ -4,19 +4,17 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
 
 from actors.crew import LOST
-from actors.trial import Assignment, serve
-from fedtext.config.sections import Tune
-from fedtext.records import RoundRecord
+from actors.trial import Assignment, Given, serve
 
 # The records come through our own callback; Tune's loggers would write each of them three more times.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -47,74 +45,6 @@ with contextlib.suppress(ImportError, AttributeError):
     RayActorManager._actor_task_failed = _actor_task_failed
 
 
-class SparingASHA(ASHAScheduler):
-    """ASHA that identifies trials by their case, and never stops some of them.
-
-    A resumed sweep can therefore compare with the results of the trials before it was interrupted.
-
-    Args:
-        spared: Cases that are never stopped, such as baselines, which are of use only if they are complete.
-        options: Arguments of ``ASHAScheduler``.
-    """
-
-    def __init__(self, spared: Sequence[str], **options: Any) -> None:
-        super().__init__(**options)
-        self.spared = set(spared)
-
-    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        super().on_trial_add(tune_controller, _by_case(trial.config["case"]))
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if trial.config["case"] in self.spared:
-            return TrialScheduler.CONTINUE
-        return super().on_trial_result(tune_controller, _by_case(trial.config["case"]), _scores(result))
-
-    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        if trial.config["case"] not in self.spared:
-            super().on_trial_complete(tune_controller, _by_case(trial.config["case"]), _scores(result))
-
-    def on_trial_remove(self, tune_controller: Any, trial: Any) -> None:
-        super().on_trial_remove(tune_controller, _by_case(trial.config["case"]))
-
-    def remember(self, histories: Mapping[str, Sequence[RoundRecord]]) -> None:
-        """Add the records of trials of an earlier, interrupted sweep."""
-        for case, records in histories.items():
-            self.on_trial_add(None, _by_case(case))
-            for record in records:
-                self.on_trial_result(None, _by_case(case), {"record": record})
-
-
-def _by_case(case: str) -> Any:
-    """Return a trial for the scheduler, identified by its case."""
-    return SimpleNamespace(trial_id=case, config={"case": case})
-
-
-def _scores(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ASHA compares of a report: the metrics of its record, and the round; empty for that of an error."""
-    record: RoundRecord | None = result.get("record")
-    return {} if record is None else {**record.metrics, "round": record.round}
-
-
-def scheduler(config: Tune, rounds: int, spared: Sequence[str]) -> TrialScheduler:
-    """Return the scheduler of an experiment.
-
-    Args:
-        config: The section ``tune``.
-        rounds: Number of rounds of a trial.
-        spared: Cases that the scheduler must not stop.
-    """
-    if config.scheduler == "none":
-        return FIFOScheduler()
-    return SparingASHA(
-        spared,
-        time_attr="round",
-        metric=config.metric,
-        mode=config.direction,
-        max_t=rounds,
-        grace_period=config.grace_rounds,
-    )
-
-
 def run(
     assignments: Mapping[str, Assignment],
     callbacks: Sequence[Callback],
@@ -138,13 +68,75 @@ def run(
     trainable = tune.with_resources(
         tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
+    config = TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse)
+    _fit(trainable, {"case": tune.grid_search(list(assignments))}, config, callbacks, max_restarts)
+
+
+class Source(Protocol):
+    """Cases that are not known before the sweep begins."""
+
+    def next(self) -> tuple[str, Assignment] | None:
+        """Return the next case and its assignment; None if it has to wait for trials that run."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there will be no further case."""
+
+
+class _Sourced(Searcher):
+    """Tune's view of a source."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(metric="round", mode="max")  # it needs some; the source looks at records by itself
+        self.source, self.server_node = source, ray.util.get_node_ip_address()
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        found = self.source.next()
+        if found is None:
+            return Searcher.FINISHED if self.source.exhausted else None
+        case, assignment = found
+        return {"case": case, "given": Given(ray.put(assignment), assignment.plan.bundles(self.server_node))}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Do nothing: the source is told by a callback, which has the records."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Do nothing: a search is resumed from the run's folder."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Do nothing, as ``save``."""
+
+
+def search(
+    source: Source, callbacks: Sequence[Callback], order: TrialScheduler, concurrent: int, max_restarts: int
+) -> None:
+    """Run the cases of a source as trials, until it has no more and all have ended.
+
+    Args:
+        source: Yields the cases.
+        callbacks, order, concurrent, max_restarts: As of ``run``.
+    """
+    trainable = tune.with_resources(tune.with_parameters(serve, assignments={}), lambda config: config["given"].bundles)
+    config = TuneConfig(
+        search_alg=_Sourced(source),
+        num_samples=-1,
+        scheduler=order,
+        max_concurrent_trials=concurrent,
+        reuse_actors=True,
+    )
+    _fit(trainable, {}, config, callbacks, max_restarts)
+
+
+def _fit(
+    trainable: Any, space: Mapping[str, Any], config: TuneConfig, callbacks: Sequence[Callback], max_restarts: int
+) -> None:
     # Tune's own records are not used: a sweep is resumed from the cases' folders. They are not written there, since
     # Tune ends all trials if it cannot write.
     with tempfile.TemporaryDirectory(prefix="fedtext-tune-", ignore_cleanup_errors=True) as scratch:
         tuner = Tuner(
             trainable,
-            param_space={"case": tune.grid_search(list(assignments))},
-            tune_config=TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse),
+            param_space=dict(space),
+            tune_config=config,
             run_config=RunConfig(
                 name="tune",
                 storage_path=scratch,

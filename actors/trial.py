@@ -40,6 +40,19 @@ class Assignment:
     plan: Plan
     folder: Path
     copy: Copy | None = None
+    until: int | None = None  # the round after which the trial pauses; None: it runs to its end
+
+
+@dataclass(frozen=True)
+class Given:
+    """An assignment in the object store, of a case that was not known before the sweep began, and its resources."""
+
+    assignment: ray.ObjectRef
+    bundles: Any
+
+    def __deepcopy__(self, memo: Any) -> "Given":
+        """Return itself: Tune copies configurations."""
+        return self
 
 
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
@@ -55,7 +68,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
         config: The point of Tune's search space. Its ``case`` is the name of the assignment.
         assignments: The trials of the sweep, by case.
     """
-    assignment = assignments[config["case"]]
+    given: Given | None = config.get("given")
+    assignment: Assignment = ray.get(given.assignment) if given else assignments[config["case"]]
     metrics = TrialMetrics(assignment.experiment, config["case"])
     metrics.begin(assignment.experiment.training.rounds)
     try:
@@ -114,7 +128,12 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
             metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
             yield replace(record, metrics=record.metrics | {"nodes": nodes}), federation.fleet.unused_gpus
+            if record.round == assignment.until:
+                break
         sound = True
+    except ClientError:  # an exception of a client's code; after one on a GPU its CUDA context may be unusable
+        sound = not assignment.plan.gpus
+        raise
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True
         raise

@@ -61,6 +61,7 @@ class Board:
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self.standings: dict[str, Standing] = {}
+        self.more = 0  # trials of a search that are not known yet
         self.began = time.monotonic()
         for case in cases:
             self._known(case)
@@ -68,6 +69,10 @@ class Board:
     def _known(self, case: Case) -> Standing:
         rounds = case.experiment.training.rounds
         return self.standings.setdefault(case.id, Standing(title(case), rounds))
+
+    def plan(self, case: Case) -> None:
+        """Add a trial that a search has suggested."""
+        self._known(case)
 
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
         """Note that a trial starts, or continues after ``records``."""
@@ -107,6 +112,6 @@ class Board:
         """Return ``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""
         states = [standing.state for standing in self.standings.values()]
         done = sum(state in ("finished", "stopped", "failed") for state in states)
-        parts = [f"{done} of {len(states)} trials done"]
+        parts = [f"{done} of {len(states) + self.more} trials done"]
         parts += [f"{states.count(state)} {state}" for state in ("running", "failed") if state in states]
         return ", ".join([*parts, f"{duration(time.monotonic() - self.began)} elapsed"])

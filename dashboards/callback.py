@@ -3,7 +3,7 @@
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -82,6 +82,8 @@ class TrialCallback(Callback):
         # Cases whose trial was given up before it started, to be tried once more; None: this is the second attempt.
         self.lost: set[str] | None = set()
         self.faults: set[tuple[str, str]] = set()
+        self.until: Mapping[str, int] = {}  # rounds after which trials of a population pause, by case
+        self.tags: dict[str, dict[str, str]] = {}  # further tags of trials, which are set when they end
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
         self.waiting = waiting or (lambda case: "")
@@ -102,6 +104,39 @@ class TrialCallback(Callback):
     def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
         """Have the tracker do something. An exception in it is printed and ends nothing."""
         self.recorder.call(what, lambda error: self.faulty(name, error))
+
+    def add(self, cases: Iterable[Case]) -> None:
+        """Add cases that a search has suggested."""
+        for case in cases:
+            self.cases[case.id] = case
+            self.progress.plan(case)
+
+    def change(self, case: Case, sentence: str) -> None:
+        """Replace a case that goes on with other values, and say so.
+
+        Args:
+            case: The case.
+            sentence: What has changed.
+        """
+        self.cases[case.id] = case
+        before = self.tags.get(case.id, {}).get("changes", "")
+        self.tags[case.id] = {"changes": f"{before}; {sentence}" if before else sentence}
+        print(f"{case.id}  {one_line(sentence)}", flush=True)
+
+    def expect(self, more: int) -> None:
+        """Set the number of trials that are not known yet."""
+        self.progress.more = more
+
+    def refuse(self, case: Case) -> None:
+        """Record a suggested case that is no valid experiment as a failed trial, with ``case.problem`` as the cause."""
+        self.outcomes[case.id] = Outcome("failed", (), case.problem, True)  # whatever else fails
+        self._refused(case)
+
+    @_never_raises
+    def _refused(self, case: Case) -> None:
+        self.progress.start(case)
+        self._open(case)
+        self._end(case.id, self.outcomes[case.id])
 
     @_never_raises
     def restore(self, case_id: str, outcome: Outcome) -> None:
@@ -167,6 +202,8 @@ class TrialCallback(Callback):
         if case_id in self._errors:
             self._end(case_id, Outcome("failed", records, *self._errors[case_id]))
             return
+        if records and records[-1].round == self.until.get(case_id):
+            return  # it goes on later
         complete = bool(records) and records[-1].round >= self.cases[case_id].experiment.training.rounds
         self._end(case_id, Outcome("finished" if complete else "stopped", records))
 
@@ -179,7 +216,7 @@ class TrialCallback(Callback):
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        if self.lost is not None and case_id not in self._records:
+        if self.lost is not None and case_id not in self._records and case_id not in self.lost:
             self.lost.add(case_id)
             return
         if case_id not in self._records:  # it never started, and is recorded in MLflow all the same
@@ -214,6 +251,7 @@ class TrialCallback(Callback):
             self.progress.finish(case_id, outcome.status, outcome.error)
             status, error, now = STATUS[outcome.status], outcome.error, time.time()
             tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
+            tags |= self.tags.get(case_id, {})
             self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:

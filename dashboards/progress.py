@@ -32,6 +32,9 @@ ORDER = (
 class Progress(Protocol):
     """A display of trials. ``row`` may be called with a round again: only new rounds count."""
 
+    more: int  # trials that are not known yet
+
+    def plan(self, case: Case) -> None: ...
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None: ...
     def row(self, case_id: str, record: RoundRecord) -> None: ...
     def finish(self, case_id: str, state: Ended, message: str = "") -> None: ...
@@ -119,6 +122,10 @@ class LiveProgress(Board):
         self.console = console or Console()
         self._lock = threading.Lock()  # the display is redrawn by a thread of its own
         self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2)
+
+    def plan(self, case: Case) -> None:
+        with self._lock:
+            super().plan(case)
 
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
         with self._lock:

@@ -37,6 +37,8 @@ class Case(Protocol):
     def overrides(self) -> Mapping[str, Any]: ...
     @property
     def experiment(self) -> Experiment: ...
+    @property
+    def problem(self) -> str: ...  # why it cannot run; empty if it can
 
 
 @dataclass(frozen=True)

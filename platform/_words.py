@@ -128,16 +128,19 @@ def _keys(words: argparse.Namespace) -> int:
 
 def _run(job: "Job") -> int:
     """Run a job, and print its table and the address of its pages."""
+    from dashboards.pareto import print_front
     from dashboards.store import ui_hint
     from dashboards.table import print_table
     from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
 
     ended, tune = run(job), job.experiment.tune
     print_table(job.cases, ended.outcomes, tune.metric, tune.direction)
+    if job.sweep and tune.metrics:
+        print_front(job.cases, ended.outcomes, tune.objectives)
     print(ui_hint(job.store, ROOT, ended.page))
     if ended.report:
         print(f"report: {os.path.relpath(ended.report)}")
-    if left := len(job.cases) - len(ended.outcomes):
+    if left := len(job.cases) + job.unsuggested - len(ended.outcomes):
         print(f"{left} trials have not ended: {job.folder.again} continues them")
     return exit_status(ended.outcomes, left)
 

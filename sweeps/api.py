@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dashboards.pareto import front
 from dashboards.store import Store, cause, resolve
 from dashboards.table import best
 from dashboards.trial import Outcome, last_values
@@ -116,6 +117,17 @@ class SweepResult:
         if found is None:
             raise UserError(f"tune.metric: no trial of {self.name} that ended well has {tune.metric}")
         return next(trial for trial in self.trials if trial.id == found.case.id)
+
+    @cached_property
+    def front(self) -> tuple[Trial, ...]:
+        """The Pareto front of ``tune.metrics``: the trials that no other one beats in all of them.
+
+        The best of the first metric comes first; with several seeds the first trial of each case is there. With
+        a single metric these are the best ones.
+        """
+        found = front(self.job.cases, self.ended.outcomes, self.job.experiment.tune.objectives)
+        by_id = {trial.id: trial for trial in self.trials}
+        return tuple(by_id[group.case.id] for group, _ in found)
 
     @property
     def failed(self) -> tuple[Trial, ...]:

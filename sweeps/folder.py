@@ -23,7 +23,8 @@ from fedtext.errors import UserError, option, spelled, writing
 from fedtext.runtime.folders import check_folder, folder_of, stored
 from fedtext.runtime.remote import Remote, is_uri
 from fedtext.state.copy import Copy
-from fedtext.state.fingerprint import SCIENCE, fixed_length
+from fedtext.state.fingerprint import SCIENCE
+from sweeps.extension import OTHERWISE, not_extended
 from sweeps.places import LOCK, OUTCOME, PLAN, RESOLVED, STORAGE, home, write
 from tune_spaces.cases import Case
 
@@ -172,13 +173,10 @@ class RunFolder:
         changed = differences(before, now)
         if not changed:
             return
-        if list(changed) == ["training.rounds"] and self.longer(asked):
-            swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
-            why = "tune.scheduler: asha has compared its trials by them" if asked.tune.scheduler == "asha" else ""
-            why = why or (f"its space has {swept[0]}" if swept else fixed_length(asked))
-            if not why:
-                return
-            raise UserError(f"{option('resume')}: {self.path.name} cannot have more rounds: {why}; start a new run")
+        if not (why := not_extended(begun, asked, changed, self.path)):
+            return
+        if why != OTHERWISE:
+            raise UserError(f"{option('resume')}: {self.path.name} cannot have more {why}; start a new run")
         how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
         changes = ", ".join(changed.values())
         raise UserError(
@@ -265,6 +263,12 @@ class RunFolder:
         """
         if self.copy:
             self.copy.push()
+
+    def add(self, cases: Sequence[Case]) -> None:
+        """Add cases that a search has suggested to plan.json, for lists of runs."""
+        plan = self._plan()
+        plan["trials"] = plan.get("trials", {}) | {case.id: _about(case) for case in cases}
+        write(self.path / PLAN, json.dumps(plan, indent=2))
 
     def claim(self) -> None:
         """Check that the run's folder can be written, and reserve a folder that exists for this process.

@@ -1,11 +1,13 @@
 """A job: everything that is decided before the first trial starts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from actors import placement
 from dashboards.store import Store
 from fedtext.config.experiment import Experiment
+from fedtext.config.files import Content
 from fedtext.corpora.types import Corpus
 from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
@@ -13,11 +15,34 @@ from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
 from sweeps.folder import RunFolder
 from tune_spaces.cases import Case
+from tune_spaces.search import Search
+
+
+def unchanged(experiment: Experiment) -> Experiment:
+    """Return the experiment itself."""
+    return experiment
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search, and what makes the cases of the points that it suggests.
+
+    Attributes:
+        search: Suggests points.
+        content: The content of the experiment file, after overrides.
+        source: Its name in messages.
+        data: The folder of corpora given with --data, if any.
+    """
+
+    search: Search
+    content: Content
+    source: str
+    data: Path | None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run or a sweep that is ready to start.
+    """A run or a sweep that is ready to start. A search adds its cases while it runs.
 
     Attributes:
         sweep: Whether it is a sweep rather than a single run.
@@ -29,7 +54,10 @@ class Job:
         nodes: The resources of the cluster's nodes.
         store: The MLflow store.
         folder: The run's folder.
+        choose_engine: Returns an experiment with the engine that it uses on this cluster, or with which the run began.
         aside: Whether a space, baselines or seeds of the experiment are left aside.
+        searched: The search; None if all cases are known.
+        evolving: The content of the experiment file and its name, of a population; None if there is none.
     """
 
     sweep: bool
@@ -41,7 +69,19 @@ class Job:
     nodes: Sequence[placement.Node]
     store: Store
     folder: RunFolder
+    choose_engine: Callable[[Experiment], Experiment] = unchanged
     aside: bool = False
+    searched: Searched | None = None
+    evolving: tuple[Content, str] | None = None
+
+    def case(self, id_: str) -> Case:
+        """Return a case by its id."""
+        return next(case for case in self.cases if case.id == id_)
+
+    @property
+    def unsuggested(self) -> int:
+        """The number of trials whose points have not been suggested yet."""
+        return self.experiment.seeds * max(0, self.searched.search.left) if self.searched else 0
 
 
 def key(experiment: Experiment) -> str:

@@ -3,16 +3,20 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from actors import cluster
 from actors.placement import Node, counted, total
 from dashboards import store as mlflow_store
 from dashboards.trial import title
 from fedtext.runtime.devices import no_cuda
+from sweeps.arrange import arranged, corpora_of
 from sweeps.folder import home
 from sweeps.job import Job
-from sweeps.prepare import arranged, asked, corpora_of
+from sweeps.population import evolved
+from sweeps.prepare import asked
 from sweeps.request import Cluster, Request
+from sweeps.search_log import begun_search
 from sweeps.summary import ASIDE, details
 from tune_spaces.cases import cases as make_cases
 
@@ -29,12 +33,18 @@ def plan(request: Request) -> list[str]:
     """
     found = asked(request)
     experiment, folder = found.experiment, found.folder
-    cases = make_cases(found.content, experiment, found.source)
-    corpora = corpora_of(experiment, cases, folder.data(request.data), folder)
+    data = folder.data(request.data)
+    searched = begun_search(found.content, experiment, found.source, data, folder)
+    cases = make_cases(found.content, experiment, found.source, searched.search.points if searched else ())
+    if experiment.tune.scheduler == "pbt":
+        cases = evolved(cases, folder, experiment, found.content, found.source)
+    corpora = corpora_of(experiment, cases, data)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
-    baselines = sum(case.baseline for case in cases)
-    heading = f"{experiment.name}: {len(cases)} trials" + (f", {baselines} of them baselines" if baselines else "")
+    job = replace(job, searched=searched)
+    baselines, count = sum(case.baseline for case in cases), len(cases) + job.unsuggested
+    heading = f"{experiment.name}: {count} trials" + (f", {baselines} of them baselines" if baselines else "")
+    heading += f"; {job.unsuggested} are suggested later, by the results of these" if job.unsuggested else ""
     lines = [*([ASIDE] if found.aside else []), heading, *_list(job), *details(job)]
     if (reserved := max(plan.gpus_in_use for plan in job.plans.values())) and (reason := no_cuda()):
         there = counted(total(job.nodes, "GPU"), "GPU")

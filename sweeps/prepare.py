@@ -1,31 +1,27 @@
 """From a request to a job: everything that can be checked is checked before the first trial starts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from actors import cluster, placement
+from actors import cluster
 from dashboards import store as mlflow_store
-from fedtext.client.audit_runner import audited_words
 from fedtext.config import files
-from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
-from fedtext.corpora.prepare import prepare
+from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
-from fedtext.ledger import noise_multiplier
-from fedtext.parameters import check_classes
-from fedtext.server.start import participant_count
-from fedtext.state.checkpoint import KEPT, recorded
-from fedtext.state.fingerprint import fingerprint
-from fedtext.training.config import Engine
+from fedtext.state.checkpoint import KEPT
+from sweeps.arrange import arranged, corpora_of
 from sweeps.folder import PLAN, STORAGE, RunFolder, home, places
-from sweeps.job import Job, disclosed, key, numbers
+from sweeps.job import Job, key, numbers
+from sweeps.population import evolved
 from sweeps.request import Cluster, Given, Request
+from sweeps.search_log import begun_search, write_log
 from tune_spaces.cases import Case
 from tune_spaces.cases import cases as make_cases
 
@@ -39,13 +35,24 @@ def prepared(request: Request) -> Job:
     found = asked(request)
     experiment, folder = found.experiment, found.folder
     folder.claim()
-    cases = make_cases(found.content, experiment, found.source)
     data = folder.data(request.data)
+    searched = begun_search(found.content, experiment, found.source, data, folder)
+    cases = make_cases(found.content, experiment, found.source, searched.search.points if searched else ())
+    evolving = (found.content, found.source) if experiment.tune.scheduler == "pbt" else None
+    if evolving and folder.copy:
+        raise UserError(
+            "tune.scheduler: pbt exchanges checkpoints between trials, and a storage with a URI copies those of each "
+            "trial alone: set storage to a folder"
+        )
+    cases = evolved(cases, folder, experiment, *evolving) if evolving else cases
     store = reached(experiment)
     job = planned(request.cluster, data, experiment, cases, store, folder, request.command == "sweep")
     folder = folder.owned()
     folder.create(found.content, experiment, request.command, data, cases)
-    return replace(job, folder=folder, aside=found.aside)
+    job = replace(job, folder=folder, aside=found.aside, searched=searched, evolving=evolving)
+    write_log(job)
+    folder.copy_files()
+    return job
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ def planned(
         if not mlflow_store.is_new(store):
             named, register = experiment.tracking.experiment or experiment.name, experiment.tracking.register_as
             taken = aside.submit(mlflow_store.open_, store, named, bool(register))
-        corpora = corpora_of(experiment, cases, data, folder)
+        corpora = corpora_of(experiment, cases, data)
         folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():
             taken.result()
@@ -179,121 +186,17 @@ def planned(
     return arranged(sweep, experiment, cases, corpora, cluster.nodes(), store, folder)
 
 
-def arranged(
-    sweep: bool,
-    experiment: Experiment,
-    cases: list[Case],
-    corpora: dict[str, Corpus],
-    nodes: Sequence[placement.Node],
-    store: mlflow_store.Store,
-    folder: RunFolder,
-) -> Job:
-    """Return the job: cases, their places, and what they reveal.
-
-    Args:
-        sweep: Whether the job is a sweep rather than a single run.
-        experiment: The experiment.
-        cases: The cases.
-        corpora: The corpora, by ``key``.
-        nodes: The cluster's nodes.
-        store: The store of MLflow.
-        folder: The folder of the run.
-
-    Raises:
-        UserError: The cases do not fit on the cluster, or trials in ``folder`` were computed from other data.
-    """
-    gpu, problem, begun = placement.total(nodes, "GPU") > 0, cluster.compile_problem(), _begun(folder, cases, corpora)
-    cases = [replace(case, experiment=choose_engine(case.experiment, gpu, problem, begun)) for case in cases]
-    _same_data(folder, cases, corpora)
-    ended = {} if folder.longer(experiment) else folder.ended()
-    plans = _plans(experiment, cases, corpora, nodes, len(cases) - len(ended))
-    said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
-    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder)
-
-
-def _plans(
-    experiment: Experiment,
-    cases: Sequence[Case],
-    corpora: Mapping[str, Corpus],
-    nodes: Sequence[placement.Node],
-    left: int,
-) -> dict[str, placement.Plan]:
-    """Return the share of the cluster of each case, for ``left`` trials to run.
-
-    Raises:
-        UserError: A case does not fit, or its engine cannot run there.
-    """
-    concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
-    plans, made = {}, dict[tuple[str, int, int, int], placement.Plan]()
-    for case in cases:
-        clients = participant_count(case.experiment, corpora[key(case.experiment)])
-        resources, stack = case.experiment.resources, stack_size(case.experiment, clients)[0]
-        alike = repr(resources), clients, stack, trainees(case.experiment, clients)
-        if alike not in made:
-            made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent, alike[-1])
-        plans[case.id] = made[alike]
-        if not plans[case.id].gpus:  # with GPUs each actor checks those it has
-            check_engine(case.experiment, gpu=False)
-    return plans
-
-
 def state_bytes(experiment: Experiment, corpus: Corpus) -> int:
     """Return the least size of a trial's checkpoints on disk: those that are kept, and the one being written."""
     return (KEPT + 1) * 4 * numbers(experiment, corpus)
-
-
-def corpora_of(
-    experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
-) -> dict[str, Corpus]:
-    """Return the corpora of all cases, by ``key``.
-
-    Args:
-        experiment: The experiment, for its ``tune.metric``.
-        cases: The cases.
-        data: The folder given with --data, if any.
-        folder: The folder of the run.
-
-    Raises:
-        UserError: A case cannot use its corpus.
-    """
-    corpora: dict[str, Corpus] = {}
-    for one in (case.experiment for case in cases):
-        if key(one) not in corpora:
-            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
-            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
-    for case in cases:
-        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
-        if case.experiment.server.noise:
-            noise_multiplier(case.experiment)
-    return corpora
 
 
 def _single(content: files.Content, experiment: Experiment) -> tuple[files.Content, Experiment, bool]:
     """Return the experiment without space, baselines and seeds, and whether it had any."""
     aside = bool(experiment.space or experiment.baselines or experiment.seeds > 1)
     left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
-    return left, experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1}), aside
-
-
-def _begun(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> Engine | None:
-    """Return the engine of the trials in the folder: the one with which a case has the fingerprint recorded there."""
-    for case in cases:
-        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
-        for engine in get_args(Engine) if made_from else ():
-            made = with_engine(case.experiment, engine)
-            if fingerprint(made, corpus.content, participant_count(made, corpus)) == made_from:
-                return engine
-    return None
-
-
-def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
-    """Raise UserError if a trial in the folder was computed from other data: others would be compared with it."""
-    for case in cases:
-        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
-        if made_from is None:
-            continue
-        if made_from != fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus)):
-            raise UserError(
-                f"{folder.case(case.id)} was made from other data or by another version of this code: give the "
-                f"{option('data')} it was made from, or remove it, and it is run again"
-            )
+    if isinstance(tune := content.get("tune"), dict):
+        left["tune"] = {key: value for key, value in tune.items() if key in ("metric", "mode")}
+    tune = experiment.tune
+    alone = {"space": {}, "baselines": (), "seeds": 1, "tune": Tune(metric=tune.metric, mode=tune.mode)}
+    return left, experiment.model_copy(update=alone), aside

@@ -13,6 +13,8 @@ from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import history
 from sweeps.folder import PLAN, STORAGE, RunFolder, home
+from sweeps.population import evolved
+from sweeps.search_log import suggested_points
 from tune_spaces.cases import cases as make_cases
 
 
@@ -37,7 +39,10 @@ def report(run: str) -> list[Path]:
     content = folder.content()
     source = str(folder.path / PLAN)
     experiment = validate(content, source)
-    return reports.write(collected(folder, experiment, make_cases(content, experiment, source)), folder.path)
+    cases = make_cases(content, experiment, source, suggested_points(folder))
+    if experiment.tune.scheduler == "pbt":
+        cases = evolved(cases, folder, experiment, content, source)
+    return reports.write(collected(folder, experiment, cases), folder.path)
 
 
 def collected(

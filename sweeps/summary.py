@@ -16,7 +16,7 @@ def summary(job: Job) -> list[str]:
     """Return lines on a job: its trials, corpora, placement, and what it reveals."""
     return [
         *([ASIDE] if job.aside else []),
-        f"{job.folder.path.name}: {len(job.cases)} trials, state in {job.folder.path}",
+        f"{job.folder.path.name}: {len(job.cases) + job.unsuggested} trials, state in {job.folder.path}",
         *details(job),
     ]
 

@@ -2,12 +2,13 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors import schedulers
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
 from actors.placement import Node
@@ -30,7 +31,9 @@ from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
 from sweeps.job import Job, key
+from sweeps.population import Population
 from sweeps.report import collected
+from sweeps.suggested import Suggested
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:
@@ -143,14 +146,13 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
 def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
     """Run the trials with a live display and in MLflow. Returns the outcome of each."""
     tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
-    by_id = {case.id: case for case in job.cases}
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
             recording,
             display,
             history=lambda case: history(job.folder.case(case) / "checkpoint"),
-            about=lambda case: _about(by_id[case.id], job, shown),
+            about=lambda case: _about(job.case(case.id), job, shown),
             on_end=job.folder.record,
             waiting=lambda case: waiting_for(job.plans[case]),
         )
@@ -161,7 +163,7 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
         finally:
             outcomes = callback.outcomes
             winner = best(job.cases, outcomes, tune.metric, tune.direction)
-            whole = len(outcomes) == len(job.cases)
+            whole = len(outcomes) == len(job.cases) + job.unsuggested
             found = [(group, metrics_of(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
             status: RunStatus = "FINISHED" if whole else "KILLED"
@@ -180,35 +182,61 @@ def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, 
 
 def _train(job: Job, callback: TrialCallback) -> None:
     """Run the trials that have not ended yet, by Tune."""
+    if job.evolving:
+        Population(job, *job.evolving).run(partial(_train_cases, job, callback), callback)
+    else:
+        _train_cases(job, callback, {})
+
+
+def _train_cases(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
+    """Run the trials that have not ended yet; those of ``until`` up to the round there."""
     experiment = job.experiment
     reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
     ended = _ended(job, reached)
     baselines = [case.id for case in job.cases if case.baseline]
-    order = tune_sweep.scheduler(experiment.tune, max(case.experiment.training.rounds for case in job.cases), baselines)
-    if isinstance(order, tune_sweep.SparingASHA):
+    rounds = max(case.experiment.training.rounds for case in job.cases)
+    order = schedulers.scheduler(experiment.tune, rounds, baselines)
+    if isinstance(order, schedulers.Sparing):
         order.remember({case: records for case, records in reached.items() if records})
     for case_id, status in ended.items():
-        callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
-    shipments: dict[tuple[str, bool, bool], Shipment] = {}
-    assignments = {}
-    for case in job.cases:
-        if case.id in ended:
-            continue
-        one = case.experiment
-        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
-        if depends not in shipments:
-            shipments[depends] = ship(case.experiment, job.corpora[depends[0]])
-        folder = job.folder.case(case.id)
-        assignments[case.id] = Assignment(
-            case.experiment, shipments[depends], job.plans[case.id], folder, job.folder.copy
-        )
+        if case_id not in callback.outcomes:
+            callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
+    assignment, restarts = Assignments(job, until), experiment.resources.max_restarts
+    if job.searched:
+        source = Suggested(job, callback, ended, assignment)
+        tune_sweep.search(source, [callback], order, _concurrent(job, job.plans), restarts)
+        return
+    left = [case for case in job.cases if case.id not in ended and case.id not in callback.outcomes]
+    paused = {case for case, round_ in until.items() if len(reached[case]) >= round_}
+    assignments = {case.id: assignment(case) for case in left if case.id not in paused}
     if not assignments:
         return
-    together = experiment.tune.concurrent
-    concurrent = max(job.plans[case].trials for case in assignments) if together == "auto" else together
-    restarts = experiment.resources.max_restarts
+    concurrent = _concurrent(job, assignments)
     tune_sweep.run(assignments, [callback], order, concurrent, restarts)
     if lost := callback.lost:
-        left = {case: assignment for case, assignment in assignments.items() if case in lost}
+        again = {case: one for case, one in assignments.items() if case in lost}
         callback.lost = None
-        tune_sweep.run(left, [callback], order, concurrent, restarts, reuse=False)
+        tune_sweep.run(again, [callback], order, concurrent, restarts, reuse=False)
+
+
+def _concurrent(job: Job, cases: Iterable[str]) -> int:
+    """Return the number of trials at the same time."""
+    together = job.experiment.tune.concurrent
+    return max(job.plans[case].trials for case in cases) if together == "auto" else together
+
+
+class Assignments:
+    """The assignments of a job's cases. A corpus is put into the object store once."""
+
+    def __init__(self, job: Job, until: Mapping[str, int]) -> None:
+        self.job, self.until = job, until
+        self.shipments: dict[tuple[str, bool, bool], Shipment] = {}
+
+    def __call__(self, case: Case) -> Assignment:
+        """Return the assignment of a case."""
+        one = case.experiment
+        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
+        if depends not in self.shipments:
+            self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
+        folder, until = self.job.folder.case(case.id), self.until.get(case.id)
+        return Assignment(one, self.shipments[depends], self.job.plans[case.id], folder, self.job.folder.copy, until)

@@ -28,6 +28,7 @@ class Planned:
     baseline: bool
     experiment: Experiment
     overrides: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
 
     @property
     def group(self) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dashboards.report.collect import Sweep
 from dashboards.report.contents import tables
+from dashboards.report.front import front
 from dashboards.report.page import page
 from dashboards.report.tables import as_csv, as_latex, as_markdown
 from fedtext.errors import writing
@@ -28,7 +29,8 @@ def write(sweep: Sweep, folder: Path) -> list[Path]:
     """
     out = folder / FOLDER / TABLES
     texts: dict[str, str] = {}
-    for table in tables(sweep):
+    pareto = front(sweep)
+    for table in [*tables(sweep), *([pareto] if pareto else [])]:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in table.name)
         texts |= {f"{name}.csv": as_csv(table), f"{name}.tex": as_latex(table), f"{name}.md": as_markdown(table)}
     content = page(sweep)

@@ -21,6 +21,7 @@ from dashboards.report.contents import (
 )
 from dashboards.report.curves import Line, curves, legend
 from dashboards.report.dots import Dot, dots
+from dashboards.report.front import front
 from dashboards.report.heat import heat
 from dashboards.report.html_tables import as_html, figure
 from dashboards.report.influence import influence
@@ -119,7 +120,8 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
         return None
     used = {axis.name for x, y, _ in pairs for axis in (x, y)}
     across, upward = ([one for one in every if one.name in used] for every in (across, upward))
-    series, default, plots = series_of(sweep), pairs[0], []
+    chosen = [pair for pair in pairs if {pair[0].name, pair[1].name} <= set(sweep.experiment.tune.metrics)]
+    series, default, plots = series_of(sweep), (chosen or pairs)[0], []
     for pair in pairs:
         x, y, found = pair
         drawn = figure(tradeoff(ids, found, x, y, series), _tradeoff_table(sweep, x, y))
@@ -139,7 +141,9 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
         "Filled: on the Pareto front, where no other row is better in both. Means over seeds. epsilon is what the "
         "privacy ledger claims for the whole run. Without a script the first pair of axes is shown."
     )
-    return Section("tradeoffs", "Utility against privacy and cost", choice + grid([*plots, key]) + said(note))
+    pareto = front(sweep)
+    best = f"<h3>Pareto front of all objectives</h3>\n{as_html(pareto)}" if pareto else ""
+    return Section("tradeoffs", "Utility against privacy and cost", choice + grid([*plots, key]) + said(note) + best)
 
 
 def _select(ids: Ids, name: str, every: Sequence[Measure], chosen: str) -> str:

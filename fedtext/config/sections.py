@@ -6,9 +6,8 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.config.fields import AggregationField, ServerOptimizerField
-from fedtext.config.selection import Sorting, Validated, decimal, threshold
+from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
-from fedtext.metrics import smaller_is_better
 from fedtext.schema import Strict
 
 
@@ -214,25 +213,3 @@ class Tracking(Strict):
         description="whether MLflow also logs CPU, memory, disk, network and GPUs of the driver's machine, in the run "
         "of the sweep",
     )
-
-
-class Tune(Strict):
-    """How the space is searched."""
-
-    metric: Sorting = Field("Ap_val", description="metric by which trials are sorted")
-    mode: Literal["auto", "max", "min"] = Field(
-        "auto", description="whether larger or smaller values are better; auto: smaller losses and perplexities"
-    )
-    samples: int = Field(1, ge=1, description="draws of the space's random dimensions for each point of its grid")
-    scheduler: Literal["none", "asha"] = Field(
-        "none", description="asha: stop the worse trials early (asynchronous successive halving)"
-    )
-    grace_rounds: int = Field(1, ge=1, description="rounds before asha may stop a trial")
-    concurrent: PositiveInt | Literal["auto"] = Field(
-        "auto", description="number of trials at the same time; auto: as many as fit"
-    )
-
-    @property
-    def direction(self) -> Literal["max", "min"]:
-        """Whether a larger or a smaller metric is better."""
-        return self.mode if self.mode != "auto" else "min" if smaller_is_better(self.metric) else "max"

@@ -20,10 +20,10 @@ from fedtext.config.sections import (
     Save,
     Server,
     Tracking,
-    Tune,
     Wire,
 )
 from fedtext.config.server import MethodsOwn
+from fedtext.config.tune import Tune
 from fedtext.layout import TABLE
 from fedtext.models.recurrent import Recurrent, RecurrentClassifier
 from fedtext.schema import Strict

@@ -83,9 +83,10 @@ def _sweep(
     """Yield what is found of the cases, their corpora and vectors, and their places on the cluster."""
     from sweeps.job import key  # with Ray
     from tune_spaces.cases import cases as make_cases
+    from tune_spaces.search import first_points
 
     try:
-        cases = make_cases(content, made, str(asked.experiment))
+        cases = make_cases(content, made, str(asked.experiment), first_points(made))
     except UserError as error:
         yield _about.problem(str(error))
         return

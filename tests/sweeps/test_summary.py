@@ -18,7 +18,8 @@ from sweeps.summary import summary
 from tests import tiny
 from tests.fedtext.corpora.test_movielens import write_latest
 from tests.loops import nonempty
-from tune_spaces.cases import Case, check_metric
+from tune_spaces.cases import Case
+from tune_spaces.objectives import check_metric
 
 
 def announced(data: Path, model: dict[str, Any], corpus: dict[str, Any]) -> str:

@@ -11,13 +11,15 @@ from fedtext.config.files import SPACES, find, load
 from fedtext.errors import UserError
 from tests import tiny
 from tests.loops import nonempty
-from tune_spaces.cases import cases, points
+from tune_spaces.cases import cases
+from tune_spaces.search import first_points
+from tune_spaces.space import points
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in SPACES.glob("*.yaml")))
 def test_every_file_in_tune_spaces_gives_valid_cases(file: str) -> None:
     content, experiment = load(file)
-    made = cases(content, experiment, file)
+    made = cases(content, experiment, file, first_points(experiment))
     assert len({case.id for case in made}) == len(made) >= 4
     assert [case.experiment.method.name for case in made if case.baseline] == [m.name for m in experiment.baselines]
 

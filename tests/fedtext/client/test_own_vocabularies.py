@@ -26,7 +26,7 @@ from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
 from tests.fedtext.methods.test_fedevocab import BAG, digits_of, federated
 from tests.loops import nonempty
-from tune_spaces.cases import check_metric
+from tune_spaces.objectives import check_metric
 
 
 def with_digits(corpus: Corpus) -> Corpus:

@@ -19,7 +19,7 @@ from fedtext.models.bag import BagEmbedding
 from fedtext.parameters import check_classes, initial
 from tests import tiny
 from tests.loops import nonempty
-from tune_spaces.cases import check_metric
+from tune_spaces.objectives import check_metric
 
 LOGISTIC = {"name": "logistic", "embedding": {"dim": 1}}
 

@@ -14,7 +14,7 @@ from fedtext.server.selection import best_round, reached
 from tests import tiny
 from tests.loops import nonempty
 from tests.runs.test_language_models import SELECTING, federation
-from tune_spaces.cases import check_metric
+from tune_spaces.objectives import check_metric
 
 
 def overshooting(**evaluation: Any) -> Experiment:

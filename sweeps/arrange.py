@@ -1,0 +1,165 @@
+"""Corpora, engines and places of cases: of those that are known at first, and of suggested ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+from actors import cluster, placement
+from dashboards import store as mlflow_store
+from fedtext.client.audit_runner import audited_words
+from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError, option
+from fedtext.ledger import noise_multiplier
+from fedtext.parameters import check_classes
+from fedtext.server.start import participant_count
+from fedtext.state.checkpoint import recorded
+from fedtext.state.fingerprint import fingerprint
+from fedtext.training.config import Engine
+from sweeps.folder import RunFolder
+from sweeps.job import Job, disclosed, key
+from tune_spaces.cases import Case
+
+
+def corpora_of(
+    experiment: Experiment, cases: Sequence[Case], data: Path | None, known: Mapping[str, Corpus] | None = None
+) -> dict[str, Corpus]:
+    """Return the corpora of all cases, by ``key``.
+
+    Args:
+        experiment: The experiment, for its ``tune.metric``.
+        cases: The cases.
+        data: The folder given with --data, if any.
+        known: Corpora that have been prepared.
+
+    Raises:
+        UserError: A case cannot use its corpus.
+    """
+    corpora = dict(known or {})
+    for one in (case.experiment for case in cases):
+        if key(one) not in corpora:
+            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
+            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
+    for case in cases:
+        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
+        if case.experiment.server.noise:
+            noise_multiplier(case.experiment)
+    return corpora
+
+
+def arranged(
+    sweep: bool,
+    experiment: Experiment,
+    cases: list[Case],
+    corpora: dict[str, Corpus],
+    nodes: Sequence[placement.Node],
+    store: mlflow_store.Store,
+    folder: RunFolder,
+) -> Job:
+    """Return the job: cases, their places, and what they reveal.
+
+    Args:
+        sweep: Whether the job is a sweep rather than a single run.
+        experiment: The experiment.
+        cases: The cases.
+        corpora: The corpora, by ``key``.
+        nodes: The cluster's nodes.
+        store: The store of MLflow.
+        folder: The folder of the run.
+
+    Raises:
+        UserError: The cases do not fit on the cluster, or trials in ``folder`` were computed from other data.
+    """
+    gpu, problem, begun = placement.total(nodes, "GPU") > 0, cluster.compile_problem(), _begun(folder, cases, corpora)
+    chosen = partial(choose_engine, gpu=gpu, problem=problem, begun=begun)
+    cases = [replace(case, experiment=chosen(case.experiment)) for case in cases]
+    _same_data(folder, cases, corpora)
+    ended = {} if folder.longer(experiment) else folder.ended()
+    plans = _plans(experiment, cases, corpora, nodes, _together(experiment, len(cases) - len(ended)))
+    said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
+    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder, chosen)
+
+
+def _together(experiment: Experiment, left: int) -> int:
+    """Return the number of trials that can run at the same time, of which ``left`` are known and have not ended."""
+    tune = experiment.tune
+    return left if tune.search == "random" else max(left, experiment.seeds * min(tune.pending, tune.samples))
+
+
+def added(job: Job, cases: Sequence[Case]) -> list[Case]:
+    """Add suggested cases to a job: with their corpora, engines and places.
+
+    Args:
+        job: The job of a search.
+        cases: The cases.
+
+    Returns:
+        The same cases with the engines that they use.
+
+    Raises:
+        UserError: They cannot use their corpus, or do not fit on the cluster.
+    """
+    assert job.searched is not None
+    cases = [replace(case, experiment=job.choose_engine(case.experiment)) for case in cases]
+    corpora = corpora_of(job.experiment, cases, job.searched.data, job.corpora)
+    plans = _plans(job.experiment, cases, corpora, job.nodes, _together(job.experiment, 1))
+    said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
+    job.corpora.update(corpora)
+    job.plans.update(plans)
+    job.disclosed.update(said)
+    job.cases.extend(cases)
+    return cases
+
+
+def _plans(
+    experiment: Experiment,
+    cases: Sequence[Case],
+    corpora: Mapping[str, Corpus],
+    nodes: Sequence[placement.Node],
+    left: int,
+) -> dict[str, placement.Plan]:
+    """Return the share of the cluster of each case, for ``left`` trials to run.
+
+    Raises:
+        UserError: A case does not fit, or its engine cannot run there.
+    """
+    concurrent = None if experiment.tune.concurrent == "auto" else experiment.tune.concurrent
+    plans, made = {}, dict[tuple[str, int, int, int], placement.Plan]()
+    for case in cases:
+        clients = participant_count(case.experiment, corpora[key(case.experiment)])
+        resources, stack = case.experiment.resources, stack_size(case.experiment, clients)[0]
+        alike = repr(resources), clients, stack, trainees(case.experiment, clients)
+        if alike not in made:
+            made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent, alike[-1])
+        plans[case.id] = made[alike]
+        if not plans[case.id].gpus:  # with GPUs each actor checks those it has
+            check_engine(case.experiment, gpu=False)
+    return plans
+
+
+def _begun(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> Engine | None:
+    """Return the engine of the trials in the folder: the one with which a case has the fingerprint recorded there."""
+    for case in cases:
+        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
+        for engine in get_args(Engine) if made_from else ():
+            made = with_engine(case.experiment, engine)
+            if fingerprint(made, corpus.content, participant_count(made, corpus)) == made_from:
+                return engine
+    return None
+
+
+def _same_data(folder: RunFolder, cases: Iterable[Case], corpora: Mapping[str, Corpus]) -> None:
+    """Raise UserError if a trial in the folder was computed from other data: others would be compared with it."""
+    for case in cases:
+        corpus, made_from = corpora[key(case.experiment)], recorded(folder.case(case.id) / "checkpoint")
+        if made_from is None:
+            continue
+        if made_from != fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus)):
+            raise UserError(
+                f"{folder.case(case.id)} was made from other data or by another version of this code: give the "
+                f"{option('data')} it was made from, or remove it, and it is run again"
+            )

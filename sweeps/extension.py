@@ -1,0 +1,44 @@
+"""Whether a run that has begun can be made longer."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from fedtext.config.experiment import Experiment
+from fedtext.state.fingerprint import fixed_length
+
+OTHERWISE = "otherwise"  # it would be another experiment, not a longer run
+LOG = "search.json"
+
+
+def not_extended(begun: Experiment, asked: Experiment, changed: Collection[str], folder: Path) -> str:
+    """Return why a run cannot go on with more rounds, or a search with more points.
+
+    Args:
+        begun: The experiment that the run was begun with.
+        asked: The experiment that it would go on with.
+        changed: The keys in which they differ, of which there are some.
+        folder: The run's folder.
+
+    Returns:
+        What it cannot have more of, and why; ``OTHERWISE`` if anything else has changed; empty if it can go on.
+    """
+    if list(changed) == ["tune.samples"] and asked.tune.search != "random":
+        return "" if asked.tune.samples > begun.tune.samples else OTHERWISE
+    if list(changed) != ["training.rounds"] or asked.training.rounds < begun.training.rounds:
+        return OTHERWISE
+    if asked.tune.scheduler != "none":
+        return f"rounds: tune.scheduler: {asked.tune.scheduler} has compared its trials by them"
+    swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
+    if why := f"its space has {swept[0]}" if swept else fixed_length(asked):
+        return f"rounds: {why}"
+    if asked.tune.search != "random" and (left := _unsuggested(asked, folder)):
+        return (
+            f"rounds: its search still has {left} points to suggest, by results of the present number: let it end first"
+        )
+    return ""
+
+
+def _unsuggested(experiment: Experiment, folder: Path) -> int:
+    log = folder / LOG
+    return experiment.tune.samples - (len(json.loads(log.read_text())["points"]) if log.is_file() else 0)

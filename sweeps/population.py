@@ -1,0 +1,145 @@
+"""Population-based training of a sweep: generations of its trials, with exchanges of parameters between them."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dashboards.callback import TrialCallback
+from dashboards.trial import title
+from fedtext.config.experiment import Experiment
+from fedtext.config.files import Content
+from fedtext.server.start import participant_count
+from fedtext.state.checkpoint import Checkpoints, history
+from fedtext.state.fingerprint import fingerprint
+from sweeps.folder import RunFolder
+from sweeps.job import Job, key
+from sweeps.places import write
+from tune_spaces.cases import Case, suggested_cases
+from tune_spaces.population import Exploit, exploits
+
+MARK = "generation.json"  # beside a checkpoint that was taken over
+FILE = "population.json"  # the exploits of each generation that has ended, and whether they have been carried out
+
+
+class Population:
+    """The population of a job, as far as it has come."""
+
+    def __init__(self, job: Job, content: Content, source: str) -> None:
+        """Create the population, or continue that of the run's folder.
+
+        Args:
+            job: The job, whose cases have the values of the last generation.
+            content: The content of the experiment file, after overrides.
+            source: Its name in messages.
+        """
+        self.job, self.content, self.source = job, content, source
+        self.generations = _stored(job.folder)
+        self.members = [case.id for case in job.cases if not case.baseline]
+
+    def run(self, train: Callable[[Mapping[str, int]], None], callback: TrialCallback) -> None:
+        """Train all generations.
+
+        Args:
+            train: Trains the trials that have not ended up to the rounds that it is given, by case; a trial without
+                such a round to its end.
+            callback: Is told about changed cases.
+        """
+        rounds, interval = self.job.experiment.training.rounds, self.job.experiment.tune.interval
+        for generation in range(1, (rounds - 1) // interval + 1):
+            if len(self.generations) < generation:
+                until = dict.fromkeys(self.members, generation * interval)
+                callback.until = until
+                train(until)
+                self.generations.append({"done": False, "exploits": [asdict(one) for one in self._judged(generation)]})
+                self._write()
+            if not self.generations[-1]["done"] and len(self.generations) == generation:
+                for one in (Exploit(**each) for each in self.generations[-1]["exploits"]):
+                    if _carried_out(self.job.folder.case(self.members[one.member])) < generation:
+                        self._carry_out(one, generation, callback)
+                self.generations[-1]["done"] = True
+                self._write()
+        callback.until = {}
+        train({})
+
+    def _judged(self, generation: int) -> list[Exploit]:
+        experiment = self.job.experiment
+        metric, at = experiment.tune.metric, generation * experiment.tune.interval
+        points, scores = {}, {}
+        for number, member in enumerate(self.members):
+            records = history(self.job.folder.case(member) / "checkpoint")
+            if records and records[-1].round == at and metric in records[-1].metrics:  # others have failed
+                scores[number] = records[-1].metrics[metric]
+                points[number] = self.job.case(member).overrides
+        return exploits(experiment, points, scores, generation)
+
+    def _carry_out(self, one: Exploit, generation: int, callback: TrialCallback) -> None:
+        """Let a member continue from the checkpoint of its donor, with its new values."""
+        round_ = generation * self.job.experiment.tune.interval
+        job, member, donor = self.job, self.members[one.member], self.members[one.donor]
+        (case,) = _cases(self.content, job.experiment, self.source, one)
+        case = replace(case, id=member, group=member, experiment=job.choose_engine(case.experiment))
+        giving = Checkpoints(job.folder.case(donor) / "checkpoint", self._fingerprint(job.case(donor)))
+        state = giving.load()
+        assert state is not None
+        assert state.round == round_, "no member has gone on since"
+        draft, target, old = (job.folder.case(member) / name for name in (".exploit", "checkpoint", ".before"))
+        for folder in (draft, old):  # of a process that was killed here
+            shutil.rmtree(folder, ignore_errors=True)
+        Checkpoints(draft, self._fingerprint(case)).save(
+            state.flat, state.clients, state.history, state.moments, state.selected, state.extra
+        )
+        write(draft / MARK, json.dumps(generation))
+        if target.exists():
+            target.rename(old)
+        draft.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+        job.cases[job.cases.index(job.case(member))] = case
+        callback.change(case, f"goes on from {donor} after round {round_}: {title(case)}")
+
+    def _fingerprint(self, case: Case) -> str:
+        corpus = self.job.corpora[key(case.experiment)]
+        return fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus))
+
+    def _write(self) -> None:
+        write(self.job.folder.path / FILE, json.dumps(self.generations, indent=1))
+
+
+def _carried_out(case: Path) -> int:
+    """Return the last generation after which a member has taken over a checkpoint; 0 if it has not."""
+    mark = case / "checkpoint" / MARK
+    return json.loads(mark.read_text()) if mark.is_file() else 0
+
+
+def _stored(folder: RunFolder) -> list[dict[str, Any]]:
+    file: Path = folder.path / FILE
+    return json.loads(file.read_text()) if file.is_file() else []
+
+
+def _cases(content: Content, experiment: Experiment, source: str, one: Exploit) -> list[Case]:
+    return suggested_cases(content, experiment, source, one.member, one.point)
+
+
+def evolved(
+    cases: Sequence[Case], folder: RunFolder, experiment: Experiment, content: Content, source: str
+) -> list[Case]:
+    """Return the cases of a sweep with the values that its population has reached.
+
+    Args:
+        cases: The cases with their first values.
+        folder: The run's folder.
+        experiment: The experiment.
+        content: The content of the experiment file, after overrides.
+        source: The name of the file, for messages.
+    """
+    members = [case.id for case in cases if not case.baseline]
+    now = {case.id: case for case in cases}
+    for number, generation in enumerate(_stored(folder), 1):
+        for one in (Exploit(**each) for each in generation["exploits"]):
+            member = members[one.member]
+            if generation["done"] or _carried_out(folder.case(member)) >= number:
+                (case,) = _cases(content, experiment, source, one)
+                now[member] = replace(case, id=member, group=member)
+    return list(now.values())

@@ -1,0 +1,55 @@
+"""The log of a search in the run's folder, from which it is repeated when the run is resumed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedtext.config.experiment import Experiment
+from fedtext.config.files import Content
+from sweeps.extension import LOG
+from sweeps.folder import RunFolder
+from sweeps.job import Job, Searched
+from sweeps.places import write
+from tune_spaces.search import Search
+
+FILE = LOG  # the points in order, and the results that the search has been told
+
+
+def begun_search(
+    content: Content, experiment: Experiment, source: str, data: Path | None, folder: RunFolder
+) -> Searched | None:
+    """Return the search of an experiment with its first points, or with those of the run in ``folder``.
+
+    Args:
+        content: The content of the experiment file, after overrides.
+        experiment: The experiment.
+        source: The name of the file, for messages.
+        data: The folder of corpora given with --data, if any.
+        folder: The run's folder.
+
+    Returns:
+        The search; None if the experiment has none.
+
+    Raises:
+        UserError: The space cannot be searched, or the installed Optuna suggests other points than the run has.
+    """
+    if experiment.tune.search == "random":
+        return None
+    search, log = Search(experiment), folder.path / FILE
+    if log.is_file():
+        search.restore(json.loads(log.read_text()))
+    while search.ask() is not None:  # those that depend on no further results
+        pass
+    return Searched(search, content, source, data)
+
+
+def suggested_points(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the points that the search of a run has suggested; empty without a search."""
+    log = folder.path / FILE
+    return json.loads(log.read_text())["points"] if log.is_file() else []
+
+
+def write_log(job: Job) -> None:
+    """Write the log of a job's search, if it has one."""
+    if job.searched:
+        write(job.folder.path / FILE, json.dumps(job.searched.search.log(), indent=1))

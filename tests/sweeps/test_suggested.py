@@ -1,0 +1,146 @@
+"""Searched sweeps on Ray: real trials and failures, and the same points after an interruption."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import fedtext
+from dashboards.trial import Outcome
+from fedtext.config.experiment import use
+from fedtext.config.tune import Tune
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from sweeps import sweep
+from sweeps.suggested import result_of
+from tests.commands import EXPERIMENT, runs
+from tests.loops import nonempty
+from tests.planned import Planned, experiment
+from tune_spaces.search import Result
+
+FAULTY = """
+from typing import Literal
+
+from pydantic import Field
+
+from fedtext.methods import FedAvg
+
+
+class Faulty(FedAvg):
+    \"\"\"FedAvg that fails when it is told to.\"\"\"
+
+    name: Literal["faulty"] = "faulty"
+    fails: bool = Field(False, description="whether its loss raises")
+    weight: float = Field(1.0, ge=0.5, description="weight of the loss")
+
+    def loss(self, model, received, batch):
+        if self.fails:
+            raise ArithmeticError("told to fail")
+        return {name: self.weight * term for name, term in super().loss(model, received, batch).items()}
+"""
+
+SEARCHED: dict[str, Any] = EXPERIMENT | {
+    "method": "faulty",
+    "baselines": ["fedavg"],
+    "training": EXPERIMENT["training"] | {"rounds": 1},
+    "evaluation": {"personalize": None},
+    "space": {
+        "training.optimizer.lr": {"loguniform": [0.001, 0.1]},
+        "method.fails": {"choice": [False, False, False, True]},
+    },
+    "tune": {
+        "search": "tpe",
+        "metric": "Ag_val",
+        "metrics": ["Ag_val", "loss"],
+        "samples": 6,
+        "startup": 3,
+        "pending": 2,
+    },
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    yield tmp_path
+    ray.shutdown()
+    use(())
+
+
+@pytest.mark.ray
+def test_a_searched_sweep_with_failures_and_its_resumption(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plugin = home / "faulty.py"
+    whole = sweep(SEARCHED, name="whole", num_cpus=2, plugins=[plugin])
+    assert [trial.id for trial in whole.trials] == ["000-fedavg", *(f"{number:03d}-faulty" for number in range(1, 7))]
+    asked = json.loads((whole.folder / "search.json").read_text())
+    assert asked["points"] == [dict(trial.overrides) for trial in whole.trials[1:]]
+    failing = [trial.id for trial in whole.trials[1:] if trial.overrides["method.fails"]]
+    assert [trial.id for trial in whole.failed] == failing
+    assert failing
+    assert all(nonempty("told to fail" in trial.error for trial in whole.failed))
+    finished = [trial for trial in whole.trials[1:] if trial.status == "finished"]
+    assert whole.best.metrics["Ag_val"] == max(trial.metrics["Ag_val"] for trial in finished)
+    told = [one["values"] for one in asked["told"]]
+    assert told == [
+        None if trial.status == "failed" else [trial.metrics["Ag_val"], trial.metrics["loss"]]
+        for trial in whole.trials[1 : 1 + len(told)]
+    ]
+    assert len(told) == 4, "the last of 6 points depends on all but the one before it"
+    assert whole.front[0].metrics["Ag_val"] == whole.best.metrics["Ag_val"]
+    assert "7 of 7 trials done" in capfd.readouterr().out
+    assert len(runs(home)) == 8
+
+    alone = fedtext.run(whole.best.experiment)
+    assert alone.metrics["Ag_val"] == whole.best.metrics["Ag_val"]
+
+    # What an interruption before the fifth point leaves: a log of four points, and no sixth trial.
+    begun = home / "runs" / "begun"
+    shutil.copytree(whole.folder, begun, ignore=shutil.ignore_patterns("tracking.json", ".lock"))
+    for trial in whole.trials[5:]:
+        shutil.rmtree(begun / trial.id)
+    (begun / "search.json").write_text(json.dumps(asked | {"points": asked["points"][:4], "told": asked["told"][:2]}))
+    resumed = sweep(resume="begun", num_cpus=2)
+    assert [trial.overrides for trial in resumed.trials] == [trial.overrides for trial in whole.trials]
+    assert [trial.status for trial in resumed.trials] == [trial.status for trial in whole.trials]
+    assert [trial.metrics.get("Ag_val") for trial in resumed.trials] == [
+        trial.metrics.get("Ag_val") for trial in whole.trials
+    ]
+    assert json.loads((begun / "search.json").read_text()) == asked
+
+    longer = sweep(None, "tune.samples=7", resume="begun", num_cpus=2)
+    assert [trial.overrides for trial in longer.trials[:7]] == [trial.overrides for trial in whole.trials]
+    assert len(longer.trials) == 8
+    with pytest.raises(UserError, match="was begun otherwise"):
+        sweep(None, "tune.pending=3", resume="begun", num_cpus=2)
+
+
+def outcome(value: float | None, status: Any = "finished", rounds: int = 1) -> Outcome:
+    metrics = {} if value is None else {"Ag_val": value}
+    return Outcome(status, tuple(RoundRecord(number, 0.0, metrics) for number in range(1, rounds + 1)))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "outcomes", "expected"),
+    [
+        ("inside", [outcome(0.5), outcome(0.7)], Result((0.6,))),
+        ("outside", [outcome(0.5), outcome(0.7)], Result((0.5,))),
+        ("inside", [outcome(0.5), outcome(0.7, "failed")], Result()),
+        ("outside", [outcome(0.5), outcome(0.7, "failed")], Result((0.5,))),
+        ("outside", [outcome(0.5, "failed"), outcome(0.7)], Result()),
+        ("inside", [outcome(0.5), outcome(None)], Result()),
+        ("inside", [outcome(0.5, "stopped", 2)], Result(rounds=((1, 0.5), (2, 0.5)))),
+    ],
+)
+def test_what_a_search_is_told_of_a_point(seeds: Any, outcomes: list[Outcome], expected: Result) -> None:
+    cases: list[Any] = [Planned(f"001-kteps-seed{n}", "", False, experiment()) for n in range(len(outcomes))]
+    by_id = {case.id: one for case, one in zip(cases, outcomes, strict=True)}
+    found = result_of(cases, by_id, Tune(metric="Ag_val", search="tpe", seeds=seeds))
+    assert found.rounds == expected.rounds
+    assert found.values == (expected.values and pytest.approx(expected.values))
