@@ -81,7 +81,8 @@ format: $(READY)  ## lay the code out
 ui: $(READY)  ## the MLflow pages of the runs made here
 	$(BIN)/python -m dashboards.ui
 
-docs: $(DOCS)  ## the documentation as a site, in site/
+docs: $(DOCS)  ## the reference from the code, and the documentation as a site, in site/
+	$(BIN)/python -m docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs-serve: $(DOCS)  ## the same at http://127.0.0.1:8765, built again whenever a page changes

@@ -16,12 +16,13 @@ from docs.generate.markdown import DOCS, ROOT
 
 STEPS = sorted((DOCS / "tutorial").glob("[0-9]-*.md"))
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.M | re.S)
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w])")
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?![\w])")
 # What a machine's speed, its folders and its ports decide.
 _MACHINE = re.compile(
     r"\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs|with \d+ client actors?"
 )
 _SECONDS = re.compile(r"\b[\d.]+(?=\s+\d+/\d+  \w)")  # in the table of a sweep, before its rounds
+_RANK = re.compile(r"^(\| )?\d+ (?=[ |])")  # of a trial
 APART = 12.0  # points by which a percentage may differ on another processor
 RELATIVE = 0.3  # of other numbers
 
@@ -76,29 +77,29 @@ def run(block: Block, folder: Path) -> list[str]:
 
 
 def missing(shown: str, printed: list[str]) -> list[str]:
-    """Return the lines of a page that a command did not print, in their order.
+    """Return the lines of a page that a command did not print. Trials may stand in another order.
 
-    Numbers that depend on the processor may differ a little, what depends on the machine's speed not at all counts.
+    Numbers that depend on the processor may differ a little, and what depends on its speed does not count.
 
     Args:
         shown: The output on the page.
         printed: What the command printed.
     """
-    left, place = [], 0
+    left, unread = [], list(printed)
     for line in shown.splitlines():
         if line.strip() in ("...", ""):
             continue
-        found = next((at for at in range(place, len(printed)) if alike(line, printed[at])), None)
+        found = next((other for other in unread if alike(line, other)), None)
         if found is None:
             left.append(line)
         else:
-            place = found + 1
+            unread.remove(found)
     return left
 
 
 def alike(one: str, other: str) -> bool:
     """Whether two lines say the same, but for the speed of the machine and last digits."""
-    one, other = (_SECONDS.sub("T", _MACHINE.sub("T", line)) for line in (one, other))
+    one, other = (_RANK.sub("", _SECONDS.sub("T", _MACHINE.sub("T", line))) for line in (one, other))
     if " ".join(_NUMBER.sub("#", one).split()) != " ".join(_NUMBER.sub("#", other).split()):
         return False
     numbers = [[float(text.replace(",", "")) for text in _NUMBER.findall(line)] for line in (one, other)]
