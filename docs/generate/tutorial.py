@@ -19,7 +19,8 @@ _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?![\w])")
 # What a machine's speed, its folders and its ports decide.
 _MACHINE = re.compile(
-    r"seconds [\d.e+-]+|\*\*|± [\d.]+|\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs|with \d+ client actors?"
+    r"seconds [\d.e+-]+|\*\*|± [\d.]+|\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs"
+    r"|with \d+ client actors?"
 )
 _SECONDS = re.compile(r"\b[\d.]+(?=\s+\d+/\d+  \w)")  # in the table of a sweep, before its rounds
 _RANK = re.compile(r"^(\| )?\d+ (?=[ |])")  # of a trial
