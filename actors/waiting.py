@@ -1,10 +1,44 @@
-"""Resources that a trial waits for before it starts."""
+"""Resources of the cluster: those in use, and those that a trial waits for before it starts."""
+
+from dataclasses import dataclass
 
 import ray
 from ray.util import placement_group_table
 
 from actors.cluster import nodes
 from actors.placement import Plan, amount, counted, total
+
+
+@dataclass(frozen=True)
+class Use:
+    """The use of a cluster.
+
+    Attributes:
+        nodes: Number of its nodes.
+        cpus, gpus: Logical CPUs and GPUs that are reserved.
+        all_cpus, all_gpus: All that it has.
+        store: Bytes of objects in memory.
+        all_store: Bytes that the object stores of all nodes hold.
+    """
+
+    nodes: int
+    cpus: float
+    all_cpus: float
+    gpus: float
+    all_gpus: float
+    store: float
+    all_store: float
+
+
+def in_use() -> Use:
+    """Return the use of the cluster to which this process is connected, by all who use it."""
+    there, free = nodes(), ray.available_resources()
+
+    def of(resource: str) -> tuple[float, float]:
+        whole = total(there, resource)
+        return whole - free.get(resource, 0), whole
+
+    return Use(len(there), *of("CPU"), *of("GPU"), *of("object_store_memory"))
 
 
 def waiting_for(plan: Plan) -> str:

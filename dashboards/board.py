@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dashboards.trial import Case, Ended, State, duration, one_line, title
+from actors.placement import counted
+from actors.waiting import Use
+from dashboards.trial import Case, Ended, State, data_size, duration, one_line, title
 from fedtext.records import RoundRecord
 
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
@@ -63,6 +65,8 @@ class Board:
         self.standings: dict[str, Standing] = {}
         self.more = 0  # trials of a search that are not known yet
         self.began = time.monotonic()
+        self.use: Use | None = None  # of the cluster, when it was last looked at
+        self.why = ""  # what the next trial waits for, a sentence; empty: none waits for the cluster
         for case in cases:
             self._known(case)
 
@@ -107,6 +111,39 @@ class Board:
         """
         Board.start(self, case, records)
         Board.finish(self, case.id, state, message)
+
+    def look(self, use: Use, why: str) -> None:
+        """Note how the cluster is used.
+
+        Args:
+            use: Its use.
+            why: What the next trial waits for; empty if it does not wait for the cluster.
+        """
+        self.use, self.why = use, why
+
+    def waiting(self) -> str:
+        """Return how many trials wait, and for what; empty if none does."""
+        states = [standing.state for standing in self.standings.values()]
+        if not (count := states.count("waiting")):
+            return ""
+        trials = "1 trial waits" if count == 1 else f"{count} trials wait"
+        until = "a running trial ends" if "running" in states else "processes have started"
+        why = self.why.removeprefix("waiting ") or f"until {until}"
+        return f"{trials}: {why}" if self.why else f"{trials} {why}"
+
+    def cluster(self) -> str:
+        """Return how the cluster is used: ``cluster: 1 node, 2 of 2 CPUs, object store 12 MB of 2.1 GB``."""
+        if (use := self.use) is None:
+            return ""
+        parts = [counted(use.nodes, "node"), f"{use.cpus:.4g} of {counted(use.all_cpus, 'CPU')}"]
+        parts += [f"{use.gpus:.4g} of {counted(use.all_gpus, 'GPU')}"] if use.all_gpus else []
+        parts.append(f"object store {data_size(use.store)} of {data_size(use.all_store)}")
+        return f"cluster: {', '.join(parts)}"
+
+    def failures(self) -> list[str]:
+        """Return why trials failed, a sentence each."""
+        failed = [standing for standing in self.standings.values() if standing.state == "failed"]
+        return [f"{standing.name} failed: {standing.message or 'without saying why'}" for standing in failed]
 
     def summary(self) -> str:
         """Return ``2 of 6 trials done, 3 running, 1 failed, 1 min 10 s elapsed``."""

@@ -12,6 +12,7 @@ from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
+from actors.waiting import Use
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
+LOOK_S = 2.0  # between two looks at the cluster
 PATIENCE_S, AGAIN_S = 5.0, 30.0  # until the first message that no trial can start, and between two of them
 
 P = ParamSpec("P")
@@ -63,6 +65,7 @@ class TrialCallback(Callback):
         about: Callable[[Case], About] | None = None,
         on_end: Callable[[str, Outcome], None] | None = None,
         waiting: Callable[[str], str] | None = None,
+        in_use: Callable[[], Use] | None = None,
     ) -> None:
         """Create the callback.
 
@@ -74,6 +77,7 @@ class TrialCallback(Callback):
             about: Returns what is recorded of a case beyond its experiment.
             on_end: Called with each trial's outcome.
             waiting: Returns a sentence on the resources that a case is waiting for.
+            in_use: Returns the use of the cluster.
         """
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
@@ -86,7 +90,8 @@ class TrialCallback(Callback):
         self.tags: dict[str, dict[str, str]] = {}  # further tags of trials, which are set when they end
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
-        self.waiting = waiting or (lambda case: "")
+        self.waiting, self.in_use = waiting or (lambda case: ""), in_use
+        self._look_at = 0.0  # time of the next look at the cluster
         self._speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
 
@@ -157,6 +162,7 @@ class TrialCallback(Callback):
             info: Not used.
         """
         pending = [trial for trial in trials if trial.status == Trial.PENDING]
+        self._look(pending)
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
             self._speak_at = None
         elif self._speak_at is None:
@@ -164,7 +170,15 @@ class TrialCallback(Callback):
         elif time.monotonic() >= self._speak_at:
             self._speak_at = time.monotonic() + AGAIN_S
             if sentence := self.waiting(pending[0].config["case"]):
-                print(one_line(sentence), file=sys.stderr, flush=True)
+                self.progress.wait(one_line(sentence))
+
+    def _look(self, pending: list[Trial]) -> None:
+        """Tell the display now and then how the cluster is used, and whether the next trial waits for a share of it."""
+        if self.in_use is None or not self.progress.shows_cluster or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_S
+        why = self.waiting(pending[0].config["case"]) if pending else ""
+        self.progress.look(self.in_use(), one_line(why))
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

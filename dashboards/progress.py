@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from actors.waiting import Use
 from dashboards.board import Board, Standing
 from dashboards.trial import Case, Ended, data_size, decimal, duration, one_line, written
 from fedtext.metrics import legend
@@ -20,6 +21,13 @@ from fedtext.records import RoundRecord
 LINE_SECONDS = 1.0  # at most one line per trial in this time, except for the last round
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}
 FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # metrics on a line
+METRICS = ("Ag", "Ap_0", "AUC", "perplexity", "perplexity_val")  # with a column in the table
+COLUMNS = ("trial", "state", "round", "loss", *METRICS, "bytes", "s/round", "ETA")
+KEPT = ("trial", "state", "round")
+# Columns that a narrow screen may lack; the last one goes first
+IMPORTANT = ("Ag", "perplexity_val", "ETA", "perplexity", "loss", "AUC", "Ap_0", "s/round", "bytes")
+GAP, NAME = 2, 18  # characters between columns; least width of the names of trials before columns are left out
+LEAST, CAUSES = 3, 3  # trials and causes of failures that a low screen shows
 ORDER = (
     "running",
     "failed",
@@ -35,9 +43,14 @@ class Progress(Protocol):
     more: int  # trials that are not known yet
 
     def plan(self, case: Case) -> None: ...
+
+    shows_cluster: bool  # whether it is told how the cluster is used
+
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None: ...
     def row(self, case_id: str, record: RoundRecord) -> None: ...
     def finish(self, case_id: str, state: Ended, message: str = "") -> None: ...
+    def wait(self, sentence: str) -> None: ...  # no trial runs, and the next one waits for its share of the cluster
+    def look(self, use: Use, why: str) -> None: ...
     def restore(self, case: Case, records: Iterable[RoundRecord], state: Ended, message: str = "") -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -47,6 +60,8 @@ class Progress(Protocol):
 
 class PlainProgress(Board):
     """One line per event, without control characters: for logs, jobs and pipes."""
+
+    shows_cluster = False
 
     def __init__(
         self,
@@ -89,6 +104,10 @@ class PlainProgress(Board):
         self._explain(standing)
         self._print(standing, f"{state} earlier  {'  '.join(_facts(standing))}")
 
+    def wait(self, sentence: str) -> None:
+        """Print on standard error that no trial can start."""
+        print(sentence, file=sys.stderr, flush=True)
+
     def __enter__(self) -> Self:
         return self
 
@@ -115,11 +134,16 @@ class PlainProgress(Board):
 
 
 class LiveProgress(Board):
-    """One row per trial, redrawn in place; trials that do not fit on the screen are counted below."""
+    """One row per trial, redrawn in place, with failures, what waits for what, and the use of the cluster below.
+
+    Trials that do not fit on the screen are counted. A narrow screen has fewer columns.
+    """
+
+    shows_cluster = True
 
     def __init__(self, cases: Iterable[Case], console: Console | None = None) -> None:
         super().__init__(cases)
-        self.console = console or Console()
+        self.console, self.over = console or Console(), False
         self._lock = threading.Lock()  # the display is redrawn by a thread of its own
         self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2)
 
@@ -143,6 +167,13 @@ class LiveProgress(Board):
         with self._lock:
             super().restore(case, records, state, message)
 
+    def wait(self, sentence: str) -> None:
+        """Do nothing: ``look`` is told the same, more often."""
+
+    def look(self, use: Use, why: str) -> None:
+        with self._lock:
+            super().look(use, why)
+
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
@@ -150,31 +181,65 @@ class LiveProgress(Board):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._lock:  # what stays on the screen is about the trials: a table with a legend may follow
+            self.over, self.use = True, None
         self._live.__exit__(kind, error, trace)
 
     def render(self) -> Group:
-        """Return the table, the number of trials that it leaves out, the legend, causes of failures and a summary."""
+        """Return the table, the legend, causes of failures, what waits for what, the cluster, and a summary."""
         with self._lock:
-            table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-            table.add_column("trial", overflow="ellipsis", no_wrap=True, min_width=8)
-            there = {name for each in self.standings.values() for name in each.values}
-            known = ("Ag", "Ap_0", "AUC", "perplexity", "perplexity_val")
-            metrics = [name for name in known if name in there] or ["Ag"]
-            room = max(self.console.height - 6 - len(legend(metrics)), 3)
-            shown = set(sorted(self.standings, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
-            explained = [Text(line, style="dim") for line in legend(metrics)]
-            for name in ("state", "round", "loss", *metrics, "bytes", "s/round", "ETA"):
-                table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
-            for id_, standing in self.standings.items():
-                if id_ in shown:
-                    table.add_row(*_cells(standing, metrics))
-            failed = [
-                standing for standing in self.standings.values() if standing.message and standing.state == "failed"
-            ]
-            causes = [Text(f"{standing.name}: {standing.message}", style="red") for standing in failed[:3]]
-            hidden = len(self.standings) - len(shown)
+            rows = {id_: _cells(standing) for id_, standing in self.standings.items()}
+            columns = _fitting(rows.values(), self.console.width)
+            below = self._below()
+            height = self.console.height - 2 - sum(_lines(text, self.console.width) for text in below)
+            explained = (
+                []
+                if self.over
+                else [Text(line, "dim", no_wrap=True) for line in legend(name for name in columns if name in METRICS)]
+            )
+            if height - len(explained) < min(len(rows), LEAST):
+                explained = []
+            room = max(height - len(explained) - (len(rows) > height - len(explained)), LEAST)
+            shown = set(sorted(rows, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
+            table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+            for name in columns:
+                left = name in ("trial", "state")
+                table.add_column(name, justify="left" if left else "right", overflow="ellipsis", no_wrap=True)
+            for id_, cells in rows.items():
+                if id_ in shown:  # Text, not str: a label such as [a=1] would be taken for markup
+                    style = STYLES[self.standings[id_].state]
+                    table.add_row(*(Text(cells[name], style if name == "state" else "") for name in columns))
+            hidden = len(rows) - len(shown)
             more = [Text(f"... and {hidden} more trials", style="dim")] if hidden else []
-            return Group(table, *more, *explained, *causes, Text(self.summary(), style="bold"))
+            return Group(table, *more, *explained, *below)
+
+    def _below(self) -> list[Text]:
+        """Return the lines below the table and its legend."""
+        failures = self.failures()
+        lines = [Text(line, STYLES["failed"].removeprefix("bold ")) for line in failures[:CAUSES]]
+        if len(failures) > CAUSES:
+            lines.append(Text(f"... and {len(failures) - CAUSES} more failed", style="dim"))
+        if not self.over:
+            lines += [Text(line, style="dim") for line in (self.waiting(), self.cluster()) if line]
+        return [*lines, Text(self.summary(), style="bold")]
+
+
+def _fitting(rows: Iterable[Mapping[str, str]], width: int) -> list[str]:
+    """Return the columns of the table: those with values, on a narrow screen without the least important ones."""
+    rows = list(rows)
+    columns = [name for name in COLUMNS if name in KEPT or any(row[name] for row in rows)]
+    widths = {name: max(len(name), *(len(row[name]) for row in rows), 0) + GAP for name in columns}
+    widths["trial"] = min(widths.get("trial", 0), max(NAME, width // 3))
+    for name in reversed(IMPORTANT):
+        if sum(widths[column] for column in columns) <= width:
+            break
+        columns = [column for column in columns if column != name]
+    return columns
+
+
+def _lines(text: Text, width: int) -> int:
+    """Return the number of lines that a text takes."""
+    return -(-len(text) // max(width, 1))
 
 
 def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgress | LiveProgress:
@@ -203,20 +268,22 @@ def _facts(standing: Standing) -> list[str]:
     return facts
 
 
-def _cells(standing: Standing, metrics: Iterable[str]) -> list[Text]:
+def _cells(standing: Standing) -> dict[str, str]:
+    """Return the cells of a trial, by column."""
     values, total = standing.values, standing.bytes_up + standing.bytes_down
-    texts = [
-        standing.name,
-        standing.state,
-        f"{standing.round}/{standing.rounds}",
-        decimal(values["loss"]) if "loss" in values else "",
-        *(wording(values[name]) if name in values and (wording := written(name)) else "" for name in metrics),
-        data_size(total) if total else "",
-        _pace(standing.pace) if standing.pace is not None else "",
-        duration(standing.eta) if standing.eta is not None else "",
-    ]
-    # Text, not str: a label such as [a=1] would be taken for markup
-    return [Text(text, style=STYLES[standing.state] if index == 1 else "") for index, text in enumerate(texts)]
+    cells = {
+        "trial": standing.name,
+        "state": standing.state,
+        "round": f"{standing.round}/{standing.rounds}",
+        "loss": decimal(values["loss"]) if "loss" in values else "",
+        "bytes": data_size(total) if total else "",
+        "s/round": _pace(standing.pace) if standing.pace is not None else "",
+        "ETA": duration(standing.eta) if standing.eta is not None else "",
+    }
+    for name in METRICS:
+        wording = written(name)
+        cells[name] = wording(values[name]) if name in values and wording else ""
+    return cells
 
 
 def _pace(seconds: float) -> str:

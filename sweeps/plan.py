@@ -1,20 +1,27 @@
-"""``--dry-run``: the trials of a command and their shares of the cluster, without running them."""
+"""``--dry-run``: everything is checked and prepared as by the command itself; its trials are described, none starts."""
 
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import torch
 
 from actors import cluster
 from actors.placement import Node, counted, total
 from dashboards import store as mlflow_store
 from dashboards.trial import title
+from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
+from fedtext.state.checkpoint import glance
+from sweeps import cost
 from sweeps.arrange import arranged, corpora_of
 from sweeps.folder import home
-from sweeps.job import Job
+from sweeps.job import Job, key
 from sweeps.population import evolved
-from sweeps.prepare import asked
+from sweeps.prepare import asked, state_bytes
 from sweeps.request import Cluster, Request
 from sweeps.search_log import begun_search
 from sweeps.summary import ASIDE, details
@@ -24,22 +31,26 @@ SHOWN = 40  # at most this many cases are listed one by one
 
 
 def plan(request: Request) -> list[str]:
-    """Return lines on the trials that would run, and on their shares of the cluster.
+    """Return lines on the trials that would run, on their shares of the cluster, and on what they cost.
 
-    No trial starts, and neither the run's folder nor MLflow is touched.
+    The experiment, the corpora, the cluster, the storage and MLflow are checked. No trial starts, Ray does not, and
+    neither the run's folder nor MLflow is touched.
 
     Raises:
-        UserError: As the command itself would, except for MLflow.
+        UserError: As the command itself would.
     """
     found = asked(request)
     experiment, folder = found.experiment, found.folder
+    folder.claim()
     data = folder.data(request.data)
     searched = begun_search(found.content, experiment, found.source, data, folder)
     cases = make_cases(found.content, experiment, found.source, searched.search.points if searched else ())
     if experiment.tune.scheduler == "pbt":
         cases = evolved(cases, folder, experiment, found.content, found.source)
-    corpora = corpora_of(experiment, cases, data)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
+    _check(store, experiment.tracking.experiment or experiment.name)
+    corpora = corpora_of(experiment, cases, data)
+    folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
     job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
     job = replace(job, searched=searched)
     baselines, count = sum(case.baseline for case in cases), len(cases) + job.unsuggested
@@ -49,24 +60,57 @@ def plan(request: Request) -> list[str]:
     if (reserved := max(plan.gpus_in_use for plan in job.plans.values())) and (reason := no_cuda()):
         there = counted(total(job.nodes, "GPU"), "GPU")
         lines.append(f"  {reserved} of {there} would be reserved, but here {reason}: clients would train on the CPU")
-    return lines
+    return [*lines, "nothing was started: the same command without --dry-run runs it"]
+
+
+def _check(store: mlflow_store.Store, experiment: str) -> None:
+    """Check MLflow as the command does, without making a database.
+
+    Raises:
+        UserError: It cannot be used.
+    """
+    path = mlflow_store.sqlite_path(store.uri)
+    if path is None or path.exists():
+        mlflow_store.reach(store)
+        if not mlflow_store.is_new(store):
+            mlflow_store.open_(store, experiment)
+        return
+    nearest = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    try:
+        TemporaryFile(dir=nearest).close()  # leaves nothing behind
+    except OSError as error:
+        problem = f"the MLflow database {path} cannot be written ({error.strerror}): correct tracking.uri"
+        raise UserError(problem) from error
 
 
 def _nodes(place: Cluster) -> Sequence[Node]:
-    """Return the resources of the cluster: the given numbers, if both are given and no address; else those of the Ray
-    that the command would use."""
-    elsewhere = place.address or os.environ.get("RAY_ADDRESS")
-    if not elsewhere and place.num_cpus is not None and place.num_gpus is not None:
-        return [{"CPU": place.num_cpus, "GPU": place.num_gpus}]
-    cluster.connect(place.address, place.num_cpus, place.num_gpus)
-    return cluster.nodes()
+    """Return the resources of the cluster that has an address; else those of a Ray that would be started here, as given
+    or as this machine has them."""
+    if place.address or os.environ.get("RAY_ADDRESS"):
+        cluster.connect(place.address, place.num_cpus, place.num_gpus)
+        return cluster.nodes()
+    cpus = place.num_cpus if place.num_cpus is not None else os.cpu_count() or 1
+    return [{"CPU": cpus, "GPU": place.num_gpus if place.num_gpus is not None else torch.cuda.device_count()}]
 
 
 def _list(job: Job) -> Iterator[str]:
-    """Yield the cases, with the status of those that have ended."""
+    """Yield the cases with their cost, or the status of those that have ended, and the cost of all."""
     ended = job.folder.ended()
-    for case in job.cases[:SHOWN]:
-        yield f"    {title(case)}" + (f"  ({ended[case.id]} before)" if case.id in ended else "")
+    costs = {}
+    for case in job.cases:
+        if case.id not in ended:
+            done = len(glance(job.folder.case(case.id) / "checkpoint"))
+            costs[case.id] = cost.cost(case.experiment, job.corpora[key(case.experiment)], done)
+    shown = job.cases[:SHOWN]
+    cells = {case.id: cost.in_words(costs[case.id]) for case in shown if case.id in costs}
+    widths = [max(map(len, column)) for column in zip(*cells.values(), strict=True)]
+    width = max(len(title(case)) for case in shown)
+    for case in shown:
+        about = [cell.rjust(wide) for cell, wide in zip(cells.get(case.id, ()), widths, strict=False)]
+        about = [f"({ended[case.id]} before)"] if case.id in ended else about
+        yield f"    {title(case).ljust(width)}  {'  '.join(about)}"
     if left := job.cases[SHOWN:]:
         methods = Counter(case.experiment.method.name for case in left)
         yield f"    and {len(left)} more: " + ", ".join(f"{count} of {name}" for name, count in methods.items())
+    if costs:
+        yield f"  {cost.total(list(costs.values()))}"

@@ -13,7 +13,7 @@ from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
 from actors.placement import Node
 from actors.trial import Assignment
-from actors.waiting import waiting_for
+from actors.waiting import in_use, waiting_for
 from dashboards import partition
 from dashboards import report as reports
 from dashboards import store as mlflow_store
@@ -155,6 +155,7 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
             about=lambda case: _about(job.case(case.id), job, shown),
             on_end=job.folder.record,
             waiting=lambda case: waiting_for(job.plans[case]),
+            in_use=in_use,
         )
         try:
             now = time.time()

@@ -1,22 +1,21 @@
 """Descriptions of the keys of an experiment: the output of ``--keys`` and ``--keys NAME``."""
 
 import difflib
+import fnmatch
 import inspect
 import textwrap
-import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import annotated_types as limits
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedtext.config.experiment import Experiment
+from fedtext.config.key_types import type_in_words
 from fedtext.errors import UserError
 from fedtext.metrics import METRICS, Metric
-from fedtext.schema import Extensible, classes_of, fields_of, names_of
+from fedtext.schema import classes_of, fields_of, names_of
 
 Class = type[BaseModel]
 WIDTH = 110  # characters of a line
@@ -25,15 +24,6 @@ OTHERWISE = {  # other names that users may try
     **{"mechanism": "uplink", "mechanisms": "uplink", "metric": "metrics"},
     "aggregations": "aggregation",
 }
-PLAIN = {bool: "true or false", int: "integer", float: "number", str: "text", type(None): "null"}
-RANGELESS = (type(None), bool)
-SIGNS: list[tuple[type, str, str]] = [
-    (limits.Ge, "ge", ">="),
-    (limits.Gt, "gt", ">"),
-    (limits.Le, "le", "<="),
-    (limits.Lt, "lt", "<"),
-    (limits.MinLen, "min_length", "of length >="),
-]
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,7 @@ class Key:
     @property
     def kind(self) -> str:
         """Its type in words, with its range."""
-        return _kind(self.field.annotation, self.field.metadata)
+        return type_in_words(self.field.annotation, self.field.metadata)
 
     @property
     def default(self) -> str:
@@ -110,10 +100,11 @@ def about(name: str) -> str:
     """Describe a key or section by its path or last word, a class or a metric by its name, or ``metrics``.
 
     Args:
-        name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ``Ag``, ...; empty for all keys.
+        name: ``kteps``, ``uplink``, ``training.optimizer``, ``lambda1``, ``Ag``, ...; empty for all keys. What is not a
+            name is a pattern: ``training.*``, or a part of a name.
 
     Raises:
-        UserError: Nothing has this name.
+        UserError: Nothing has this name, nor matches it.
     """
     if not name:
         return listing()
@@ -126,6 +117,7 @@ def about(name: str) -> str:
     found = [_class(cls, key) for (path, cls), key in chosen.items() if path != "baselines"]
     found += [_key(key) for key in exact or ([] if found else [k for k in there if k.path.endswith(f".{asked}")])]
     found += ["\n".join(_metric(metric, "")) for metric in METRICS if metric.matches(name)]
+    found = found or _matching(name, there)
     if found:
         return "\n\n".join(dict.fromkeys(found))
     words = {key.path for key in there} | {key.path.rpartition(".")[2] for key in there} | {"metrics"}
@@ -136,6 +128,22 @@ def about(name: str) -> str:
         f"--keys: there is no key, method, mechanism, aggregation, model, corpus, audit or metric called {name!r}; "
         f"{advice}"
     )
+
+
+def _matching(pattern: str, there: Sequence[Key]) -> list[str]:
+    """Describe all keys, classes and metrics that match a pattern: a glob, or a part of a name, in any case."""
+    glob = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
+
+    def matches(name: str) -> bool:
+        return fnmatch.fnmatchcase(name.lower(), glob)
+
+    keys = [key for key in there if matches(key.path)]
+    described = ["\n".join(_owned(key)) for key in keys]
+    choices = [key for key in there if key.is_choice and key.path != "baselines"]
+    named = {f"{key.path}: {name}": cls for key in choices for cls in key.classes for name in names_of(cls)}
+    classes = [f"{where}\n    {summary(cls)}" for where, cls in named.items() if matches(where.rpartition(": ")[2])]
+    found = ["\n".join(_metric(metric, "")) for metric in METRICS if matches(metric.name)]
+    return [*described, *classes, *found]
 
 
 def listing() -> str:
@@ -202,9 +210,7 @@ def _class(cls: Class, key: Key) -> str:
 
 def _key(key: Key) -> str:
     """Describe a key, or a section with all its keys."""
-    first, *lines = _described(key, "")
-    owner = f" (of {' | '.join(names_of(key.owner))})" if names_of(key.owner) else ""
-    lines = [first.replace(":", f"{owner}:", 1), *lines]
+    lines = _owned(key)
     if key.is_choice:
         lines += ["", "a list of:" if key.is_list else "one of:", *_table(key.classes)]
         lines += ["", f"--keys NAME says more of each, as --keys {names_of(key.classes[0])[0]}"]
@@ -220,6 +226,13 @@ def _described(key: Key, indent: str = "  ") -> list[str]:
     """Describe a key: a line with type and default, and its description below."""
     default = "; required" if key.field.is_required() else f"; default {key.default}" if key.default else ""
     return [f"{indent}{key.path}: {key.kind}{default}", *_wrapped(key.description, f"{indent}    ")]
+
+
+def _owned(key: Key) -> list[str]:
+    """Describe a key, with the class that has it if that is one of several."""
+    first, *lines = _described(key, "")
+    owner = f" (of {' | '.join(names_of(key.owner))})" if names_of(key.owner) else ""
+    return [first.replace(":", f"{owner}:", 1), *lines]
 
 
 def _written(cls: Class, key: Key) -> str:
@@ -256,39 +269,3 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return "null" if value is None else str(value)
-
-
-def _kind(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """Return a type in words, with its range: ``integer >= 1``, ``auto | integer > 0``."""
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if extensible := [data for data in metadata if isinstance(data, Extensible)]:
-        return _kind(extensible[0].type_of())
-    if origin is typing.Annotated:
-        return _kind(inner[0], [*_constraints(inner[1:]), *metadata])
-    if origin in (typing.Union, types.UnionType):  # only some types can have a range
-        return " | ".join(dict.fromkeys(_kind(part, () if part in RANGELESS else metadata) for part in inner))
-    elif origin is Literal:
-        return " | ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in inner)
-    elif origin is tuple:
-        text = f"list of {_kind(inner[0])}"
-    elif origin is dict:
-        text = f"mapping from {_kind(inner[0])} to {_kind(inner[1])}"
-    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return " | ".join(names_of(annotation)) or "section"
-    else:
-        text = PLAIN.get(annotation, "any value")
-    ranges = " and ".join(_ranges(metadata))
-    return f"{text} {ranges}" if ranges else text
-
-
-def _constraints(metadata: Sequence[Any]) -> list[Any]:
-    """Return the constraints of a nested type, which may be wrapped in a Field of its own."""
-    return [limit for data in metadata for limit in (data.metadata if isinstance(data, FieldInfo) else [data])]
-
-
-def _ranges(metadata: Sequence[Any]) -> Iterator[str]:
-    read: Callable[[Any, str], Any] = getattr
-    for limit in metadata:
-        for kind, attribute, sign in SIGNS:
-            if isinstance(limit, kind):
-                yield f"{sign} {read(limit, attribute)}"

@@ -8,10 +8,14 @@ import pytest
 import ray
 import torch
 
+import fedtext
 from dashboards.trial import Outcome
+from fedtext.corpora.prepare import prepare
+from fedtext.errors import UserError, command_line
+from sweeps.cost import cost
 from sweeps.folder import RunFolder
-from tests.commands import ROOT, Forked, write
-from tests.planned import rows
+from tests.commands import EXPERIMENT, Forked, write
+from tests.planned import experiment, rows
 
 ASSUMED = ["--dry-run", "--num-cpus", "16", "--num-gpus", "8"]
 
@@ -30,11 +34,13 @@ def test_the_plan_of_a_cluster_that_is_only_assumed(home: Path, capsys: pytest.C
     out = capsys.readouterr().out
     assert out.splitlines()[:4] == [
         "kteps: 3 trials, 1 of them baselines",
-        "    00-fedavg",
-        "    01-kteps lambda1=0.01",
-        "    02-kteps lambda1=0.1",
+        "    00-fedavg              3 rounds  4 clients  360 texts  8.8 kB up   9.4 kB down",
+        "    01-kteps lambda1=0.01  3 rounds  4 clients  360 texts  9.9 kB up  10.5 kB down",
+        "    02-kteps lambda1=0.1   3 rounds  4 clients  360 texts  9.9 kB up  10.5 kB down",
     ]
     for sentence in (
+        "in all 9 rounds, 1,080 texts read by local updates, ",
+        "nothing was started",
         "3 trials side by side, each with 4 client actors of 1 CPU and 0.5 GPUs: 12 of 16 CPUs and 6 of 8 GPUs on 1",
         "corpus demo: 4 clients, ",
         "engine cells: ",
@@ -74,15 +80,52 @@ def test_what_has_ended_takes_no_share_of_the_plan(home: Path, capsys: pytest.Ca
     folder.record("02-kteps", Outcome("stopped", tuple(rows(1))))
     assert platform.sweep.main(["--resume", "cut", *ASSUMED]) == 0
     out = capsys.readouterr().out
-    assert "    01-kteps lambda1=0.01  (finished before)\n    02-kteps lambda1=0.1  (stopped before)\n" in out
+    assert "    01-kteps lambda1=0.01  (finished before)\n    02-kteps lambda1=0.1   (stopped before)\n" in out
     assert "one trial at a time, with 4 client actors of 1 CPU and 1 GPU: 4 of 16 CPUs and 4 of 8 GPUs" in out
 
 
-@pytest.mark.ray
-def test_the_plan_of_this_machine_is_that_of_ray(home: Path) -> None:
-    file = write(home)
-    done = Forked(home, "sweep", str(file), "--dry-run", "--num-cpus", "3", "resources.gpus_per_actor=0").wait()
-    assert done.returncode == 0, done.stderr
-    assert "side by side, each with 1 client actor of 1 CPU: 3 of 3 CPUs on 1 node" in done.stdout
+def test_the_plan_of_this_machine_starts_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    began = ray.is_initialized()
+    words = [str(write(home)), "--dry-run", "--num-cpus", "3", "resources.gpus_per_actor=0"]
+    assert platform.sweep.main(words) == 0
+    assert "side by side, each with 1 client actor of 1 CPU: 3 of 3 CPUs on 1 node" in capsys.readouterr().out
+    assert ray.is_initialized() == began
     assert [path.name for path in home.iterdir()] == ["kteps.yaml"]
-    assert not (ROOT / "mlflow.db").exists() or "mlflow.db" not in done.stdout
+
+
+def test_a_dry_run_refuses_what_the_command_would(home: Path) -> None:
+    file = str(write(home))
+    for words, sentence in (
+        (["tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot"),
+        (["tracking.uri=sqlite:////proc/here/a.db"], "the MLflow database /proc/here/a.db cannot be written"),
+        (["storage=/proc/here"], "storage: /proc/here/kteps-"),
+        (["--data", "/nowhere"], "--data: there is no folder /nowhere"),
+        (["model.embedding.dim=4000000000"], "MB free, and the checkpoints of this run take at least"),
+    ):
+        with pytest.raises(UserError) as raised, command_line():
+            platform.sweep.main([file, *ASSUMED, *words])
+        assert sentence in str(raised.value)
+    assert [path.name for path in home.iterdir()] == ["kteps.yaml"]
+
+
+def test_the_bytes_of_a_plan_are_those_that_a_run_sends() -> None:
+    for changes in ({}, {"method": "kteps"}, {"method": "fedper"}, {"wire": {"rows": "all"}}, {"method": "local_only"}):
+        content = {key: value for key, value in EXPERIMENT.items() if key not in ("space", "baselines")}
+        result = fedtext.run(content | {"method": "fedavg"} | changes, "training.rounds=1")
+        corpus = prepare(result.experiment.corpus, result.experiment.model.embedding, 0, None)
+        found = cost(result.experiment, corpus)
+        sent = {name: result.metrics[f"bytes_{name}"] / 4 for name in ("up", "down")}
+        for name, planned in (("up", found.up), ("down", found.down)):
+            assert 0 <= sent[name] - planned <= 3000, (changes, name, "names, shapes and row numbers in front")
+        assert found.texts == 4 * 30
+
+
+def test_a_plan_counts_the_rounds_and_clients_that_are_left() -> None:
+    made = experiment("fedavg", rounds=10, participation={"fraction": 0.5})
+    corpus = prepare(made.corpus, made.model.embedding, 0, None)
+    there = len(corpus.clients)
+    whole, half = cost(made, corpus), cost(made, corpus, done=5)
+    assert (whole.rounds, half.rounds, whole.clients) == (10, 5, there / 2)
+    assert whole.texts == 2 * half.texts
+    assert whole.total == 2 * half.total > 0
+    assert cost(made, corpus, done=12).total == 0

@@ -90,9 +90,9 @@ def test_every_metric_is_told() -> None:
 
 
 def test_a_name_that_is_not_there_is_one_sentence_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError, match=r"called 'ktep'; did you mean kteps\?$"):
-        about("ktep")
-    assert main(["--keys", "ktep"]) == 2
+    with pytest.raises(UserError, match=r"called 'ktpes'; did you mean kteps\?$"):
+        about("ktpes")
+    assert main(["--keys", "ktpes"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--keys", "kteps"]) == 0
     assert capsys.readouterr().out.startswith("method: kteps\n")
@@ -115,3 +115,26 @@ def test_names_lead_to_one_class_in_a_section() -> None:
         if key.is_choice:
             names = [name for cls in key.classes for name in names_of(cls)]
             assert len(set(names)) == len(names), key.path
+
+
+def test_a_pattern_describes_all_that_match_with_type_and_default() -> None:
+    found = about("training.opt*.l*").split("\n\n")
+    names = {one.partition(":")[0] for one in found}
+    assert {"training.optimizer.lr (of sgd)", "training.optimizer.lr (of adam)"} <= names
+    assert all(nonempty(name.startswith("training.optimizer.lr (of ") for name in names))
+    assert "default" in found[0].splitlines()[0]
+    assert found[0].splitlines()[1].strip()
+    parts = about("LAMB").split("\n\n")
+    assert {"method.lambda1 (of kteps)", "method.lambda2 (of kteps)"} <= {one.partition(":")[0] for one in parts}
+    assert any(one.startswith("method: fedprox\n") for one in about("fedpr").split("\n\n"))
+    assert any(one.startswith("bytes_up ") for one in about("bytes_*").split("\n\n"))
+    assert not any(one.startswith("baselines") for one in about("fedpr*").split("\n\n"))
+
+
+def test_a_name_comes_before_a_pattern_and_what_matches_nothing_is_one_sentence() -> None:
+    assert about("kteps").startswith("method: kteps\n")
+    for name in ("lamda1", "training.rouns", "x*y*z"):
+        with pytest.raises(UserError, match="called '"):
+            about(name)
+    with pytest.raises(UserError, match="did you mean lambda1"):
+        about("lamda1")

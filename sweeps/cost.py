@@ -1,0 +1,94 @@
+"""What trials will cost, as far as it is known before they start: rounds, texts, bytes. Times are not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.trial import data_size
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import ClientData, Corpus
+from fedtext.parameters import shared_numbers
+from fedtext.server.sampling import most
+from fedtext.server.start import participant_count
+
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a trial.
+
+    Attributes:
+        rounds: Its rounds.
+        clients: Clients of a round; of a Poisson sample their expected number.
+        texts: Train texts that all local updates of the trial read, each as often as it is read; of a part of the
+            clients the expected number.
+        up, down: Bytes that a client sends and receives in a round, mean over clients: 4 for each coordinate, without
+            headers and before the uplink's mechanisms. 0 if clients send nothing.
+    """
+
+    rounds: int
+    clients: float
+    texts: float
+    up: float
+    down: float
+
+    @property
+    def total(self) -> float:
+        """Bytes that all clients send and receive in all rounds."""
+        return self.rounds * self.clients * (self.up + self.down)
+
+
+def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
+    """Return the cost of a trial.
+
+    Args:
+        experiment: The experiment of the trial.
+        corpus: Its corpus.
+        done: Rounds that are completed already.
+    """
+    rounds = max(experiment.training.rounds - done, 0)
+    texts = sum(len(client.train) for client in corpus.clients) * experiment.training.local_epochs
+    if experiment.method.pooled:
+        return Cost(rounds, 1, rounds * texts, 0, 0)
+    there = participant_count(experiment, corpus)
+    config = experiment.participation
+    clients = config.fraction * there if config.sampling == "poisson" else most(experiment, there)
+    clients *= 1 - config.dropout
+    up, down = (FLOAT * _coordinates(experiment, corpus, all_rows) for all_rows in (False, True))
+    return Cost(rounds, clients, rounds * texts * clients / there, up, down)
+
+
+def _coordinates(experiment: Experiment, corpus: Corpus, all_rows: bool) -> float:
+    """Return the number of coordinates that a client sends, mean over clients; with ``all_rows`` those of the rows of
+    all its texts, which it receives, and not of its train texts alone."""
+    if not experiment.method.shares:
+        return 0
+    vocabulary = len(corpus.vocabulary)
+    facts = corpus.classes, len(corpus.clients)
+    whole = shared_numbers(experiment, *facts, vocabulary, corpus.features)
+    if not experiment.own_rows:
+        return whole
+    per_row = whole - shared_numbers(experiment, *facts, vocabulary - 1, corpus.features)
+    return whole - per_row * (vocabulary - _mean_rows(corpus.clients, all_rows))
+
+
+def _mean_rows(clients: Sequence[ClientData], all_rows: bool) -> float:
+    return sum(len(client.rows_R) if all_rows else client.train_rows for client in clients) / len(clients)
+
+
+def in_words(one: Cost) -> list[str]:
+    """Return the cells of a trial's cost in a table."""
+    return [
+        f"{one.rounds} rounds",
+        f"{one.clients:.4g} clients",
+        f"{one.texts:,.0f} texts",
+        f"{data_size(one.up)} up",
+        f"{data_size(one.down)} down",
+    ]
+
+
+def total(costs: Sequence[Cost]) -> str:
+    """Return a sentence on the cost of all trials."""
+    rounds, texts, size = (sum(values) for values in zip(*((c.rounds, c.texts, c.total) for c in costs), strict=True))
+    sent = f"{data_size(size)} sent between clients and server, before the uplink's mechanisms"
+    return f"in all {rounds:,} rounds, {texts:,.0f} texts read by local updates, {sent}"
