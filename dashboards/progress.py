@@ -197,9 +197,9 @@ class LiveProgress(Board):
                 if self.over
                 else [Text(line, "dim", no_wrap=True) for line in legend(name for name in columns if name in METRICS)]
             )
-            if height - len(explained) < min(len(rows), LEAST):
+            if _room(height - len(explained), len(rows)) < min(len(rows), LEAST):
                 explained = []
-            room = max(height - len(explained) - (len(rows) > height - len(explained)), LEAST)
+            room = max(_room(height - len(explained), len(rows)), LEAST)
             shown = set(sorted(rows, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
             for name in columns:
@@ -235,6 +235,11 @@ def _fitting(rows: Iterable[Mapping[str, str]], width: int) -> list[str]:
             break
         columns = [column for column in columns if column != name]
     return columns
+
+
+def _room(height: int, trials: int) -> int:
+    """Return how many trials have room: if not all, a line says so."""
+    return height - (trials > height)
 
 
 def _lines(text: Text, width: int) -> int:

@@ -6,6 +6,9 @@ Modules with Ray, torch and MLflow are imported when a command needs them, so th
 import argparse
 import gc
 import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,11 +114,21 @@ def launch(words: argparse.Namespace, command: "Command") -> int:
     if words.dry_run:
         from sweeps.plan import plan
 
-        print("\n".join(plan(request)))
+        _print(plan(request))
         return 0
     job = prepared(request)
-    print("\n".join(summary(job)), flush=True)
+    _print(summary(job))
     return _run(job)
+
+
+def _print(lines: Sequence[str]) -> None:
+    """Print lines. On a terminal long ones are broken between words, and their rest is indented."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        if width and "   " not in line.strip():  # a row of a table is left as it is
+            line = textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+        print(line, flush=True)
 
 
 def _keys(words: argparse.Namespace) -> int:
