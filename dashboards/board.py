@@ -127,13 +127,7 @@ class Board:
         if not (count := states.count("waiting")):
             return ""
         trials = "1 trial waits" if count == 1 else f"{count} trials wait"
-        until = (
-            "a running trial ends"
-            if "running" in states
-            else "its processes have started"
-            if count == 1
-            else "their processes have started"
-        )
+        until = "a running trial ends" if "running" in states else "the first one's processes have started"
         why = self.why.removeprefix("waiting ") or f"until {until}"
         return f"{trials}: {why}" if self.why else f"{trials} {why}"
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Literal, Protocol, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -202,9 +202,10 @@ class LiveProgress(Board):
             room = max(_room(height - len(explained), len(rows)), LEAST)
             shown = set(sorted(rows, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-            for name in columns:
-                left = name in ("trial", "state")
-                table.add_column(name, justify="left" if left else "right", overflow="ellipsis", no_wrap=True)
+            for name in columns:  # where not all fit, names of trials are cut
+                whole = None if name == "trial" else max(len(name), *(len(cells[name]) for cells in rows.values()), 0)
+                justify: Literal["left", "right"] = "left" if name in ("trial", "state") else "right"
+                table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=True, min_width=whole)
             for id_, cells in rows.items():
                 if id_ in shown:  # Text, not str: a label such as [a=1] would be taken for markup
                     style = STYLES[self.standings[id_].state]

@@ -3,11 +3,15 @@
 import io
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from ray.tune.experiment import Trial
 from rich.console import Console
 
 from actors.waiting import Use
+from dashboards.callback import TrialCallback
 from dashboards.progress import LiveProgress, PlainProgress, progress
 from dashboards.table import best, notes, print_table, rank
 from dashboards.trial import Outcome, data_size, duration
@@ -101,6 +105,7 @@ def test_a_narrow_screen_has_fewer_columns_and_no_line_is_too_long(width: int, c
     assert lines[0].split()[:3] == ["trial", "state", "round"]
     assert set(columns) <= set(lines[0].split())
     assert "bytes" not in lines[0]
+    assert not any("…" in line[18:] for line in lines[:7]), "names of trials are cut, and nothing else"
     assert all(nonempty(len(line) <= width for line in lines))
     for state in ("running", "failed", "finished", "waiting"):
         assert any(line.split()[-1] == state or f" {state} " in line for line in lines), state
@@ -286,3 +291,39 @@ def test_sorting_by_a_test_metric_is_called_what_it_is() -> None:
     assert "tune.metric=Ap_val" in said
     assert "corpus.validation" in notes(cases, outcomes, "Ag", "max")[1]
     assert "not sorted" in notes(cases, outcomes, "AUC", "max")[0]
+
+
+def test_the_callback_tells_a_live_display_now_and_then_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, now, asked = kteps(1, 0.01), [100.0], list[str]()
+    monkeypatch.setattr("dashboards.callback.time.monotonic", lambda: now[0])
+    trial: Any = SimpleNamespace(status=Trial.PENDING, config={"case": case.id})
+
+    def waiting(case_id: str) -> str:
+        asked.append(case_id)
+        return "waiting for 2 CPUs"
+
+    nobody = cast(Any, None)  # MLflow is not told of this
+    live = LiveProgress([case], Console(file=io.StringIO()))
+    callback = TrialCallback([case], nobody, live, lambda _: [], waiting=waiting, in_use=lambda: USE)
+    for moment in (100.0, 101.0, 103.0):
+        now[0] = moment
+        callback.on_step_end(0, [trial])
+    assert asked == [case.id, case.id], "not at each step"
+    assert live.use == USE
+    assert live.waiting() == "1 trial waits: for 2 CPUs"
+    plain = PlainProgress([case], io.StringIO())
+    TrialCallback([case], nobody, plain, lambda _: [], in_use=lambda: pytest.fail("looked")).on_step_end(0, [trial])
+
+
+def test_lines_say_on_standard_error_that_no_trial_can_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, now = kteps(1, 0.01), [0.0]
+    monkeypatch.setattr("dashboards.callback.time.monotonic", lambda: now[0])
+    trial: Any = SimpleNamespace(status=Trial.PENDING, config={"case": case.id})
+    plain = PlainProgress([case], io.StringIO())
+    callback = TrialCallback([case], cast(Any, None), plain, lambda _: [], waiting=lambda _: "waiting for 2 CPUs")
+    for moment in (0.0, 4.0, 6.0, 7.0, 37.0):
+        now[0] = moment
+        callback.on_step_end(0, [trial])
+    assert capsys.readouterr().err == "waiting for 2 CPUs\n" * 2
