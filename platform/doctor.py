@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from platform._words import add_cluster, example, guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
@@ -11,7 +12,8 @@ from sweeps.doctor import Asked, Finding, examine, exit_status
 
 NOTES = """\
 Each line is ok, a warning (commands work, but slower, or use less than there is) or a problem (a command would fail),
-with what to do about it. Nothing is started, and nothing is left behind. With a problem the exit status is 2.
+with what to do about it. No Ray is started, and probes are removed again. Compiled libraries and a corpus that is read
+from the hub stay in the cache. With a problem the exit status is 2.
 """
 
 
@@ -39,12 +41,13 @@ def main(words: Sequence[str] | None) -> int:
         given.experiment, given.overrides, given.plugin, given.data, given.address, given.num_cpus, given.num_gpus
     )
     found: list[Finding] = []
-    for finding in examine(asked):
-        if not given.json:
-            if not found or found[-1].section != finding.section:
-                print(finding.section)
-            print(finding.line, flush=True)
-        found.append(finding)
+    with closing(examine(asked)) as findings:
+        for finding in findings:
+            if not given.json:
+                if not found or found[-1].section != finding.section:
+                    print(finding.section)
+                print(finding.line, flush=True)
+            found.append(finding)
     if given.json:
         print(json.dumps([finding.to_json() for finding in found], indent=2))
     else:

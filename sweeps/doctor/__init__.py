@@ -5,7 +5,8 @@ asked meanwhile.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sweeps.doctor import cluster, machine, software, tracking
@@ -18,14 +19,24 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Finding", "examine", "exit_status"]
 
 
-def examine(asked: Asked) -> Iterator[Finding]:
-    """Yield what all checks find, each as soon as it is known. Nothing is started, and nothing stays behind.
+def examine(asked: Asked) -> Generator[Finding, None, None]:
+    """Yield what all checks find, each as soon as it is known.
+
+    Probes are removed again. Compiled libraries, and a corpus that is read from the hub, stay in the cache.
 
     Args:
         asked: What to look at.
     """
     address = asked.address or os.environ.get("RAY_ADDRESS")
-    survey = cluster.begin(address) if address and software.version_of("ray") else None
+    if not address or software.version_of("ray") is None:
+        yield from _examined(asked, None)
+        return
+    with closing(cluster.begin(address)) as survey:
+        yield from _examined(asked, survey)
+
+
+def _examined(asked: Asked, survey: cluster.Survey | None) -> Iterator[Finding]:
+    """Yield what all checks find. ``survey``: that of the cluster, if one is named."""
     yield from software.installed()
     yield from tracking.reachable()
     yield from machine.hardware()
@@ -39,11 +50,11 @@ def examine(asked: Asked) -> Iterator[Finding]:
     data, problem = corpora.folder(asked.data)
     yield from [problem] if problem else corpora.data_files(data)
     nodes: Nodes | None = None
-    if survey and address:
+    if survey:
         yield cluster.token(os.environ)
         found = survey.result()
         nodes = [node["resources"] for node in found["nodes"]] if "nodes" in found else None
-        yield from cluster.surveyed(address, found)
+        yield from cluster.surveyed(survey.address, found)
     else:
         yield cluster.without()
     if asked.experiment is not None:

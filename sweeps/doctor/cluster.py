@@ -23,6 +23,7 @@ _about = About("cluster")
 class Survey:
     """A survey that has been started (actors/survey.py). It goes on while other checks are made."""
 
+    address: str
     process: subprocess.Popen[str]
     errors: IO[str]
 
@@ -31,8 +32,7 @@ class Survey:
         try:
             output, _ = self.process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.close()
             return {"error": f"it did not answer in {PATIENCE_S:g} s: see ray status on its head"}
         lines = output.strip().splitlines()
         if lines and lines[-1].startswith("{"):
@@ -41,6 +41,14 @@ class Survey:
         said = [line.strip() for line in self.errors.read().splitlines() if line.strip()]
         return {"error": f"Ray's driver ended without an answer ({said[-1] if said else self.process.returncode})"}
 
+    def close(self) -> None:
+        """End its process, if it goes on."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+        self.errors.close()
+
 
 def begin(address: str) -> Survey:
     """Start the survey of a cluster."""
@@ -48,7 +56,7 @@ def begin(address: str) -> Survey:
     argv = [sys.executable, "-m", "actors.survey", address]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-    return Survey(process, errors)
+    return Survey(address, process, errors)
 
 
 def without() -> Finding:

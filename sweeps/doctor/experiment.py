@@ -16,13 +16,16 @@ from fedtext.models.base import Embedding
 from fedtext.models.inits import CheckpointInit, FileInit, Word2VecInit
 from fedtext.parameters import check_classes
 from fedtext.runtime.folders import folders
+from fedtext.runtime.remote import Remote
 from fedtext.state import noise_key
+from fedtext.state.copy import Copy
 from fedtext.text import pretrained
 from fedtext.text.embeddings import find_file
 from sweeps.doctor.asked import Asked
 from sweeps.doctor.finding import About, Finding
 from sweeps.doctor.storage import folder
 from sweeps.doctor.tracking import reachable
+from sweeps.folder import RunFolder, places
 from sweeps.places import STORAGE, home
 
 Nodes = Sequence[Mapping[str, float]]
@@ -40,11 +43,12 @@ def foreseen(asked: Asked, data: Path | None, nodes: Nodes | None) -> Iterator[F
     assert asked.experiment is not None
     try:
         content, made = files.load(asked.experiment, asked.overrides, more=asked.plugins)
+        local, remote = places(made.storage)
     except UserError as error:
         yield from (_about.problem(line) for line in str(error).splitlines())
         return
     yield _about.ok(f"{asked.experiment}: {made.name}, method {made.method.name}, {made.training.rounds} rounds")
-    yield from _settings(made)
+    yield from _settings(made, local, remote)
     if find_spec("ray") is None:
         yield _about.warning(
             "its sweep needs Ray, which is not installed", f"python -m fedtext {asked.experiment} runs one case"
@@ -54,12 +58,26 @@ def foreseen(asked: Asked, data: Path | None, nodes: Nodes | None) -> Iterator[F
         yield from _sweep(asked, content, made, data, nodes)
 
 
-def _settings(made: Experiment) -> Iterator[Finding]:
-    """Yield what is found of the folders, the store and the packages that the experiment names."""
+def _settings(made: Experiment, local: Path, remote: Remote | None) -> Iterator[Finding]:
+    """Yield what is found of the folders, the store and the packages that the experiment names.
+
+    Args:
+        made: The experiment.
+        local: The local folder of runs.
+        remote: Where their copies are, if anywhere.
+    """
     if made.storage != STORAGE:
-        yield _of_here(folder(home() / made.storage, "storage", "or choose another one with storage=FOLDER"))
-    if made.tracking.uri:
-        yield from map(_of_here, reachable(made.tracking.uri, made.tracking.experiment or made.name))
+        yield _of_here(folder(local, "storage", "or choose another one with storage=FOLDER"))
+    if remote:
+        try:
+            Copy(local, remote).check_writable()
+            yield _about.ok(f"storage: {remote} can be written")
+        except UserError as error:
+            yield _about.problem(str(error))
+    registered = bool(made.tracking.register_as)
+    if made.tracking.uri or registered:
+        named = made.tracking.experiment or made.name
+        yield from map(_of_here, reachable(made.tracking.uri, named, registered))
     if made.privacy.noise == "secret" and find_spec("randomgen") is None:
         yield _about.problem(noise_key.INSTALL)
 
@@ -113,11 +131,10 @@ def _sweep(
 def _places(made: Experiment, cases: list[Any], corpora: dict[str, Corpus], nodes: Nodes) -> Iterator[Finding]:
     """Yield how the cases are placed. Raises UserError if they cannot be, or the disk is too small for their state."""
     from dashboards import store
-    from sweeps.folder import RunFolder
     from sweeps.job import key
     from sweeps.prepare import arranged, state_bytes
 
-    run = RunFolder.new(home() / made.storage, None, made.name, "sweep")
+    run = RunFolder.new(places(made.storage)[0], None, made.name, "sweep")
     run.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
     job = arranged(
         True, made, cases, corpora, [dict(node) for node in nodes], store.resolve(made.tracking.uri, home()), run

@@ -19,6 +19,7 @@ EXTRAS = {
     "transformer": "pretrained transformers from a folder or the hub",
     "minilm": "the small transformer of transformer.yaml",
     "ledger": "epsilons of Gaussian noise",
+    "search": "tune.search: tpe",
     "secret": "privacy.noise: secret",
     "dev": "the tests",
     "docs": "the documentation as a site, by make docs",

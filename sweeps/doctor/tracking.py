@@ -4,12 +4,13 @@ import json
 import re
 import sqlite3
 import tempfile
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import requests
 
 from dashboards import store as mlflow_store
 from dashboards.store import Store
@@ -25,12 +26,15 @@ PROBE = "fedtext.doctor"  # a tag and a file that are written, and removed at on
 _about = About("tracking")
 
 
-def reachable(uri: str | None = None, experiment: str | None = None) -> Iterator[Finding]:
+def reachable(
+    uri: str | None = None, experiment: str | None = None, registry_needed: bool = False
+) -> Iterator[Finding]:
     """Yield what is found of the store. Whatever is written to it is removed again.
 
     Args:
         uri: Its address; None: $MLFLOW_TRACKING_URI, else the database in the folder of results.
         experiment: Name of an experiment in it that runs would be logged to; None: none.
+        registry_needed: Whether a store without a registry of models is a problem.
     """
     if version_of("mlflow") is None:
         yield _about.warning(
@@ -46,7 +50,7 @@ def reachable(uri: str | None = None, experiment: str | None = None) -> Iterator
         mlflow_store.reach(store)
         if store.uri.startswith("http"):
             yield server_version(store)
-        mlflow_store.open_(store, experiment)
+        mlflow_store.open_(store, experiment, registry_needed)
     except UserError as error:
         yield _about.problem(str(error))
         return
@@ -69,10 +73,11 @@ def server_version(store: Store) -> Finding:
     """Compare the version of an MLflow server with that of MLflow here."""
     here = version_of("mlflow") or ""
     try:
-        with urllib.request.urlopen(store.uri.rstrip("/") + "/version", timeout=mlflow_store.CHECK_SECONDS) as answer:
-            there = answer.read(100).decode(errors="replace").strip()
-    except OSError as error:
-        return _about.warning(f"{store.shown} does not say its version ({mlflow_store.cause(error)})")
+        answer = requests.get(store.uri.rstrip("/") + "/version", timeout=mlflow_store.CHECK_SECONDS)
+        answer.raise_for_status()
+    except requests.RequestException:  # its message may have the password
+        return _about.warning(f"{store.shown} does not say its version")
+    there = answer.text.strip()
     if not re.fullmatch(r"[\w.+-]+", there):
         return _about.warning(f"{store.shown} answers, but not as an MLflow server", "correct $MLFLOW_TRACKING_URI")
     if numbers(there)[:1] != numbers(here)[:1]:

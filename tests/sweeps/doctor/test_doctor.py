@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.store import Store
 from fedtext.corpora import CORPORA
 from fedtext.runtime import compiled
 from sweeps.doctor import machine, software, storage
@@ -20,9 +21,10 @@ from sweeps.doctor.asked import Asked
 from sweeps.doctor.corpora import data_files, folder, needing
 from sweeps.doctor.experiment import foreseen
 from sweeps.doctor.finding import Finding, exit_status, size
-from sweeps.doctor.tracking import reachable
+from sweeps.doctor.tracking import reachable, server_version
 from tests import ROOT, commands
 from tests.dashboards.test_tracking_server import free_port, server
+from tests.stores import SECRET, object_store
 
 
 def seen(findings: Iterable[Finding]) -> list[tuple[str, str]]:
@@ -202,15 +204,22 @@ def test_a_server_that_is_not_mlflow_is_a_problem() -> None:
 
 
 def test_a_real_server_is_written_and_left_as_it_was(tmp_path: Path) -> None:
+    """Its address has a password, as one behind a proxy would."""
     port = free_port()
     with server(tmp_path, port):
-        found = list(reachable(f"http://127.0.0.1:{port}"))
+        found = list(reachable(f"http://me:{SECRET}@127.0.0.1:{port}"))
+    assert SECRET not in repr(found)
     assert [finding.status for finding in found] == ["ok"] * 4, found
     assert f"MLflow {software.version_of('mlflow')}" in found[0].message
     assert "files of runs: mlflow-artifacts:/" in found[2].message
     assert not [path for path in tmp_path.rglob("*") if "doctor" in path.name]
     with sqlite3.connect(tmp_path / "mlflow.db") as opened:
         assert opened.execute("SELECT count(*) FROM experiment_tags").fetchone() == (0,)
+
+
+def test_a_server_that_does_not_say_its_version_is_named_without_its_password() -> None:
+    found = server_version(Store(f"http://me:{SECRET}@127.0.0.1"))
+    assert (found.status, found.message) == ("warning", "http://me:***@127.0.0.1 does not say its version")
 
 
 def test_an_account_that_may_not_write_is_a_problem(tmp_path: Path, ready: Path) -> None:
@@ -271,6 +280,40 @@ def test_an_experiment_that_would_run_has_no_problem(tmp_path: Path, monkeypatch
     assert exit_status(found) == 0, found
     assert any("3 trials" in finding.message for finding in found)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kteps.yaml"]
+
+
+def test_storage_at_a_uri_is_written_and_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    file = commands.write(tmp_path)
+    with object_store(monkeypatch, tmp_path / "cache") as store:
+        found = list(foreseen(Asked(str(file), [f"storage={store.uri('runs')}"]), None, [{"CPU": 4.0}]))
+        assert exit_status(found) == 0, found
+        assert ("ok", "storage: s3://fedtext-tests/runs can be written") in seen(found)
+        assert any("3 trials" in finding.message for finding in found)
+        assert store.files() == []
+        assert not list(tmp_path.glob("s3*"))
+        gone = store.uri("runs").replace("fedtext-tests", "no-such-bucket")
+        problem = only(foreseen(Asked(str(file), [f"storage={gone}"]), None, [{"CPU": 4.0}]), "problem")
+        assert problem.message.startswith("storage: s3://no-such-bucket/runs/.probe-")
+        words = [f"storage=s3://me:{SECRET}@bucket/runs"]
+        problem = only(foreseen(Asked(str(file), words), None, [{"CPU": 4.0}]), "problem")
+        assert "the URI of s3 contains credentials" in problem.message
+        assert SECRET not in problem.message
+
+
+def test_a_store_without_a_registry_is_a_problem_where_one_is_needed(
+    tmp_path: Path, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlflow.db").write_bytes(ready.read_bytes())
+    file = commands.write(tmp_path)
+    needed = Asked(str(file), ["tracking.register=reviews", "save.model=shared"])
+    assert exit_status(foreseen(needed, None, [{"CPU": 4.0}])) == 0
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "nowhere://at/all")
+    assert exit_status(foreseen(Asked(str(file)), None, [{"CPU": 4.0}])) == 0
+    found = only(foreseen(needed, None, [{"CPU": 4.0}]), "problem")
+    assert found.message.startswith("tracking.register: MLflow at sqlite:")
 
 
 FAULTS = {

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.doctor import Asked, examine, software
 from sweeps.doctor import cluster as checks
-from sweeps.doctor.cluster import begin, free, lacking, surveyed, token, versions, without
+from sweeps.doctor.cluster import Survey, begin, free, lacking, surveyed, token, versions, without
 from sweeps.doctor.finding import exit_status
 from tests import ROOT
 from tests.dashboards.test_tracking_server import free_port
@@ -28,6 +29,22 @@ def test_a_driver_that_ends_or_hangs_is_a_problem(monkeypatch: pytest.MonkeyPatc
     survey = begin("127.0.0.1:9")
     survey.process.kill()
     assert "ended without an answer" in survey.result()["error"]
+
+
+@pytest.mark.parametrize("torch", ["2.0", None])
+def test_the_survey_ends_with_the_command(torch: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted after its first line, or without torch."""
+    begun: list[Survey] = []
+    monkeypatch.setattr(checks, "begin", lambda address: begun.append(begin(address)) or begun[0])
+    monkeypatch.setattr(software, "version_of", lambda name: torch if name == "torch" else "1")
+    findings = examine(Asked(address=f"127.0.0.1:{free_port()}"))
+    next(findings)
+    assert begun[0].process.poll() is None
+    if torch is None:
+        list(findings)
+    else:
+        findings.close()
+    assert begun[0].process.returncode is not None
 
 
 def test_the_token_is_looked_for_where_ray_does(tmp_path: Path) -> None:
