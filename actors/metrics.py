@@ -96,6 +96,7 @@ def _metric(name: str) -> ray_metrics.Metric:
     return made(name, exported.description, exported.tags)
 
 
+_lock = threading.Lock()  # of what is set again: a trial that ends must not be set running once more
 _latest: dict[tuple[str, ...], float] = {}  # this process's gauges, by name, experiment, method and trial
 
 
@@ -106,8 +107,9 @@ def _keep_setting() -> None:
     def again() -> None:
         while True:
             time.sleep(AGAIN_S)
-            for (name, *tags), value in list(_latest.items()):
-                _metric(name).set(value, dict(zip(EXPORTED[name].tags, tags, strict=True)))
+            with _lock:
+                for (name, *tags), value in _latest.items():
+                    _metric(name).set(value, dict(zip(EXPORTED[name].tags, tags, strict=True)))
 
     threading.Thread(target=again, name="fedtext-metrics", daemon=True).start()
 
@@ -130,7 +132,8 @@ class TrialMetrics:
         """
         self.tags = {"experiment": experiment.name, "method": experiment.method.name}
         self.trial = trial
-        _latest.clear()
+        with _lock:
+            _latest.clear()
 
     def begin(self, rounds: int) -> None:
         """Say that the trial runs, and create the series of the counters.
@@ -181,7 +184,8 @@ class TrialMetrics:
     def end(self) -> None:
         """Say that the trial does not run any more. Its gauges are not set again."""
         self._set(running=0)
-        _latest.clear()
+        with _lock:
+            _latest.clear()
 
     def gpu_memory(self, used: bool) -> None:
         """Record the peak memory that this process has allocated on its GPU.
@@ -194,9 +198,10 @@ class TrialMetrics:
     def _set(self, **values: float) -> None:
         _keep_setting()
         tags = self.tags | {"trial": self.trial}
-        for name, value in values.items():
-            _metric(f"fedtext_{name}").set(float(value), tags)
-            _latest[(f"fedtext_{name}", *tags.values())] = float(value)
+        with _lock:
+            for name, value in values.items():
+                _metric(f"fedtext_{name}").set(float(value), tags)
+                _latest[(f"fedtext_{name}", *tags.values())] = float(value)
 
 
 def stragglers(seconds: Sequence[float]) -> int:

@@ -103,5 +103,8 @@ def _signature(model: "Model") -> "ModelSignature":
 
 
 def _needed() -> list[str]:
-    # Without the build of a local version, +cpu, which package indexes do not have.
-    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in PACKAGES]
+    # Without the build of a local version, +cpu, which package indexes do not have. A fedtext that a job brought along
+    # is not installed, and has no version.
+    there = {found.metadata["Name"] for found in importlib.metadata.distributions()}
+    named = [name for name in PACKAGES if name in there]
+    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in named]

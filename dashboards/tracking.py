@@ -23,7 +23,7 @@ from dashboards.groups import Found, Spread
 from dashboards.machine import watch
 from dashboards.mirror import STATE_FILE, Mirror
 from dashboards.names import logged
-from dashboards.packaging import package
+from dashboards.packaging import MLMODEL, package
 from dashboards.provenance import experiment_tags
 from dashboards.registry import register
 from dashboards.store import Store, cause
@@ -249,8 +249,8 @@ class Tracker:
             return {}
         try:
             reason = package(folder)
-        except UNFILED as error:
-            reason = cause(error)
+        except Exception as error:  # whatever a model's own prediction raises: its trial has finished all the same
+            reason = cause(error) or type(error).__name__
         if case_id in self._with_model:
             self._trials[case_id].offer_model(folder)
         return {NOT_SERVED: reason} if reason else {}
@@ -268,6 +268,9 @@ class Tracker:
         mirror, metric = self._trials.get(case.id), self.experiment.tune.metric
         if not (mirror and mirror.run_id and case.id in self._with_model) or mirror.model:
             _say(f"no version of {name} was registered: MLflow lacks the model of {case.id}; {self.again} tries again")
+            return
+        if not (self.folder / case.id / model_folder.FOLDER / MLMODEL).is_file():
+            _say(f"no version of {name} was registered: the model of {case.id} cannot be served, see its {NOT_SERVED}")
             return
         told = f"{title(case)} of {self.folder.name}, {logged(metric)} {values[metric].mean:.4g}"
         try:

@@ -43,6 +43,8 @@ class Texts:
         counting: Counting = "binary",
     ) -> None:
         tokens = sets(tokens, rows, counting) if as_sets else tokens
+        known = tokens.tokens_T
+        assert not len(known) or (known.min() >= 0 and known.max() < rows), "tokens are rows of the client's table"
         lengths_N = np.diff(tokens.offsets).astype(np.int64)
         width = pad_to or int(lengths_N.max(initial=1))
         self.padded_NT = np.zeros((len(tokens), width), np.int32)
@@ -122,6 +124,7 @@ class Assembler:
         """Make the same batch with the functions of native_batches.py."""
         lengths_B = texts.lengths_N[chosen_B] - int(self.ahead)
         assert not self.ahead or lengths_B.min() > 0, "a sentence has at least two tokens, <s> and </s>"
+        assert self.directions is None or lengths_B.min() > 0, "a text has at least one token"
         words_U, numbers_BT, numbers_S = numbered(texts.padded_NT, chosen_B, lengths_B, texts.number_R)
         words = None if self.directions is None else arranged(numbers_BT, lengths_B, self.directions)
         if not self.cut:

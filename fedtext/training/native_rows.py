@@ -24,7 +24,7 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     real = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}[dtype]
     library.fetch.argtypes = [place, place, *[pointer] * 6]
     library.step.argtypes = [place, place, *[pointer] * 3, real, *[pointer] * 4]
-    library.adam.argtypes = [place, place, pointer, place, place, pointer, *[real] * 6, *[pointer] * 4]
+    library.adam.argtypes = [place, place, pointer, place, place, pointer, *[real] * 7, *[pointer] * 4]
     return library
 
 
@@ -84,7 +84,9 @@ class NativeAdamRows(StatefulTables):
                 *self.stack.starts[client : client + 2],
                 self.places_N.data_ptr(),
                 1 - lr * self.decay,
-                *BETAS,
+                1 - BETAS[0],
+                BETAS[1],
+                1 - BETAS[1],
                 lr / (1 - BETAS[0] ** made),
                 1 / sqrt(1 - BETAS[1] ** made),
                 EPSILON,

@@ -51,12 +51,13 @@ void step(place count, place columns, const place *rows, const place *missed, co
 }
 
 /* One step of Adam on a row; `grad` is null where its gradient is zero. */
-static inline void adam_row(place columns, real kept, real beta1, real beta2, real rate, real scale, real epsilon,
-                            const real *grad, real *restrict row, real *restrict mean, real *restrict square) {
+static inline void adam_row(place columns, real kept, real share, real beta2, real added, real rate, real scale,
+                            real epsilon, const real *grad, real *restrict row, real *restrict mean,
+                            real *restrict square) {
     for (place i = 0; i < columns; i++) {
         real slope = grad ? grad[i] : 0;
-        mean[i] += (1 - beta1) * (slope - mean[i]);
-        square[i] = beta2 * square[i] + (1 - beta2) * slope * slope;
+        mean[i] += share * (slope - mean[i]);
+        square[i] = beta2 * square[i] + added * slope * slope;
         row[i] = kept * row[i] - rate * mean[i] / (ROOT(square[i]) * scale + epsilon);
     }
 }
@@ -64,17 +65,20 @@ static inline void adam_row(place columns, real kept, real beta1, real beta2, re
 /* One step of Adam on the rows from `first` to `last`, which are one client's.
 
    rows: those of the gradient, grad_UD. places_N: scratch, -1 for each row that had a gradient before, and -2 for the
-   others, whose moments are zero: they do not move. kept: what weight decay leaves of a weight. rate: lr divided by
-   1 - beta1^t. scale: 1 / sqrt(1 - beta2^t). */
-void adam(place count, place columns, const place *rows, place first, place last, place *places, real kept, real beta1,
-          real beta2, real rate, real scale, real epsilon, const real *grad, real *table, real *mean, real *square) {
+   others, whose moments are zero: they do not move. kept: what weight decay leaves of a weight. share, added: 1 - beta1
+   and 1 - beta2, which float32 numbers near 1 would not give. rate: lr divided by 1 - beta1^t. scale: 1 / sqrt(1 -
+   beta2^t). */
+void adam(place count, place columns, const place *rows, place first, place last, place *places, real kept, real share,
+          real beta2, real added, real rate, real scale, real epsilon, const real *grad, real *table, real *mean,
+          real *square) {
     for (place u = 0; u < count; u++) places[rows[u]] = u;
     for (place row = first; row < last; row++) {
         const place at = row * columns, from = places[row] * columns;
         if (places[row] >= 0)
-            adam_row(columns, kept, beta1, beta2, rate, scale, epsilon, grad + from, table + at, mean + at, square + at);
+            adam_row(columns, kept, share, beta2, added, rate, scale, epsilon, grad + from, table + at, mean + at,
+                     square + at);
         else if (places[row] == -1)
-            adam_row(columns, kept, beta1, beta2, rate, scale, epsilon, 0, table + at, mean + at, square + at);
+            adam_row(columns, kept, share, beta2, added, rate, scale, epsilon, 0, table + at, mean + at, square + at);
         else continue;
         places[row] = -1;
     }

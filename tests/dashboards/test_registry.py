@@ -13,13 +13,15 @@ from fedtext.errors import UserError
 from tests.planned import Planned, experiment, kteps, rows, run_id, won
 
 
-def swept(folder: Path, store: Store, best: Planned, **tracking: Any) -> None:
-    """A finished sweep of two trials, whose models are one file each."""
+def swept(folder: Path, store: Store, best: Planned, served: bool = True, **tracking: Any) -> None:
+    """A finished sweep of two trials, whose models are one file each, and MLflow's description if they are served."""
     tracker = Tracker(store, folder, experiment(tracking=tracking), sweep=True, again="the command")
     tracker.open()
     for case in (kteps(1, 0.01), kteps(2, 0.1)):
         (folder / case.id / "model").mkdir(parents=True, exist_ok=True)
         (folder / case.id / "model" / "weights").write_text(case.id)
+        if served:
+            (folder / case.id / "model" / "MLmodel").write_text("flavors: {}\nmodel_uuid: '1'\n")
         tracker.open_trial(case)
         tracker.deliver(case.id, rows(3))
         tracker.close_trial(case.id, "FINISHED")
@@ -41,6 +43,30 @@ def test_the_model_of_the_best_trial_is_a_version_once(
     assert version.source.endswith(f"{version.run_id}/artifacts/model")
     swept(tmp_path / "second", store, kteps(1, 0.01), register="reviews")
     assert {each.version for each in client.search_model_versions("name = 'reviews'")} == {1, 2}
+
+
+def test_a_model_that_cannot_be_served_is_not_registered(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = kteps(2, 0.1)
+    swept(tmp_path / "first", store, best, served=False, register="reviews")
+    assert f"the model of {best.id} cannot be served, see its model.not_served" in capsys.readouterr().err
+    assert list(store.client().search_registered_models()) == []
+    run = store.client().get_run(run_id(tmp_path / "first" / best.id))
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["model.not_served"]
+
+
+def test_whatever_packaging_raises_a_trial_has_finished(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(folder: Path) -> str:
+        raise RuntimeError("an operator is missing")
+
+    monkeypatch.setattr("dashboards.tracking.package", fails)
+    swept(tmp_path / "first", store, kteps(1, 0.01))
+    run = store.client().get_run(run_id(tmp_path / "first" / kteps(1, 0.01).id))
+    assert (run.info.status, run.data.tags["model.not_served"]) == ("FINISHED", "RuntimeError: an operator is missing")
 
 
 def test_nothing_is_registered_unless_it_is_asked_for(tmp_path: Path, store: Store) -> None:

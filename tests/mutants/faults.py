@@ -117,8 +117,8 @@ FAULTS = (
     Fault(
         "Ap as the last reading",
         "evaluation/__init__",
-        "sum(evaluated.metrics[name] for evaluated in evaluations) / len(evaluations)",
-        "evaluations[-1].metrics[name]",
+        "shares = {name: sum(values) / len(values) for name, values in curves.items()}",
+        "shares = {name: values[-1] for name, values in curves.items()}",
     ),
     Fault(
         "probabilities for log-odds",

@@ -8,6 +8,7 @@ import torch
 
 from fedtext.layout import TABLE, Layout
 from fedtext.methods.state import Tensors
+from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
@@ -203,3 +204,23 @@ def test_a_frozen_table_stays_and_everything_else_learns_as_it_would(optimizer: 
     for name, tensor in nonempty(frozen.state.items()):
         np.testing.assert_array_equal(tensor, slow.state[name], err_msg=name)
         assert name == TABLE or (tensor != before[name]).any(), name
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+def test_a_step_of_native_adam_is_torchs_in_float32_too() -> None:
+    """The first steps are the most sensitive to 1 - beta2, which float32 gives to five digits only."""
+    grad_UD = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    stack = Stack(Layout({TABLE: (ROWS, 2)}), [ROWS], Workspace(torch.device("cpu"), torch.float32))
+    table_ND = stack.tensors(0)[TABLE]
+    table_ND.zero_()
+    optimizer = LocalOptimizer(Adam(lr=0.001), stack, 0.001, cut=True, native=True)
+    theirs_ND = torch.nn.Parameter(torch.zeros(ROWS, 2, dtype=torch.float64))
+    reference = torch.optim.Adam([theirs_ND], lr=0.001)
+    for _ in range(3):
+        given = optimizer.begin(range(1), [np.array([1, 3])])
+        optimizer.step(range(1), (given[TABLE] * grad_UD).sum())
+        theirs_ND.grad = torch.zeros(ROWS, 2, dtype=torch.float64)
+        theirs_ND.grad[[1, 3]] = grad_UD.double()
+        reference.step()
+    optimizer.finish()
+    np.testing.assert_allclose(table_ND.numpy(), theirs_ND.detach().numpy(), rtol=5e-7)
