@@ -35,7 +35,7 @@ def _never_raises(
     """Catch everything that ``hook`` raises, and print one message for each kind of exception.
 
     An exception in a hook would end the whole sweep, with trials of many hours, over an error of display or recording.
-    No other place catches everything.
+    Besides, only ``_raised`` catches everything.
     """
 
     @functools.wraps(hook)
@@ -297,5 +297,8 @@ def _raised(trial: Trial) -> Exception | None:
     path = trial.pickled_error_file
     if not path or not Path(path).exists():
         return None
-    error = cloudpickle.loads(Path(path).read_bytes())
+    try:
+        error = cloudpickle.loads(Path(path).read_bytes())
+    except Exception:  # the class of the exception decides what loading raises; without an outcome a search would wait
+        return None
     return error if isinstance(error, Exception) else None

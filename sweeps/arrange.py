@@ -1,6 +1,6 @@
 """Corpora, engines and places of cases: of those that are known at first, and of suggested ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedtext.state.fingerprint import fingerprint
 from fedtext.training.config import Engine
 from sweeps.folder import RunFolder
 from sweeps.job import Job, disclosed, key
-from tune_spaces.cases import Case
+from tune_spaces.cases import Case, refused
 
 
 def corpora_of(
@@ -49,6 +49,53 @@ def corpora_of(
         if case.experiment.server.noise:
             noise_multiplier(case.experiment)
     return corpora
+
+
+def with_corpora(
+    experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
+) -> tuple[list[Case], dict[str, Corpus]]:
+    """Return the cases that are known at first, and their corpora by ``key``.
+
+    Args:
+        experiment: The experiment.
+        cases: The cases. Of a search, points that cannot use their corpora get a ``problem``.
+        data: The folder given with --data, if any.
+        folder: The folder of the run.
+
+    Raises:
+        UserError: Another case cannot use its corpus.
+    """
+    corpora: dict[str, Corpus] = {}
+
+    def use(case: Case) -> None:
+        corpora.update(corpora_of(experiment, [case], data, corpora))
+
+    cases = _tried(experiment, cases, folder, use)
+    return cases, corpora_of(experiment, cases, data, corpora)
+
+
+def _tried(
+    experiment: Experiment, cases: Sequence[Case], folder: RunFolder, use: Callable[[Case], object]
+) -> list[Case]:
+    """Return the cases of a search. A point that ``use`` refuses is one of its failures, unless it has been trained or
+    the given experiment is refused too: then the cause lies elsewhere.
+
+    Raises:
+        UserError: The cause lies elsewhere.
+    """
+    if experiment.tune.search == "random":
+        return list(cases)
+    found = []
+    for case in cases:
+        try:
+            use(case)
+        except UserError as error:
+            if case.baseline or case.problem or recorded(folder.case(case.id) / "checkpoint"):
+                raise
+            case = refused(case, experiment, str(error))
+            use(case)
+        found.append(case)
+    return found
 
 
 def arranged(
@@ -79,7 +126,10 @@ def arranged(
     cases = [replace(case, experiment=chosen(case.experiment)) for case in cases]
     _same_data(folder, cases, corpora)
     ended = {} if folder.longer(experiment) else folder.ended()
-    plans = _plans(experiment, cases, corpora, nodes, _together(experiment, len(cases) - len(ended)))
+    left = _together(experiment, len(cases) - len(ended))
+    placed = partial(_plans, experiment, corpora=corpora, nodes=nodes, left=left)
+    cases = _tried(chosen(experiment), cases, folder, lambda case: placed([case]))
+    plans = placed(cases)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder, chosen)
 
@@ -98,15 +148,22 @@ def added(job: Job, cases: Sequence[Case]) -> list[Case]:
         cases: The cases.
 
     Returns:
-        The same cases with the engines that they use.
+        The same cases with the engines that they use. Those that cannot use their corpora, or do not fit on the
+        cluster, get a ``problem``.
 
     Raises:
-        UserError: They cannot use their corpus, or do not fit on the cluster.
+        UserError: The given experiment cannot use its corpus either, or does not fit.
     """
     assert job.searched is not None
+    data, corpora, left = job.searched.data, dict(job.corpora), _together(job.experiment, 1)
+
+    def use(case: Case) -> None:
+        corpora.update(corpora_of(job.experiment, [case], data, corpora))
+        _plans(job.experiment, [case], corpora, job.nodes, left)
+
     cases = [replace(case, experiment=job.choose_engine(case.experiment)) for case in cases]
-    corpora = corpora_of(job.experiment, cases, job.searched.data, job.corpora)
-    plans = _plans(job.experiment, cases, corpora, job.nodes, _together(job.experiment, 1))
+    cases = _tried(job.choose_engine(job.experiment), cases, job.folder, use)
+    plans = _plans(job.experiment, cases, corpora, job.nodes, left)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     job.corpora.update(corpora)
     job.plans.update(plans)

@@ -264,6 +264,14 @@ class RunFolder:
         if self.copy:
             self.copy.push()
 
+    def try_to_copy_files(self) -> None:
+        """Bring the copy up to date while trials run. An error is printed: they go on, and the end of the job tries
+        again."""
+        try:
+            self.copy_files()
+        except UserError as error:
+            print(f"{error}; it is tried again at the end", file=sys.stderr, flush=True)
+
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases that a search has suggested to plan.json, for lists of runs."""
         plan = self._plan()
@@ -338,10 +346,7 @@ class RunFolder:
         """Write the outcome of a case."""
         self.case(case_id).mkdir(parents=True, exist_ok=True)
         write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
-        try:
-            self.copy_files()
-        except UserError as error:  # other trials go on, and the end of the job tries again
-            print(f"{error}; it is tried again at the end", file=sys.stderr, flush=True)
+        self.try_to_copy_files()
 
 
 def _about(case: Case) -> dict[str, Any]:

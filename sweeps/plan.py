@@ -17,7 +17,7 @@ from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
 from fedtext.state.checkpoint import glance
 from sweeps import cost
-from sweeps.arrange import arranged, corpora_of
+from sweeps.arrange import arranged, with_corpora
 from sweeps.folder import home
 from sweeps.job import Job, key
 from sweeps.population import evolved
@@ -49,7 +49,7 @@ def plan(request: Request) -> list[str]:
         cases = evolved(cases, folder, experiment, found.content, found.source)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     _check(store, experiment.tracking.experiment or experiment.name)
-    corpora = corpora_of(experiment, cases, data)
+    cases, corpora = with_corpora(experiment, cases, data, folder)
     folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
     job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
     job = replace(job, searched=searched)

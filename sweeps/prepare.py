@@ -16,7 +16,7 @@ from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.state.checkpoint import KEPT
-from sweeps.arrange import arranged, corpora_of
+from sweeps.arrange import arranged, with_corpora
 from sweeps.folder import PLAN, STORAGE, RunFolder, home, places
 from sweeps.job import Job, key, numbers
 from sweeps.population import evolved
@@ -174,7 +174,7 @@ def planned(
         if not mlflow_store.is_new(store):
             named, register = experiment.tracking.experiment or experiment.name, experiment.tracking.register_as
             taken = aside.submit(mlflow_store.open_, store, named, bool(register))
-        corpora = corpora_of(experiment, cases, data)
+        cases, corpora = with_corpora(experiment, cases, data, folder)
         folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():
             taken.result()

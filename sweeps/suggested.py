@@ -70,7 +70,7 @@ class Suggested:
         cases = added(job, suggested_cases(searched.content, job.experiment, searched.source, number, point))
         write_log(job)  # before they start: on a resume they are known
         job.folder.add(cases)
-        job.folder.copy_files()
+        job.folder.try_to_copy_files()
         for case in cases:
             self._group(case)
         self.callback.add(cases)

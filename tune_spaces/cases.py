@@ -1,7 +1,7 @@
 """The cases of a sweep: the baselines of an experiment, then every point of its ``space``."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedtext.audits import Audit
@@ -31,8 +31,8 @@ class Case:
         baseline: Whether it is a baseline rather than a point of the space.
         overrides: Its values of the swept keys (dotted).
         experiment: The complete experiment, without a space of its own.
-        problem: Why it cannot run, of a suggested point that is no valid experiment; ``experiment`` is then the given
-            one.
+        problem: Why it cannot run, of a suggested point that is no valid experiment or does not suit its corpus or the
+            cluster; ``experiment`` is then the given one.
     """
 
     id: str
@@ -96,9 +96,24 @@ def suggested_cases(
     try:
         made = _variant(base, experiment, point, source)
     except UserError as error:
-        given = experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
-        made, problem = (_label(experiment, point), False, point, given), str(error)
+        made, problem = (_label(experiment, point), False, point, _given(experiment)), str(error)
     return _seeded(made, len(experiment.baselines) + number, DIGITS, experiment.seeds, problem)
+
+
+def refused(case: Case, experiment: Experiment, problem: str) -> Case:
+    """Return a suggested case that cannot run.
+
+    Args:
+        case: The case, a valid experiment.
+        experiment: The experiment with its space.
+        problem: Why it cannot run.
+    """
+    given = _given(experiment).model_copy(update={"seed": case.experiment.seed})
+    return replace(case, experiment=given, problem=problem)
+
+
+def _given(experiment: Experiment) -> Experiment:
+    return experiment.model_copy(update={"space": {}, "baselines": (), "seeds": 1})
 
 
 Made = tuple[str, bool, dict[str, Any], Experiment]  # label, whether it is a baseline, point, experiment

@@ -1,26 +1,35 @@
 """Searched sweeps on Ray: real trials and failures, and the same points after an interruption."""
 
+import io
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
 import fedtext
+from dashboards.callback import TrialCallback
+from dashboards.progress import PlainProgress
 from dashboards.trial import Outcome
 from fedtext.config.experiment import use
 from fedtext.config.tune import Tune
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from sweeps import sweep
-from sweeps.suggested import result_of
+from sweeps.arrange import arranged, with_corpora
+from sweeps.folder import RunFolder
+from sweeps.job import Job, Searched, key
+from sweeps.suggested import Suggested, result_of
+from tests import tiny
 from tests.commands import EXPERIMENT, runs
 from tests.loops import nonempty
 from tests.planned import Planned, experiment
-from tune_spaces.search import Result
+from tune_spaces.cases import cases
+from tune_spaces.search import Result, Search
 
 FAULTY = """
 from typing import Literal
@@ -144,3 +153,58 @@ def test_what_a_search_is_told_of_a_point(seeds: Any, outcomes: list[Outcome], e
     found = result_of(cases, by_id, Tune(metric="Ag_val", search="tpe", seeds=seeds))
     assert found.rounds == expected.rounds
     assert found.values == (expected.values and pytest.approx(expected.values))
+
+
+TUNE = {"search": "tpe", "metric": "Ag", "samples": 8, "startup": 8, "pending": 8}
+NODES = [{"CPU": 4.0}]
+
+
+class Away:
+    """A copy at a URI that does not answer."""
+
+    def push(self) -> None:
+        raise UserError("the storage does not answer")
+
+
+def on_gpus() -> Any:
+    """A search of which some points are valid experiments that this cluster, without GPUs, cannot run."""
+    return tiny.experiment(corpus="demo", space={"training.tf32": {"choice": [False, True]}}, tune=TUNE)
+
+
+def test_a_suggested_point_that_the_cluster_cannot_run_ends_itself_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor does a copy that cannot be brought up to date end the search."""
+    experiment, away = on_gpus(), Away()
+    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
+    searched = Searched(Search(experiment), experiment.model_dump(mode="json"), "test", None)
+    folder, store = RunFolder(tmp_path, copy=away), None  # type: ignore[arg-type]
+    corpora = {key(experiment): tiny.corpus()}
+    job = Job(True, experiment, [], corpora, {}, {}, NODES, store, folder, searched=searched)  # type: ignore[arg-type]
+    callback = TrialCallback([], nothing, PlainProgress([], io.StringIO()), lambda case: [])
+    given: Any = "its assignment"
+    source = Suggested(job, callback, (), lambda case: given)
+    running = []
+    while found := source.next():
+        running.append(found[0])
+    failed = [case.id for case in job.cases if case.overrides["training.tf32"]]
+    assert len(job.cases) == 8
+    assert 0 < len(failed) < 8
+    assert running == [case.id for case in job.cases if case.id not in failed]
+    assert list(callback.outcomes) == failed
+    assert all(nonempty("training.tf32 is about a GPU" in callback.outcomes[case].error for case in failed))
+    assert "the storage does not answer; it is tried again at the end" in capfd.readouterr().err
+
+
+def test_a_known_point_that_the_cluster_cannot_run_ends_itself_alone(tmp_path: Path) -> None:
+    experiment, folder, store = on_gpus(), RunFolder(tmp_path), None
+    points = [{"training.tf32": value} for value in (False, True, False)]
+    known = cases(experiment.model_dump(mode="json"), experiment, "test", points)
+    found, corpora = with_corpora(experiment, known, None, folder)
+    job = arranged(True, experiment, found, corpora, NODES, store, folder)  # type: ignore[arg-type]
+    assert [bool(case.problem) for case in job.cases] == [False, True, False]
+    assert not job.cases[1].experiment.training.tf32
+
+    everywhere = experiment.model_copy(update={"training": experiment.training.model_copy(update={"tf32": True})})
+    with pytest.raises(UserError, match=r"training\.tf32 is about a GPU"):
+        arranged(True, everywhere, known, corpora, NODES, store, folder)  # type: ignore[arg-type]

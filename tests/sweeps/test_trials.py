@@ -96,3 +96,14 @@ def test_an_outcome_that_a_full_disk_does_not_take_is_shown_and_in_mlflow(
     assert callback.outcomes == {case.id: Outcome("failed", (), "the disk is full", user_error)}
     assert "the disk is full" in out.getvalue()
     assert store.client().get_run(run_id(tmp_path / "run" / case.id)).info.status == "FAILED"
+
+
+def test_a_failure_whose_exception_cannot_be_loaded_has_an_outcome(tmp_path: Path) -> None:
+    case, pickled = kteps(1, 0.01), tmp_path / "error.pkl"
+    pickled.write_bytes(b"cnowhere_at_all\nGone\n.")  # of a module that only the trial's process has
+    trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=str(pickled))
+    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
+    callback = TrialCallback([case], nothing, PlainProgress([case], io.StringIO()), lambda case_id: [])
+    callback.lost = None
+    callback.on_trial_error(0, [], trial)
+    assert callback.outcomes == {case.id: Outcome("failed", (), "its process ended without saying why")}
