@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dashboards.callback import TrialCallback
 from dashboards.trial import title
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
@@ -19,6 +18,9 @@ from sweeps.job import Job, key
 from sweeps.places import write
 from tune_spaces.cases import Case, suggested_cases
 from tune_spaces.population import Exploit, exploits
+
+if TYPE_CHECKING:
+    from dashboards.callback import TrialCallback  # with Ray Tune, which commands import once Ray starts
 
 MARK = "generation.json"  # beside a checkpoint that was taken over
 FILE = "population.json"  # the exploits of each generation that has ended, and whether they have been carried out
@@ -39,7 +41,7 @@ class Population:
         self.generations = _stored(job.folder)
         self.members = [case.id for case in job.cases if not case.baseline]
 
-    def run(self, train: Callable[[Mapping[str, int]], None], callback: TrialCallback) -> None:
+    def run(self, train: Callable[[Mapping[str, int]], None], callback: "TrialCallback") -> None:
         """Train all generations.
 
         Args:
@@ -53,6 +55,8 @@ class Population:
                 until = dict.fromkeys(self.members, generation * interval)
                 callback.until = until
                 train(until)
+                if not self._complete(until, callback):
+                    return  # interrupted: of a part of the population nothing is decided
                 self.generations.append({"done": False, "exploits": [asdict(one) for one in self._judged(generation)]})
                 self._write()
             if not self.generations[-1]["done"] and len(self.generations) == generation:
@@ -63,6 +67,14 @@ class Population:
                 self._write()
         callback.until = {}
         train({})
+
+    def _complete(self, until: Mapping[str, int], callback: "TrialCallback") -> bool:
+        """Return whether every member has reached its round or ended. Tune returns from an interruption normally."""
+        reached = {member: history(self.job.folder.case(member) / "checkpoint") for member in until}
+        return all(
+            member in callback.outcomes or (reached[member] and reached[member][-1].round >= round_)
+            for member, round_ in until.items()
+        )
 
     def _judged(self, generation: int) -> list[Exploit]:
         experiment = self.job.experiment
@@ -75,12 +87,12 @@ class Population:
                 points[number] = self.job.case(member).overrides
         return exploits(experiment, points, scores, generation)
 
-    def _carry_out(self, one: Exploit, generation: int, callback: TrialCallback) -> None:
+    def _carry_out(self, one: Exploit, generation: int, callback: "TrialCallback") -> None:
         """Let a member continue from the checkpoint of its donor, with its new values."""
         round_ = generation * self.job.experiment.tune.interval
         job, member, donor = self.job, self.members[one.member], self.members[one.donor]
-        (case,) = _cases(self.content, job.experiment, self.source, one)
-        case = replace(case, id=member, group=member, experiment=job.choose_engine(case.experiment))
+        case = _changed(self.content, job.experiment, self.source, one, member, job.case(donor))
+        case = replace(case, experiment=job.choose_engine(case.experiment))
         giving = Checkpoints(job.folder.case(donor) / "checkpoint", self._fingerprint(job.case(donor)))
         state = giving.load()
         assert state is not None
@@ -118,8 +130,12 @@ def _stored(folder: RunFolder) -> list[dict[str, Any]]:
     return json.loads(file.read_text()) if file.is_file() else []
 
 
-def _cases(content: Content, experiment: Experiment, source: str, one: Exploit) -> list[Case]:
-    return suggested_cases(content, experiment, source, one.member, one.point)
+def _changed(content: Content, experiment: Experiment, source: str, one: Exploit, member: str, donor: Case) -> Case:
+    """Return the case as which a member goes on: with the donor's point if its own new one is no valid experiment."""
+    (case,) = suggested_cases(content, experiment, source, one.member, one.point)
+    if case.problem:
+        (case,) = suggested_cases(content, experiment, source, one.member, donor.overrides)
+    return replace(case, id=member, group=member)
 
 
 def evolved(
@@ -140,6 +156,5 @@ def evolved(
         for one in (Exploit(**each) for each in generation["exploits"]):
             member = members[one.member]
             if generation["done"] or _carried_out(folder.case(member)) >= number:
-                (case,) = _cases(content, experiment, source, one)
-                now[member] = replace(case, id=member, group=member)
+                now[member] = _changed(content, experiment, source, one, member, now[members[one.donor]])
     return list(now.values())

@@ -201,6 +201,6 @@ def test_the_commands_run_in_other_folders(tmp_path: Path) -> None:
 
 def test_a_library_without_the_repository_says_where_the_commands_are(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "fedtext", tmp_path / "fedtext", ignore=shutil.ignore_patterns("__pycache__"))
-    argv = [sys.executable, "-m", "fedtext.commands", "run", "demo.yaml"]
+    argv = [sys.executable, "-m", "fedtext", "run", "demo.yaml"]
     done = subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
     refused(done, f"{tmp_path} has the library of fedtext without its commands: install the repository")

@@ -5,15 +5,29 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
-from fedtext.state.checkpoint import history
+from dashboards.trial import Outcome
+from fedtext.records import RoundRecord
+from fedtext.server.start import participant_count
+from fedtext.state.checkpoint import Checkpoints, history
+from fedtext.state.fingerprint import fingerprint
+from sweeps.folder import RunFolder
+from sweeps.job import Job, key
+from sweeps.population import Population, evolved
+from tests import tiny
 from tests.commands import EXPERIMENT, Forked, command, runs, states
 from tests.loops import nonempty
+from tune_spaces.cases import cases
+from tune_spaces.population import Exploit
 
 POPULATION: dict[str, Any] = EXPERIMENT | {
     "corpus": EXPERIMENT["corpus"] | {"clients": 2},
@@ -65,3 +79,64 @@ def test_a_population_and_the_same_one_after_a_kill(tmp_path: Path) -> None:
     report = command(whole, "report", "run")
     assert report.returncode == 0, report.stderr
     assert rate[:5] in (run / "report" / "tables" / "results.csv").read_text()
+
+
+def population(folder: Path) -> Population:
+    """A population of four whose members have not begun."""
+    experiment = tiny.experiment(
+        "kteps",
+        space={"method.lambda1": {"uniform": [0.1, 1.0]}},
+        tune={"scheduler": "pbt", "metric": "loss", "samples": 4, "interval": 1},
+        training=tiny.TRAINING | {"rounds": 3},
+    )
+    content = experiment.model_dump(mode="json")
+    corpora, store = {key(experiment): tiny.corpus()}, None
+    members = cases(content, experiment, "test")
+    job = Job(True, experiment, members, corpora, {}, {}, [], store, RunFolder(folder))  # type: ignore[arg-type]
+    return Population(job, content, "test")
+
+
+def reach(population: Population, number: int, round_: int) -> None:
+    """Leave what a member leaves that has trained up to a round."""
+    case = population.job.cases[number]
+    corpus = population.job.corpora[key(case.experiment)]
+    made_from = fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus))
+    rows = [RoundRecord(one, 0.0, {"loss": float(number)}) for one in range(1, round_ + 1)]
+    Checkpoints(population.job.folder.case(case.id) / "checkpoint", made_from).save(
+        np.zeros(3, dtype=np.float32), {}, rows
+    )
+
+
+def test_an_interrupted_generation_decides_nothing(tmp_path: Path) -> None:
+    """Tune returns from an interruption as from the end of all trials."""
+    interrupted, asked = population(tmp_path), list[Mapping[str, int]]()
+    callback: Any = SimpleNamespace(until={}, outcomes={}, change=lambda case, sentence: None)
+
+    def train(until: Mapping[str, int]) -> None:
+        asked.append(until)
+        for number in range(3):
+            reach(interrupted, number, len(asked))
+
+    interrupted.run(train, callback)
+    assert asked == [dict.fromkeys(interrupted.members, 1)], "there is no second generation"
+    assert not (tmp_path / "population.json").exists()
+
+    asked.clear()
+    callback.outcomes[interrupted.members[3]] = Outcome("failed")
+    interrupted.run(train, callback)
+    assert len(asked) == 3, "a member that has failed holds up no other"
+    assert len(json.loads((tmp_path / "population.json").read_text())) == 2
+
+
+def test_a_changed_point_that_is_no_experiment_leaves_that_of_the_donor(tmp_path: Path) -> None:
+    changing = population(tmp_path)
+    first = list(changing.job.cases)
+    reach(changing, 0, 1)
+    exploit = {"member": 3, "donor": 0, "point": {"method.lambda1": -1.0}}
+    callback: Any = SimpleNamespace(change=lambda case, sentence: None)
+    changing._carry_out(Exploit(3, 0, {"method.lambda1": -1.0}), 1, callback)
+    (tmp_path / "population.json").write_text(json.dumps([{"done": True, "exploits": [exploit]}]))
+    resumed = evolved(first, changing.job.folder, changing.job.experiment, changing.content, "test")
+    assert resumed == changing.job.cases
+    assert resumed[3] == replace(first[0], id=first[3].id, group=first[3].group)
+    assert not resumed[3].problem
