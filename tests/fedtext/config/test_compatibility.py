@@ -130,6 +130,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "needs a completely shared model, and method kteps keeps parts",
     ),
     (
+        evaluation.registered,
+        "fedavg",
+        {"tracking": {"register": "reviews"}, "save": {"model": "clients"}},
+        "needs the model in MLflow: set save.model to shared",
+    ),
+    (
         evaluation.validated,
         "fedavg",
         {"evaluation": {"select": "Ag_val"}},

@@ -165,14 +165,14 @@ def test_gaussian_noise_hides_two_norms() -> None:
     assert not none.holds
 
 
-def test_what_is_spent_is_the_smallest_figure_of_the_run_and_the_largest_delta() -> None:
+def test_what_is_spent_is_the_smallest_figure_of_the_run_with_its_delta() -> None:
     entries = [
         Entry("a", "client and round", 0.1, 0.0, ""),
         Entry("a", "run", 5.0, 1e-5, ""),
         Entry("b", "run", 3.0, 0.0, ""),
         Entry("c", "run", None, 0.5, ""),
     ]
-    assert spent(entries) == {"epsilon": 3.0, "delta": 1e-5}
+    assert spent(entries) == {"epsilon": 3.0, "delta": 0.0}
     assert spent([*entries, Entry("server.noise", "run", 4.0, 1e-7, "")]) == {"epsilon": 4.0, "delta": 1e-7}
     assert spent([Entry("server.noise", "run", None, 0.0, ""), *entries]) == {}
     assert spent(entries[:1]) == {}
