@@ -42,11 +42,11 @@ def outward(file: Path, root: Path) -> list[Path]:
 
 def _listed(sums: Path) -> dict[str, str]:
     """Return the digests in a list, by file; empty if there is no list."""
-    return _parsed(sums, sums.stat().st_mtime_ns) if sums.is_file() else {}
+    return _parsed(sums, sums.stat().st_mtime_ns, sums.stat().st_size) if sums.is_file() else {}
 
 
 @lru_cache(maxsize=256)
-def _parsed(sums: Path, _changed: int) -> dict[str, str]:
+def _parsed(sums: Path, _changed: int, _size: int) -> dict[str, str]:
     found = {}
     for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         if line.strip():
