@@ -19,7 +19,18 @@ from docs.links import replace_targets, targets, toc_slug
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-SHOWN = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".c": "c", ".h": "c", ".txt": "text"}
+SHOWN = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".json": "json",
+    ".toml": "toml",
+    ".c": "c",
+    ".h": "c",
+    ".txt": "text",
+    ".sbatch": "bash",
+    ".yml": "yaml",
+    ".sh": "bash",
+}
 SHOWN |= {"": "text", ".sh": "bash", ".rules": "yaml", ".yml": "yaml"}
 
 
