@@ -63,7 +63,7 @@ import json, sys
 import fedtext
 content, weights, plugin = json.loads(sys.stdin.read())
 for weight in weights:
-    result = fedtext.run(content, f"method.mu={weight}", plugins=[plugin])
+    result = fedtext.run(fedtext.load(content, f"method.mu={weight}", plugins=[plugin]))
     print(json.dumps([weight, result.metrics["loss"]]), flush=True)
 """
 

@@ -19,13 +19,14 @@ _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?![\w])")
 # What a machine's speed, its folders and its ports decide.
 _MACHINE = re.compile(
-    r"seconds [\d.e+-]+|\*\*|± [\d.]+|\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs"
+    r"seconds [\d.e+-]+|± [\d.]+|\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs"
     r"|with \d+ client actors?"
 )
 _SECONDS = re.compile(r"\b[\d.]+(?=\s+\d+/\d+  \w)")  # in the table of a sweep, before its rounds
 _RANK = re.compile(r"^(\| )?\d+ (?=[ |])")  # of a trial
 APART = 12.0  # points by which a percentage may differ on another processor
 RELATIVE = 0.3  # of other numbers
+ABSOLUTE = 0.1  # of those below 1, such as a loss close to zero
 
 
 @dataclass(frozen=True)
@@ -100,28 +101,46 @@ def missing(shown: str, printed: list[str]) -> list[str]:
 
 def alike(one: str, other: str) -> bool:
     """Whether two lines say the same, but for the speed of the machine and last digits."""
-    one, other = (_RANK.sub("", _SECONDS.sub("T", _MACHINE.sub("T", line))) for line in (one, other))
-    if " ".join(_NUMBER.sub("#", one).split()) != " ".join(_NUMBER.sub("#", other).split()):
+    if not _same_words(one, other):
         return False
-    numbers = [[float(text.replace(",", "")) for text in _NUMBER.findall(line)] for line in (one, other)]
+    numbers = [[float(text.replace(",", "")) for text in _NUMBER.findall(_plain(line))] for line in (one, other)]
     return all(
-        abs(a - b) <= max(APART if 10 < max(abs(a), abs(b)) <= 100 else 0.0, RELATIVE * max(abs(a), abs(b)))
+        abs(a - b) <= max(_absolute(max(abs(a), abs(b))), RELATIVE * max(abs(a), abs(b)))
         for a, b in zip(*numbers, strict=True)
     )
+
+
+def _plain(line: str) -> str:
+    """Return a line without what a machine's speed, its folders and its ports decide, and without marks of the best."""
+    return _RANK.sub("", _SECONDS.sub("T", _MACHINE.sub("T", line.replace("**", ""))))
+
+
+def _same_words(one: str, other: str) -> bool:
+    """Whether two lines say the same, but for their numbers."""
+    one, other = (" ".join(_NUMBER.sub("#", _plain(line)).split()) for line in (one, other))
+    return one == other
+
+
+def _absolute(size: float) -> float:
+    """Return by how much two numbers of a size may differ at least: percentages, and those below 1."""
+    return APART if 10 < size <= 100 else ABSOLUTE if size < 1 else 0.0
 
 
 def _written(shown: str, printed: list[str]) -> str:
     """Return the output on a page, each line as it was printed now; a block without lines gets all of them."""
     if not shown.strip():
         return "\n".join(printed) + "\n"
-    made, place = [], 0
-    for line in shown.splitlines():
-        if line.strip() not in ("...", ""):
-            found = next((at for at in range(place, len(printed)) if alike(line, printed[at])), None)
-            assert found is not None, f"not printed any more: {line}"
-            line, place = printed[found], found + 1
-        made.append(line)
-    return "\n".join(made) + "\n"
+    lines = shown.splitlines()
+    slots = [number for number, line in enumerate(lines) if line.strip() not in ("...", "")]
+    found: list[int] = []
+    for number in slots:
+        others = [at for at in range(len(printed)) if at not in found and _same_words(lines[number], printed[at])]
+        at = next((at for at in others if alike(lines[number], printed[at])), others[0] if others else None)
+        assert at is not None, f"not printed any more: {lines[number]}"
+        found.append(at)
+    for number, at in zip(slots, sorted(found), strict=True):  # trials may stand in another order
+        lines[number] = printed[at]
+    return "\n".join(lines) + "\n"
 
 
 def write(folder: Path) -> None:

@@ -25,7 +25,9 @@ def test_the_plug_in_of_the_tutorial_is_the_file_beside_it() -> None:
 def test_numbers_may_differ_a_little_and_words_not_at_all() -> None:
     assert tutorial.alike("round 1/8  Ag 0.51  round_seconds 1.2", "round 1/8  Ag 0.53  round_seconds 30.7")
     assert not tutorial.alike("round 1/8  Ag 0.51", "round 1/8  Ag 0.95")
+    assert tutorial.alike("loss 0.018  T", "loss 0.033  T"), "close to zero, half of it is a last digit"
     assert not tutorial.alike("round 1/8  Ag 0.51", "round 1/8  Ap 0.51")
+    assert tutorial.alike("| 1 | **66.1 ± 3.8** | 64.1 ± 4.8 |", "| 2 | 65.9 ± 3.5 | **64.8 ± 2.2** |"), "marks move"
     assert tutorial.missing("a 1\n...\nc 3\n", ["a 1", "b", "c 3"]) == []
     assert tutorial.missing("c 3\nb 1\n", ["a 1", "c 3"]) == ["b 1"]
     assert tutorial.missing("c 3\nc 3\n", ["a 1", "c 3"]) == ["c 3"]
