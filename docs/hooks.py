@@ -30,8 +30,9 @@ SHOWN = {
     ".sbatch": "bash",
     ".yml": "yaml",
     ".sh": "bash",
+    ".rules": "yaml",
+    "": "text",
 }
-SHOWN |= {"": "text", ".sh": "bash", ".rules": "yaml", ".yml": "yaml"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

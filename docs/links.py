@@ -5,7 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-_CODE = re.compile(r"^(?P<fence>```+|~~~+).*?^(?P=fence)\s*$|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)", re.M | re.S)
+# Fenced blocks, and spans: as many backticks at the end as at the beginning, within one paragraph.
+_CODE = re.compile(
+    r"^(?P<fence>```+|~~~+).*?^(?P=fence)\s*$|(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)(?P=ticks)(?!`)",
+    re.M | re.S,
+)
 _FENCES = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 _TARGET = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.M)
