@@ -26,7 +26,7 @@ COLUMNS = 8  # at most this many metrics in a table
 
 
 class Page:
-    """What the page of an experiment shows of one run or sweep."""
+    """The description of one run or sweep on the page of its experiment."""
 
     def __init__(self, experiment: Experiment, name: str, sweep: bool, again: str) -> None:
         """Describe a run.

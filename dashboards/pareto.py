@@ -7,7 +7,7 @@ from typing import TextIO
 from dashboards.groups import Found, Group, Spread, groups, metrics_of
 from dashboards.table import Mode, spread
 from dashboards.trial import Case, Outcome, data_size, decimal, written
-from fedtext.ledger import figure
+from fedtext.ledger import format_epsilon
 from fedtext.metrics import find, of_test
 
 
@@ -81,6 +81,6 @@ def print_front(
 def told(name: str, value: Spread) -> str:
     """Return the value of a metric as text, with its deviation over seeds."""
     metric = find(name)
-    units: dict[str, Callable[[float], str]] = {"bytes": data_size, "epsilon": figure, "nats": decimal}
+    units: dict[str, Callable[[float], str]] = {"bytes": data_size, "epsilon": format_epsilon, "nats": decimal}
     plain = units.get(metric.unit if metric else "", lambda number: f"{number:.4g}")
     return spread(value, written(name) or plain)

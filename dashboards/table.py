@@ -22,7 +22,7 @@ from dashboards.trial import (
     title,
     written,
 )
-from fedtext.ledger import figure
+from fedtext.ledger import format_epsilon
 from fedtext.metrics import column_order, find, legend, of_test, of_validation
 from fedtext.records import RoundRecord
 
@@ -180,7 +180,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
             if has_column(name) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
         if "epsilon" in values:  # meaningless without its delta
-            cells |= {"epsilon": spread(values["epsilon"], figure), "delta": f"{values['delta'].mean:g}"}
+            cells |= {"epsilon": spread(values["epsilon"], format_epsilon), "delta": f"{values['delta'].mean:g}"}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([record for outcome in ended for record in outcome.rows])
         reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)

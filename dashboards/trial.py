@@ -114,7 +114,7 @@ def one_line(text: str) -> str:
 
 
 def short(text: str, most: int) -> str:
-    """Return a text of at most so many letters. The middle is left out: names often differ in their ends."""
+    """Return a text shortened to ``most`` characters. The middle is left out: names often differ in their ends."""
     half = (most - 1) // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
 

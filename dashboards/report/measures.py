@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dashboards.figures import PERCENT, PERPLEXITY, Unit
 from dashboards.trial import data_size, decimal, duration, percent
-from fedtext.ledger import figure
+from fedtext.ledger import format_epsilon
 from fedtext.metrics import find
 
 
@@ -97,5 +97,5 @@ def measure(name: str) -> Measure:
         return Measure(name, _SHARE_LOST if less else PERCENT, percent, said, ranked)
     if known.unit == "perplexity":
         return Measure(name, Unit("", none=PERPLEXITY.none), lambda value: f"{value:.1f}", said, ranked)
-    formats = {"nats": decimal, "bytes": _bytes, "seconds": duration, "epsilon": figure}
+    formats = {"nats": decimal, "bytes": _bytes, "seconds": duration, "epsilon": format_epsilon}
     return Measure(name, Unit("", less=less), formats.get(known.unit, _plain), said, ranked)

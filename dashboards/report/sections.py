@@ -32,7 +32,7 @@ from dashboards.report.tradeoff import axes, tradeoff
 from dashboards.report.tradeoff import points as placed
 from fedtext.metrics import of_validation
 
-DOTS, PANELS, CLIENTS, NAMES = 14, 6, 40, 20  # at most so many rows of a picture, plots, clients, names of points
+DOTS, PANELS, CLIENTS, NAMES = 14, 6, 40, 20  # maximum of rows in a plot, plots, clients, and labelled points
 
 
 @dataclass(frozen=True)

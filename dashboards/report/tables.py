@@ -35,7 +35,7 @@ class Field:
     """One cell of a table.
 
     Args:
-        text: As it is read.
+        text: The text of the cell.
         numbers: Its numbers at full precision, by the end of their CSV column's name (``""``, ``"sd"``).
         strong: Whether it is marked: the best of its column, or a significant difference.
     """

@@ -29,7 +29,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
         except (UserError, ClientError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, UserError) else 1
-        except BrokenPipeError:  # such as `| head`: nobody reads what is left
+        except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return PIPE
         except OSError as error:

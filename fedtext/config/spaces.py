@@ -1,4 +1,7 @@
-"""Finding and reading experiment files. It does not import torch: commands that only look at files do not wait."""
+"""Experiment files: where they are looked up, and how they are parsed.
+
+Nothing here imports torch: commands that only look at files do not wait for it.
+"""
 
 from pathlib import Path
 from typing import Any

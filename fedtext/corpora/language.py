@@ -109,10 +109,10 @@ def find_lines(
     """Read the lines of each split, from a Parquet table or from text files.
 
     Args:
-        corpus: The corpus, whose ``sides`` are read.
+        corpus: The corpus, with the ``sides`` to load.
         folders: Subfolders of a data folder that are searched before the folder itself.
         table: Name of the table, with the columns split and text.
-        file: Name of the text files, with {} in place of the split. They are read if there is no table.
+        file: Name of the text files, with {} in place of the split. They are used if there is no table.
         data: The folder given with --data, if any.
 
     Returns:

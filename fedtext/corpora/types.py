@@ -80,7 +80,7 @@ class RawClient:
 
 @dataclass(frozen=True)
 class RawCorpus:
-    """A corpus as ``CorpusConfig.read`` returns it. Unlabeled texts are read separately, only if they are needed.
+    """A corpus as ``CorpusConfig.read`` returns it. Unlabeled texts are loaded separately, only if they are needed.
 
     Attributes:
         name: Name of the corpus.

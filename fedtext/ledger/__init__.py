@@ -90,7 +90,7 @@ def spent(entries: Iterable[Entry]) -> dict[str, float]:
     return {"epsilon": epsilon, "delta": delta}
 
 
-def figure(epsilon: float) -> str:
+def format_epsilon(epsilon: float) -> str:
     """Format an epsilon for messages: ``5,864,447``, ``9.998``."""
     return f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
 

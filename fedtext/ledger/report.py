@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fedtext.accounting.entry import Entry
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
-from fedtext.ledger import figure, hidden
+from fedtext.ledger import format_epsilon, hidden
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
@@ -102,7 +102,7 @@ def _epsilon(entry: Entry) -> str:
         return entry.how
     at = f" at delta = {entry.delta:g}" if entry.delta else ""
     of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
-    return f"epsilon = {figure(entry.epsilon)}{at} for {of} ({entry.how})"
+    return f"epsilon = {format_epsilon(entry.epsilon)}{at} for {of} ({entry.how})"
 
 
 def _next_words(experiment: Experiment) -> Iterator[str]:

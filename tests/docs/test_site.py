@@ -74,6 +74,14 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Html]) -
         assert not [target for target in page.loaded if urlsplit(target).netloc], file.relative_to(site)
 
 
+def test_the_search_works_in_pages_that_are_opened_as_files(site: Path, pages: dict[Path, Html]) -> None:
+    """Its index is a script there, and a frame is its worker: browsers neither fetch nor start one from a file."""
+    assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
+    for file, page in nonempty(pages.items()):
+        assert any(target.endswith("assets/iframe-worker.js") for target in page.loaded), file.relative_to(site)
+    assert (site / "assets" / "iframe-worker.js").is_file()
+
+
 def test_each_document_has_its_page_and_its_markdown(site: Path) -> None:
     documents = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
     for path in nonempty(documents):

@@ -8,7 +8,7 @@ import pytest
 
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
-from fedtext.ledger import composition, figure, hidden, ledger, spent, text
+from fedtext.ledger import composition, format_epsilon, hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
@@ -179,7 +179,7 @@ def test_what_is_spent_is_the_smallest_figure_of_the_run_with_its_delta() -> Non
 
 
 def test_figures_as_a_person_reads_them_and_as_a_file() -> None:
-    assert [figure(value) for value in (9.99812, 999.94, 1000.0, 5_864_446.9)] == [
+    assert [format_epsilon(value) for value in (9.99812, 999.94, 1000.0, 5_864_446.9)] == [
         "9.998",
         "999.9",
         "1,000",
