@@ -25,7 +25,6 @@ from fedtext.commands.parser import (
     at_least,
     command_parser,
 )
-from fedtext.errors import spelled
 
 if TYPE_CHECKING:
     from sweeps.job import Job
@@ -37,29 +36,31 @@ RESUME = "--resume RUN continues it"
 NOTES = """\
 Any key of the experiment can be set on the command line:
 
-  training.rounds=3  method.lambda1=0.05  uplink='[{gaussian: {sigma: 0.01}}]'  method=fedavg
+  training.rounds=3 method=kteps method.lambda1=0.05
+  uplink='[{clip: {norm: 1.0}}, {gaussian: {sigma: 0.01}}]'
 
 A file name alone is looked up here, then in tune_spaces/. All keys with their defaults: --keys; --keys PATTERN explains
-those that match; --keys metrics: every metric. Parts of your own, by plugins or
---plugin: docs/how-to/use-plug-ins.md.
+those that match; --keys metrics: every metric. Parts of your own, by plugins or --plugin: docs/how-to/use-plug-ins.md.
+
 Results are in MLflow ($MLFLOW_TRACKING_URI, or sqlite:///mlflow.db here; `make ui` opens it); the state of a run is in
 runs/, and --resume RUN alone continues it after anything that stopped it.
 """
 
 
-def parser(name: str, description: str, examples: Sequence[Example]) -> Parser:
+def parser(name: str, description: str, examples: Sequence[Example], further: Sequence[Example] = ()) -> Parser:
     """Return the parser of ``run`` and ``sweep``.
 
     Args:
         name: Name of the command.
         description: Its description.
-        examples: Examples of its use.
+        examples: Examples of its use: the words after the command.
+        further: Examples that begin with the name of another program.
     """
-    made = command_parser(name, description, examples, NOTES, trains=True)
+    made = command_parser(name, description, examples, NOTES, trains=True, further=further)
     add_experiment(made, "--resume needs none")
     run = made.add_argument_group("the run")
     run.add_argument("--name", help="name of the run (else the experiment's name and the time)")
-    run.add_argument("--seed", type=int, help="the same as seed=N")
+    run.add_argument("--seed", type=int, metavar="N", help="the same as seed=N")
     run.add_argument(
         "--resume",
         metavar="RUN",
@@ -126,7 +127,7 @@ def _print(lines: Sequence[str]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))
-        if width and "   " not in line.strip():  # a row of a table is left as it is
+        if width and "  " not in line.strip():  # a row of a table is left as it is
             line = textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=f"{indent}  ")
         print(line, flush=True)
 
@@ -156,14 +157,3 @@ def _run(job: "Job") -> int:
     if left := len(job.cases) + job.unsuggested - len(ended.outcomes):
         print(f"{left} trials have not ended: {job.folder.again} continues them")
     return exit_status(ended.outcomes, left)
-
-
-def example(command: str, words: str, comment: str) -> Example:
-    """Return an example, in the form in which the user calls commands.
-
-    Args:
-        command: Name of the command.
-        words: The words after it.
-        comment: What the example does.
-    """
-    return f"{spelled(command)} {words}", comment

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import example, guarded  # type: ignore[import-not-found]
+from platform._words import guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import add_data, add_experiment, add_plugin, command_parser
@@ -12,10 +12,10 @@ from fedtext.commands.parser import add_data, add_experiment, add_plugin, comman
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("corpora", "demo.yaml", ""),
-        example("corpora", "kteps.yaml --data FOLDER", "a corpus that lies in FOLDER"),
-        example("corpora", "own_texts.yaml corpus.path=reviews.csv", "a file of your own"),
-        example("corpora", "demo.yaml --picture clients.svg", "a plot of clients by classes"),
+        ("demo.yaml", ""),
+        ("kteps.yaml --data FOLDER", "a corpus that lies in FOLDER"),
+        ("own_texts.yaml corpus.path=reviews.csv", "a file of your own"),
+        ("demo.yaml --picture clients.svg", "a plot of clients by classes"),
     ]
     made = command_parser("corpora", "Statistics of an experiment's corpus, by client, and its problems.", examples)
     add_experiment(made)

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from platform._words import add_cluster, example, guarded  # type: ignore[import-not-found]
+from platform._words import add_cluster, guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import add_experiment, add_plugin, command_parser
@@ -20,10 +20,10 @@ from the hub stay in the cache. With a problem the exit status is 2.
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("doctor", "", "this machine"),
-        example("doctor", "kteps.yaml --data FOLDER", "and what would fail in a sweep of kteps.yaml"),
-        example("doctor", "--address auto", "and the nodes of the cluster that runs here"),
-        example("doctor", "--json", "for a script"),
+        ("", "this machine"),
+        ("kteps.yaml --data FOLDER", "and what would fail in a sweep of kteps.yaml"),
+        ("--address auto", "and the nodes of the cluster that runs here"),
+        ("--json", "for a script"),
     ]
     about = "Check what is installed and reachable, and what would fail before anything is started."
     made = command_parser("doctor", about, examples, NOTES)

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import example, guarded  # type: ignore[import-not-found]
+from platform._words import guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import command_parser
@@ -23,9 +23,9 @@ works on it: --resume RUN continues it), failed (all trials have ended, and some
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("ls", "", "experiments and runs"),
-        example("ls", "demo-20260101-120000", "the trials of a run, and why some failed"),
-        example("ls", "--json", "everything, for programs"),
+        ("", "experiments and runs"),
+        ("demo-20260101-120000", "the trials of a run, and why some failed"),
+        ("--json", "everything, for programs"),
     ]
     made = command_parser("ls", DESCRIPTION, examples, NOTES)
     made.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder: list its trials")
@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None) -> int:
         listing_table.print_run(found[0], sys.stdout)
     else:
         listing_table.print_experiments(shipped, sys.stdout)
-        print(f"\n{storage}: {len(found)} runs" if found else f"\nno runs in {storage}")
+        print(f"\n{storage}: {len(found)} run{'s' * (len(found) != 1)}" if found else f"\nno runs in {storage}")
         listing_table.print_runs(found, sys.stdout)
     return 0
 

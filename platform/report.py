@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from platform._words import example, guarded  # type: ignore[import-not-found]
+from platform._words import guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import command_parser
@@ -19,8 +19,8 @@ A sweep that has not ended, or with failed trials, is reported as far as it has 
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("report", "demo-20260101-120000", "a sweep in runs/, as --resume names it"),
-        example("report", "elsewhere/runs/first", "or by its folder"),
+        ("demo-20260101-120000", "a sweep in runs/, as --resume names it"),
+        ("elsewhere/runs/first", "or by its folder"),
     ]
     made = command_parser("report", "The report of a run or a sweep, made from its folder alone.", examples, NOTES)
     made.add_argument("sweep", metavar="SWEEP", help="name of a run or sweep in runs/, or its folder")

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import add_cluster, example, guarded, place  # type: ignore[import-not-found]
+from platform._words import add_cluster, guarded, place  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import at_least, command_parser
@@ -30,15 +30,15 @@ def _share(word: str) -> float:
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("reproduce", "kteps 2 --data FOLDER", "one seed, as long as in the paper"),
-        example("reproduce", "kteps 2 3 --data FOLDER --seeds 5", "two tables from the same runs"),
-        example("reproduce", "kteps 7 --data FOLDER --scale 0.2", "a fifth of the rounds and of the texts"),
-        example("reproduce", "kteps 2 --data FOLDER --methods FedAvg KTEPS", "some of its systems"),
-        example("reproduce", 'fedatt IV --data FOLDER --rows "* small *"', "some of its rows"),
-        example("reproduce", "kteps 2 --scene IYY --data FOLDER", "another of the paper's data sets"),
-        example("reproduce", "fedatt II fig3 --data FOLDER", "a plot of the paper, as a table"),
-        example("reproduce", "kteps 2 3 --finished", "the rows that have finished so far"),
-        example("reproduce", "--render docs/reproductions/tables/*.csv", "render earlier results again"),
+        ("kteps 2 --data FOLDER", "one seed, as long as in the paper"),
+        ("kteps 2 3 --data FOLDER --seeds 5", "two tables from the same runs"),
+        ("kteps 7 --data FOLDER --scale 0.2", "a fifth of the rounds and of the texts"),
+        ("kteps 2 --data FOLDER --methods FedAvg KTEPS", "some of its systems"),
+        ('fedatt IV --data FOLDER --rows "* small *"', "some of its rows"),
+        ("kteps 2 --scene IYY --data FOLDER", "another of the paper's data sets"),
+        ("fedatt II fig3 --data FOLDER", "a plot of the paper, as a table"),
+        ("kteps 2 3 --finished", "the rows that have finished so far"),
+        ("--render docs/reproductions/tables/*.csv", "render earlier results again"),
     ]
     made = command_parser("reproduce", DESCRIPTION, examples, NOTES, trains=True)
     made.add_argument("paper", nargs="?", help="kteps, rrldp, fedatt or fedevocab")

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from platform import _words  # type: ignore[attr-defined]
-from platform._words import RESUME, example, guarded, launch  # type: ignore[import-not-found]
+from platform._words import RESUME, guarded, launch  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser, local
 from fedtext.commands.parser import Refused
@@ -17,11 +17,11 @@ run is in this process, with the library alone: run --no-ray --help shows its op
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("run", "demo.yaml", ""),
-        example("run", "demo.yaml method=fedavg", "another method"),
-        example("run", "kteps.yaml --data FOLDER training.rounds=3", "on a corpus in FOLDER, shorter"),
-        example("run", "--resume kteps-fdu-20260101-120000", "go on where it stopped"),
-        example("run", "demo.yaml --no-ray --out first", "without Ray and MLflow"),
+        ("demo.yaml", ""),
+        ("demo.yaml method=fedavg", "another method"),
+        ("kteps.yaml --data FOLDER training.rounds=3", "on a corpus in FOLDER, shorter"),
+        ("--resume kteps-fdu-20260101-120000", "go on where it stopped"),
+        ("demo.yaml --no-ray --out first", "without Ray and MLflow"),
     ]
     made = _words.parser("run", DESCRIPTION, examples)
     made.add_argument("--no-ray", action="store_true", help="run in this process, without Ray and MLflow")

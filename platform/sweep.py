@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from platform import _words  # type: ignore[attr-defined]
-from platform._words import RESUME, example, guarded, launch  # type: ignore[import-not-found]
+from platform._words import RESUME, guarded, launch  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 
@@ -15,14 +15,14 @@ DESCRIPTION = (
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
-        example("sweep", "demo.yaml", "the quick start"),
-        example("sweep", "demo.yaml --dry-run", "check it, and show what would run"),
-        example("sweep", "kteps.yaml --data FOLDER", "on a corpus that lies in FOLDER"),
-        example("sweep", "kteps.yaml --data FOLDER training.rounds=10", "shorter"),
-        example("sweep", "--resume kteps-fdu-20260101-120000", "go on where it stopped"),
-        ("ray job submit -- python -m platform.sweep kteps.yaml", "on a Ray cluster"),
+        ("demo.yaml", "the quick start"),
+        ("demo.yaml --dry-run", "check it, and show what would run"),
+        ("kteps.yaml --data FOLDER", "on a corpus that lies in FOLDER"),
+        ("kteps.yaml --data FOLDER training.rounds=10", "shorter"),
+        ("--resume kteps-fdu-20260101-120000", "go on where it stopped"),
     ]
-    return _words.parser("sweep", DESCRIPTION, examples)
+    submitted = ("ray job submit -- python -m platform.sweep kteps.yaml", "on a Ray cluster")
+    return _words.parser("sweep", DESCRIPTION, examples, [submitted])
 
 
 def main(words: Sequence[str] | None) -> int:

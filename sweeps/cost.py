@@ -79,8 +79,8 @@ def _mean_rows(clients: Sequence[ClientData], all_rows: bool) -> float:
 def in_words(one: Cost) -> list[str]:
     """Return the cells of a trial's cost in a table."""
     return [
-        f"{one.rounds} rounds",
-        f"{one.clients:.4g} clients",
+        f"{one.rounds} round{'s' * (one.rounds != 1)}",
+        f"{one.clients:.4g} client{'s' * (one.clients != 1)}",
         f"{one.texts:,.0f} texts",
         f"{data_size(one.up)} up",
         f"{data_size(one.down)} down",

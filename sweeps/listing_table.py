@@ -13,6 +13,7 @@ from fedtext.metrics import find
 from sweeps.listing import ListedExperiment, ListedRun, ListedTrial
 
 STYLES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "failed": "bold red", "stopped": "yellow"}
+GAP = 2  # characters between columns
 WIDE = 400  # characters of a line in a file or a pipe
 # Columns that a narrow terminal lacks, the first goes first
 EXPENDABLE = ("experiment", "methods", "changed", "rounds", "method")
@@ -124,10 +125,13 @@ def _print(rows: Sequence[Row], stream: TextIO) -> None:
         if name is None or sum(_widths(rows, columns)) <= console.width:
             break
         columns = [column for column in columns if column != name]
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    first = max(len(row[columns[0]]) for row in rows) if columns[1:] == [""] else None
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    whole = dict(zip(columns, _widths(rows, columns), strict=True))
+    # The first column is cut where not all fit; where the last one has no name, that one is
+    cut = "" if "" in columns else columns[0]
+    left = console.width - sum(width for name, width in whole.items() if name != cut) - GAP
     for name in columns:
-        table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=first if name == columns[0] else None)
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=max(left, 1) if name == cut else None)
     for row in rows:
         table.add_row(*(Text(row[name], STYLES.get(row[name], "") if name == "state" else "") for name in columns))
     with console.capture() as printed:
@@ -138,4 +142,4 @@ def _print(rows: Sequence[Row], stream: TextIO) -> None:
 def _widths(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[int]:
     """Yield the width of each column, with the gap behind it. One without a name is cut."""
     for name in columns:
-        yield (max(len(name), *(len(row[name]) for row in rows)) if name else 0) + 2
+        yield (max(len(name), *(len(row[name]) for row in rows)) if name else 0) + GAP

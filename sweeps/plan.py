@@ -24,7 +24,7 @@ from sweeps.population import evolved
 from sweeps.prepare import asked, state_bytes
 from sweeps.request import Cluster, Request
 from sweeps.search_log import begun_search
-from sweeps.summary import ASIDE, details
+from sweeps.summary import aside, details
 from tune_spaces.cases import cases as make_cases
 
 SHOWN = 40  # at most this many cases are listed one by one
@@ -54,9 +54,11 @@ def plan(request: Request) -> list[str]:
     job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
     job = replace(job, searched=searched)
     baselines, count = sum(case.baseline for case in cases), len(cases) + job.unsuggested
-    heading = f"{experiment.name}: {count} trials" + (f", {baselines} of them baselines" if baselines else "")
+    heading = f"{experiment.name}: {counted(count, 'trial')}" + (
+        f", {baselines} of them baselines" if baselines else ""
+    )
     heading += f"; {job.unsuggested} are suggested later, by the results of these" if job.unsuggested else ""
-    lines = [*([ASIDE] if found.aside else []), heading, *_list(job), *details(job)]
+    lines = [*([aside()] if found.aside else []), heading, *_list(job), *details(job)]
     if (reserved := max(plan.gpus_in_use for plan in job.plans.values())) and (reason := no_cuda()):
         there = counted(total(job.nodes, "GPU"), "GPU")
         lines.append(f"  {reserved} of {there} would be reserved, but here {reason}: clients would train on the CPU")

@@ -2,21 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 
+from actors.placement import counted
 from fedtext.config.engine import engine_reason, stack_size
+from fedtext.errors import spelled
 from fedtext.models.inits import RandomInit
 from fedtext.server.start import participant_count
 from fedtext.text.vocabulary import SPECIAL
 from sweeps.job import Job, key
 from tune_spaces.cases import Case
 
-ASIDE = "one run: the experiment's space, baselines and seeds are left aside (platform.sweep runs them)"
+
+def aside() -> str:
+    """Return that a command runs a part of the experiment only."""
+    return f"one run: the experiment's space, baselines and seeds are left aside ({spelled('sweep')} runs them)"
 
 
 def summary(job: Job) -> list[str]:
     """Return lines on a job: its trials, corpora, placement, and what it reveals."""
     return [
-        *([ASIDE] if job.aside else []),
-        f"{job.folder.path.name}: {len(job.cases) + job.unsuggested} trials, state in {job.folder.path}",
+        *([aside()] if job.aside else []),
+        f"{job.folder.path.name}: {counted(len(job.cases) + job.unsuggested, 'trial')}, state in {job.folder.path}",
         *details(job),
     ]
 
@@ -31,7 +36,7 @@ def details(job: Job) -> list[str]:
     searched = [case for case in job.cases if not case.baseline]
     revealed = [(sentence, case) for case in searched for sentence in job.disclosed[case.id]]
     return [
-        *_corpora(job),
+        *dict.fromkeys(_corpora(job)),  # those of several seeds differ in their splits alone
         *_each_once(placed, len(job.cases)),
         *_each_once(trained, len(job.cases)),
         *_each_once(revealed, len(searched)),

@@ -3,6 +3,7 @@
 import importlib
 import os
 import runpy
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtext.commands.guard import guarded
-from fedtext.commands.parser import STATUSES, Parser, add_keys, add_plugin, did_you_mean, listing
+from fedtext.commands.parser import STATUSES, Parser, add_keys, add_plugin, did_you_mean, filled, listing
 from fedtext.errors import called_by, spelled
 
 __all__ = ["COMMANDS", "Command", "Parser", "add_keys", "add_plugin", "guarded", "main"]
@@ -66,6 +67,7 @@ FIRST = [
 NOTES = """\
 In the repository each command is also python -m platform.COMMAND. python -m fedtext COMMAND is the same as fedtext
 COMMAND, and python -m fedtext FILE is short for fedtext run FILE --no-ray.
+
 eval "$(fedtext --completion bash)" in ~/.bashrc completes commands, options, experiments, keys and runs.
 """
 
@@ -78,7 +80,8 @@ def overview() -> str:
             f"{heading}:",
             listing([(c.name.ljust(16), c.summary) for c in COMMANDS.values() if c.group == group]),
         ]
-    return "\n".join([*lines, "options:", listing(OPTIONS), "examples:", listing(FIRST), NOTES, STATUSES]).rstrip()
+    text = "\n".join([*lines, "options:", listing(OPTIONS), "examples:", listing(FIRST), NOTES, STATUSES])
+    return filled(text.rstrip(), shutil.get_terminal_size().columns)
 
 
 def main(words: Sequence[str] | None = None, prefix: str = "fedtext ") -> int:

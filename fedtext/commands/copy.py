@@ -10,14 +10,13 @@ from fedtext.errors import UserError, spelled, writing
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    name = spelled("cp")
     examples = [
-        (f"{name} kteps.yaml my.yaml", "an experiment that comes with fedtext"),
-        (f"{name} kteps.yaml studies", "into a folder, under its name"),
+        ("kteps.yaml my.yaml", "an experiment that comes with fedtext"),
+        ("kteps.yaml studies", "into a folder, under its name"),
     ]
     made = command_parser("cp", "Copy an experiment file, with its comments, to edit it.", examples)
     made.add_argument("source", metavar="SOURCE", help="experiment file (YAML), here or in tune_spaces/")
-    made.add_argument("target", type=Path, metavar="TARGET", help="the new file, or a folder")
+    made.add_argument("target", metavar="TARGET", help="the new file, or a folder")
     made.add_argument("--force", action="store_true", help="overwrite TARGET")
     return made
 
@@ -32,7 +31,9 @@ def main(words: Sequence[str] | None) -> int:
     from fedtext.config.spaces import find, read
 
     source = find(arguments.source)
-    target = arguments.target / source.name if arguments.target.is_dir() else arguments.target
+    target = Path(arguments.target)
+    if arguments.target.endswith("/") or target.is_dir():
+        target /= source.name
     _copy(source, target, arguments.force)
     named = read(source).get("plugins")
     for plugin in named if isinstance(named, list) else ():

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedtext.commands.parser import Parser, Refused, add_data, add_experiment, add_keys, add_plugin, command_parser
-from fedtext.errors import spelled
 
 if TYPE_CHECKING:
     from fedtext.records import RoundRecord
@@ -22,16 +21,15 @@ ON_RAY = {"--name": 1, "--resume": 1, "--address": 1, "--num-cpus": 1, "--num-gp
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    name = f"{spelled('run')} --no-ray"
     examples = [
-        (f"{name} demo.yaml", ""),
-        (f"{name} demo.yaml method=fedavg training.rounds=3", "with changes to the experiment"),
-        (f"{name} demo.yaml --out first", "keep records and the model; again: continue"),
+        ("demo.yaml", ""),
+        ("demo.yaml method=fedavg training.rounds=3", "with changes to the experiment"),
+        ("demo.yaml --out first", "keep records and the model; again: continue"),
     ]
-    made = command_parser("run", DESCRIPTION, examples, trains=True)
+    made = command_parser("run --no-ray", DESCRIPTION, examples, trains=True)
     add_experiment(made, "--keys needs none")
     made.add_argument("--no-ray", action="store_true", help="this kind of run")
-    made.add_argument("--seed", type=int, help="the same as seed=N")
+    made.add_argument("--seed", type=int, metavar="N", help="the same as seed=N")
     add_data(made)
     made.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
     made.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")

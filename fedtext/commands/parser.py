@@ -3,7 +3,9 @@
 import argparse
 import difflib
 import re
+import textwrap
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NoReturn
 
 from fedtext.errors import spelled
@@ -16,7 +18,8 @@ WRONG = """\
 """
 STATUSES = SUCCESS + FAILED + WRONG
 COMMENTS = 62  # column of the comments of examples, at most
-Example = tuple[str, str]  # a line as it is typed, and what it does
+WIDEST = 120  # characters of a line of prose, however wide the terminal is
+Example = tuple[str, str]  # words that are typed, and what they do
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,24 +43,69 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+class Help(argparse.HelpFormatter):
+    """Help whose paragraphs are as wide as the terminal allows; examples and lists keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return filled(text, width)
+
+
+def filled(text: str, width: int) -> str:
+    """Return a text with lines of at most ``width`` characters where that is possible, and never more than 120.
+
+    Lines that begin without a space are joined to paragraphs. Comments of other lines, behind two
+    spaces, are broken.
+    """
+    lines, width = list[str](), min(width, WIDEST)
+    for prose, group in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
+        block = list(group)
+        lines += textwrap.wrap(" ".join(block), width, break_on_hyphens=False) if prose else _list(block, width)
+    return "\n".join(lines)
+
+
+def _list(lines: Sequence[str], width: int) -> list[str]:
+    """Return lines of a list, of which a long comment goes on in its column, or all begin below if little is left."""
+    if max(map(len, lines)) <= width:
+        return [*lines]
+    found = [re.fullmatch(r"( *\S.*?)(  +)(\S.*)", line) for line in lines]
+    column = max((match.start(3) for match in found if match), default=0)
+    below = column > width - 30
+    made = []
+    for line, match in zip(lines, found, strict=True):
+        if match is None:
+            made.append(line)
+            continue
+        first, rest = (" " * 8, " " * 8) if below else (match[1] + match[2], " " * match.start(3))
+        made += [match[1]] if below else []
+        made += textwrap.wrap(match[3], width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return made
+
+
 def command_parser(
-    name: str, description: str, examples: Sequence[Example], notes: str = "", trains: bool = False
+    name: str,
+    description: str,
+    examples: Sequence[Example],
+    notes: str = "",
+    trains: bool = False,
+    further: Sequence[Example] = (),
 ) -> Parser:
     """Return the parser of a command.
 
     Args:
         name: Name of the command, such as ``sweep``.
         description: Its description.
-        examples: Examples of its use.
-        notes: Text of its help after the examples.
+        examples: Examples of its use: the words after the command.
+        notes: Text of its help after the examples. Lines that are not indented are filled into paragraphs.
         trains: Whether it trains, which may fail.
+        further: Examples that begin with the name of another program.
     """
-    listed, statuses = f"examples:\n{listing(examples)}", STATUSES if trains else SUCCESS + WRONG
+    lines = [*((f"{spelled(name)} {words}".rstrip(), comment) for words, comment in examples), *further]
+    statuses = STATUSES if trains else SUCCESS + WRONG
     return Parser(
-        prog=spelled(name),
+        prog=spelled(name.partition(" ")[0]),
         description=description,
-        epilog="\n".join(part for part in (listed, notes, statuses) if part),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(part for part in (f"examples:\n{listing(lines)}", notes, statuses) if part),
+        formatter_class=Help,
     )
 
 
@@ -75,7 +123,7 @@ class Refused(argparse.Action):
         self.why = why
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        parser.exit(2, f"error: {self.option_strings[0]}: {self.why}\n")
+        parser.exit(2, f"error: {self.option_strings[0]} {self.why}\n")
 
 
 def at_least(least: int, what: str) -> Callable[[str], int]:
@@ -107,7 +155,8 @@ def add_experiment(parser: argparse.ArgumentParser, optional: str = "") -> None:
         parser.add_argument("experiment", nargs="?", help=f"{about}; {optional}")
     else:
         parser.add_argument("experiment", help=about)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the experiment")
+    # With a default argparse does not count it among the required arguments
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="changes to the experiment")
 
 
 def add_data(parser: argparse._ActionsContainer) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedtext.commands.parser import Parser, command_parser
-from fedtext.errors import spelled
 
 if TYPE_CHECKING:
     from fedtext.api.model import NextWords, Prediction
@@ -16,18 +15,13 @@ DESCRIPTION = "Classify texts, or predict next words, with a trained model. It n
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    name = spelled("predict")
     examples = [
-        (f'{name} runs/first/00-kteps/model "a superb kettle"', "by the model of a trial"),
-        (f"{name} my-model --client dvd < texts.txt", "a line, a text; by the personal model of a client"),
+        ('runs/first/00-kteps/model "a superb kettle"', "by the model of a trial"),
+        ("my-model --client dvd < texts.txt", "a line, a text; by the personal model of a client"),
     ]
-    made = command_parser(
-        "predict",
-        DESCRIPTION,
-        examples,
-    )
+    made = command_parser("predict", DESCRIPTION, examples)
     made.add_argument("model", metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model; or its URI")
-    made.add_argument("texts", nargs="*", metavar="TEXT", help="texts; none: the lines of standard input")
+    made.add_argument("texts", nargs="*", default=[], metavar="TEXT", help="texts; none: the lines of standard input")
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     made.add_argument(
         "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"

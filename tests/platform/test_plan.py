@@ -59,7 +59,7 @@ def test_the_plan_of_one_run_and_of_an_experiment_that_does_not_fit(
 ) -> None:
     assert platform.run.main([str(write(home)), *ASSUMED, "tune.concurrent=1", "resources.gpus_per_actor=0"]) == 0
     out = capsys.readouterr().out
-    assert "kteps: 1 trials\n" in out
+    assert "kteps: 1 trial\n" in out
     assert "one trial at a time, with 4 client actors of 1 CPU: 4 of 16 CPUs and 0 of 8 GPUs on 1 node" in out
     assert "reserved" not in out
     done = Forked(home, "run", str(home / "kteps.yaml"), *ASSUMED, "resources.cpus_per_actor=17").wait()

@@ -12,7 +12,7 @@ import pytest
 
 from fedtext import commands
 from fedtext.__main__ import main as as_module
-from fedtext.commands import COMMANDS, copy, local, predict
+from fedtext.commands import COMMANDS, copy, local, parser, predict
 from fedtext.errors import UserError, called_by, spelled
 from tests import ROOT
 from tests.loops import nonempty
@@ -37,13 +37,28 @@ def said(*words: str, main: object = commands.main) -> tuple[int, str, str]:
     return status, out.getvalue(), err.getvalue()
 
 
-def test_fedtext_alone_lists_every_command_and_its_summary() -> None:
+def test_fedtext_alone_lists_every_command_and_its_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     status, out, err = said()
     assert (status, err) == (0, "")
     for command in nonempty(COMMANDS.values()):
         assert f"  {command.name.ljust(16)}  {command.summary}\n" in out
     assert said("--help") == said("help") == (0, out, "")
     assert max(map(len, out.splitlines())) <= 120
+
+
+def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = "A sentence that begins here,\nand goes on.\n\n  key=a value\n"
+    for width in (50, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = parser.command_parser(
+            "sweep", "x", [("demo.yaml", "a comment of some length " * 2)], notes
+        ).format_help()
+        for page in (text, said()[1]):
+            assert max(map(len, page.splitlines())) <= min(width, 120)
+        assert "  key=a value\n" in text, "lines that are indented stay"
+        assert "begins here, and goes on.\n" in text
+        assert f"{'demo.yaml':11}a comment" in text or "demo.yaml\n        a comment" in text
 
 
 def test_python_m_fedtext_is_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +125,9 @@ def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatc
     assert Path("my.yaml").read_bytes() == source
     Path("studies").mkdir()
     assert "studies/kteps.yaml is a copy" in said("cp", "kteps.yaml", "studies")[1]
+    with pytest.raises(UserError, match="there is no folder none: make it first"):
+        copy.main(["kteps.yaml", "none/"])
+    assert not Path("none").exists(), "a name with a slash at its end is that of a folder"
     for target, sentence in (("my.yaml", "is that experiment itself"), ("none/my.yaml", "there is no folder none")):
         with pytest.raises(UserError, match=sentence):
             copy.main(["my.yaml", target, "--force"])
