@@ -195,17 +195,22 @@ class LiveProgress(Board):
             explained = (
                 []
                 if self.over
-                else [Text(line, "dim", no_wrap=True) for line in legend(name for name in columns if name in METRICS)]
+                else [
+                    Text(line, "dim", no_wrap=True, overflow="ellipsis")
+                    for line in legend(name for name in columns if name in METRICS)
+                ]
             )
             if _room(height - len(explained), len(rows)) < min(len(rows), LEAST):
                 explained = []
             room = max(_room(height - len(explained), len(rows)), LEAST)
             shown = set(sorted(rows, key=lambda id_: ORDER.index(self.standings[id_].state))[:room])
             table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+            widths = _widths(rows.values(), columns)
+            left = self.console.width - sum(width + GAP for name, width in widths.items() if name != "trial") - GAP
             for name in columns:  # where not all fit, names of trials are cut
-                whole = None if name == "trial" else max(len(name), *(len(cells[name]) for cells in rows.values()), 0)
+                width = min(widths[name], max(left, 1)) if name == "trial" else widths[name]
                 justify: Literal["left", "right"] = "left" if name in ("trial", "state") else "right"
-                table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=True, min_width=whole)
+                table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=True, width=width)
             for id_, cells in rows.items():
                 if id_ in shown:  # Text, not str: a label such as [a=1] would be taken for markup
                     style = STYLES[self.standings[id_].state]
@@ -229,13 +234,18 @@ def _fitting(rows: Iterable[Mapping[str, str]], width: int) -> list[str]:
     """Return the columns of the table: those with values, on a narrow screen without the least important ones."""
     rows = list(rows)
     columns = [name for name in COLUMNS if name in KEPT or any(row[name] for row in rows)]
-    widths = {name: max(len(name), *(len(row[name]) for row in rows), 0) + GAP for name in columns}
-    widths["trial"] = min(widths.get("trial", 0), max(NAME, width // 3))
+    widths = _widths(rows, columns)
+    widths["trial"] = min(widths["trial"], max(NAME, width // 3))
     for name in reversed(IMPORTANT):
-        if sum(widths[column] for column in columns) <= width:
+        if sum(widths[column] + GAP for column in columns) <= width:
             break
         columns = [column for column in columns if column != name]
     return columns
+
+
+def _widths(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> dict[str, int]:
+    """Return how many characters each column takes."""
+    return {name: max(len(name), *(len(row[name]) for row in rows), 0) for name in columns}
 
 
 def _room(height: int, trials: int) -> int:

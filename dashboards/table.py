@@ -3,13 +3,11 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TextIO, cast
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from dashboards.columns import Line, aligned, fitting, rich_table
 from dashboards.groups import Group, Spread, groups, metrics_of
 from dashboards.trial import (
     Case,
@@ -27,20 +25,9 @@ from fedtext.metrics import column_order, find, legend, of_test, of_validation
 from fedtext.records import RoundRecord
 
 Mode = Literal["max", "min"]
-GAP = 2  # characters between two columns
-EXPENDABLE = ("method", "loss", "s/round", "rounds", "bytes/client/round")  # the first goes first
 FIRST, LAST = ("#", "trial", "method"), ("loss", "bytes/client/round", "s/round", "rounds", "status")
+LONG = 8  # characters of a swept number that is not rounded
 UNIGRAM = "_unigram"  # in the names of metrics of the unigram model, which have a row of their own, not columns
-
-
-@dataclass(frozen=True)
-class Line:
-    """One trial of the table, as text."""
-
-    case_id: str
-    cells: dict[str, str]
-    failed: bool
-    baseline: bool
 
 
 def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Group]:
@@ -111,12 +98,13 @@ def print_table(
     columns = [name for name in _column_order(columns, cases) if any(line.cells.get(name) for line in lines)]
     if stream.isatty():
         console = Console(file=stream)
-        fitting = _fitting(lines, columns, console.width)
-        console.print(_rich(lines, fitting, metric))
-        if hidden := [name for name in columns if name not in fitting]:
+        kept = fitting(lines, columns, console.width, {metric, *short_keys(cases).values()})
+        console.print(rich_table(lines, kept, console.width, metric))
+        if hidden := [name for name in columns if name not in kept]:
             stream.write(f"Not shown, the terminal being too narrow: {', '.join(hidden)}\n")
+        columns = kept
     else:
-        stream.write("\n".join(_aligned(lines, columns)) + "\n")
+        stream.write("\n".join(aligned(lines, columns)) + "\n")
     for case in cases:
         outcome = outcomes.get(case.id)
         if outcome and outcome.status == "failed":
@@ -174,7 +162,8 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
             "method": method.name,
         }
         overrides = flatten(dict(case.overrides))
-        cells |= {short: _value(overrides, key) for key, short in swept.items()}
+        values_of = {short: _value(overrides, key) for key, short in swept.items()}
+        cells |= {short: text for short, text in values_of.items() if text or short not in cells}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         for name in sorted(name for name in values if UNIGRAM not in name):
             if has_column(name) and (wording := written(name)):
@@ -219,8 +208,16 @@ def spread(value: Spread, shown: Callable[[float], str]) -> str:
 
 def _value(overrides: Mapping[str, str], key: str) -> str:
     """Return the value of a swept key as text; a mapping or a list is written as its parts."""
-    parts = {name: text for name, text in overrides.items() if name == key or name.startswith(f"{key}.")}
+    parts = {name: _rounded(text) for name, text in overrides.items() if name == key or name.startswith(f"{key}.")}
     return " ".join(text if name == key else f"{name[len(key) + 1 :]}={text}" for name, text in parts.items())
+
+
+def _rounded(text: str) -> str:
+    """Return a number that a search has suggested with four digits, and any other text as it is."""
+    try:
+        return f"{float(text):.4g}" if len(text) > LONG else text
+    except ValueError:
+        return text
 
 
 def short_keys(cases: Sequence[Case]) -> dict[str, str]:
@@ -251,49 +248,4 @@ def _costs(records: Sequence[RoundRecord]) -> dict[str, str]:
 def _column_order(columns: Sequence[str], cases: Sequence[Case]) -> list[str]:
     first = [*FIRST, *short_keys(cases).values(), "seeds"]
     metrics = sorted((name for name in columns if name not in {*first, *LAST}), key=column_order)
-    return [*first, *metrics, *LAST]
-
-
-def _left(name: str) -> bool:
-    return name in ("trial", "method", "status")
-
-
-def _aligned(lines: Sequence[Line], columns: Sequence[str]) -> list[str]:
-    widths = _widths(lines, columns)
-
-    def row(cells: Mapping[str, str]) -> str:
-        texts = (cells.get(name, "") or "-" for name in columns)
-        padded = (
-            text.ljust(widths[name]) if _left(name) else text.rjust(widths[name])
-            for name, text in zip(columns, texts, strict=True)
-        )
-        return (" " * GAP).join(padded).rstrip()
-
-    header = row({name: name for name in columns})
-    return [header, "-" * len(header), *(row(line.cells) for line in lines)]
-
-
-def _widths(lines: Sequence[Line], columns: Sequence[str]) -> dict[str, int]:
-    return {name: max(len(name), *(len(line.cells.get(name, "")) for line in lines)) for name in columns}
-
-
-def _fitting(lines: Sequence[Line], columns: Sequence[str], width: int) -> list[str]:
-    """Return the columns that fit into ``width`` characters; the least important ones are left out first."""
-    fitting, widths = list(columns), _widths(lines, columns)
-    for name in EXPENDABLE:
-        if sum(widths[kept] + GAP for kept in fitting) <= width:
-            break
-        if name in fitting:
-            fitting.remove(name)
-    return fitting
-
-
-def _rich(lines: Sequence[Line], columns: Sequence[str], metric: str) -> Table:
-    table = Table(header_style="bold underline", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for name in columns:
-        style = "bold" if name == metric else ""
-        table.add_column(name, justify="left" if _left(name) else "right", style=style, no_wrap=True)
-    for line in lines:
-        style = "red" if line.failed else "dim" if line.baseline else ""
-        table.add_row(*(Text(line.cells.get(name, "") or "-") for name in columns), style=style)
-    return table
+    return list(dict.fromkeys([*first, *metrics, *LAST]))  # the method may be a swept key
