@@ -1,9 +1,11 @@
 """What documents say of the code that can be looked up: files, anchors, commands, names of parts."""
 
+import argparse
 import json
 import re
 import shlex
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from platform.reproduce import parser  # type: ignore[import-not-found]
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from docs import links
+from fedtext.commands import COMMANDS
+from fedtext.commands.parser import Refused
 from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
 from fedtext.mechanisms import MECHANISMS
@@ -31,7 +35,13 @@ WRITTEN = [path for path in DOCUMENTS if path.parent.name != "reproductions" or 
 documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
-def matches(paths: list[Path], pattern: str) -> list[tuple[Path, str]]:
+@cache
+def options(module: str) -> dict[str, argparse.Action]:
+    """Return the options of a command by their names."""
+    return {name: action for action in import_module(module).parser()._actions for name in action.option_strings}
+
+
+def matches(paths: list[Path], pattern: str) -> list[tuple[Path, Any]]:
     """What a pattern finds in documents, each match once a document."""
     return [(path, found) for path in paths for found in sorted(set(re.findall(pattern, path.read_text(), re.M)))]
 
@@ -57,6 +67,18 @@ def test_files_that_are_named_are_there() -> None:
 def test_commands_are_of_modules_that_exist() -> None:
     for path, name in nonempty(matches(WRITTEN, r"python -m (?!platform\.COMMAND)([\w.]+)")):
         assert (ROOT / f"{name.replace('.', '/')}.py").is_file() or find_spec(name), (path, name)
+
+
+def test_options_of_commands_are_there() -> None:
+    """An option that a command has, and does not refuse, in each line that gives it one."""
+    pattern = rf"(?:platform\.|fedtext )({'|'.join(COMMANDS)})\b((?:[^\n`#|]|\\\n)*)"
+    for path, (name, rest) in nonempty(matches(WRITTEN, pattern)):
+        library = "fedtext.commands.local" if "--no-ray" in rest else COMMANDS[name].library
+        actions = options(library or f"platform.{name}")
+        line = re.split(r"\s{2,}", re.sub(r"\\\n\s*", " ", rest).strip())[0]  # what follows explains it
+        for option in re.findall(r"(?<!\S)--[a-z][\w-]*", line):
+            assert option in actions, (path, name, option)
+            assert not isinstance(actions[option], Refused), (path, name, option)
 
 
 def test_commands_are_on_experiments_that_exist() -> None:
