@@ -69,7 +69,14 @@ def fitting(lines: Sequence[Line], columns: Sequence[str], width: int, needed: C
 
 
 def rich_table(lines: Sequence[Line], columns: Sequence[str], width: int, metric: str) -> Table:
-    """Return the table. Where not all fits, names of trials are cut, and no number is."""
+    """Return the table for a terminal. Where not all fits, names of trials are cut, and no number is.
+
+    Args:
+        lines: The rows.
+        columns: The columns that are shown.
+        width: Characters of a line.
+        metric: The metric by which the table is sorted, which is bold.
+    """
     table = Table(header_style="bold underline", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     widths = _widths(lines, columns)
     left = width - sum(wide + GAP for name, wide in widths.items() if name != "trial") - GAP
