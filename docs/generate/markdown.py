@@ -38,3 +38,16 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def joined(parts: Iterable[str]) -> str:
     """Join the parts of a page."""
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def written(text: str, what: str, body: str) -> str:
+    """Return a document, the part of it that ``python -m docs`` writes replaced.
+
+    Args:
+        text: The document, with a comment before and after that part.
+        what: Name of the part, in both comments.
+        body: Its new content.
+    """
+    begin, end = f"<!-- {what}: written by python -m docs -->", f"<!-- end of {what} -->"
+    assert 0 <= text.find(begin) < text.find(end), f"a document lacks the comments around {what}"
+    return f"{text.partition(begin)[0]}{begin}\n\n{body}\n\n{end}{text.partition(end)[2]}"

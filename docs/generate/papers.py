@@ -1,9 +1,7 @@
 """Parts of the pages of papers that follow from ``tune_spaces/papers``: how runs depart from the paper."""
 
-from docs.generate.markdown import DOCS, prose
+from docs.generate.markdown import DOCS, prose, written
 from tune_spaces import papers
-
-BEGIN, END = "<!-- departures: written by python -m docs -->", "<!-- end of departures -->"
 
 
 def pages() -> dict[str, str]:
@@ -11,9 +9,7 @@ def pages() -> dict[str, str]:
     made = {}
     for name in sorted(file.stem for file in papers.PAPERS.glob("*.yaml")):
         path = f"papers/{name}.md"
-        text = (DOCS / path).read_text()
-        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        made[path] = f"{before}{BEGIN}\n\n{_departures(name)}\n\n{END}{after}"
+        made[path] = written((DOCS / path).read_text(), "departures", _departures(name))
     return made
 
 

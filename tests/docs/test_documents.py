@@ -108,6 +108,18 @@ def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
         papers.changes(words.set)
 
 
+@pytest.mark.parametrize("paper", [file.stem for file in sorted(papers.PAPERS.glob("*.yaml"))])
+def test_means_that_a_reproduction_quotes_are_in_its_tables(paper: str) -> None:
+    """Also differences; those between two tables aside."""
+    between = {"kteps": {"3.3 ± 0.5", "1.2 ± 0.3"}}.get(paper, set())
+    folder = ROOT / "docs/reproductions"
+    tables = " ".join(file.read_text() for file in nonempty(list(folder.glob(f"tables/{paper}-*.md"))))
+    found = re.findall(r"[\d.]+\s±\s[\d.]*\d", (folder / f"{paper}.md").read_text())
+    quoted = {" ".join(text.split()) for text in found} - between
+    for text in nonempty(quoted):
+        assert re.search(rf"(?<![\d.]){re.escape(text)}(?!\d)", tables), text
+
+
 def test_the_list_of_features_names_every_method_mechanism_and_corpus() -> None:
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs/reference/features.md").read_text(), re.M))
     for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
