@@ -169,7 +169,9 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
             if has_column(name) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
         if "epsilon" in values:  # meaningless without its delta
-            cells |= {"epsilon": spread(values["epsilon"], format_epsilon), "delta": f"{values['delta'].mean:g}"}
+            claimed = values["epsilon"]
+            alike = spread(claimed, format_epsilon) if claimed.deviation else format_epsilon(claimed.mean)
+            cells |= {"epsilon": alike, "delta": f"{values['delta'].mean:g}"}
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([record for outcome in ended for record in outcome.rows])
         reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)

@@ -190,6 +190,7 @@ def costs(records: Sequence[RoundRecord]) -> Iterator[tuple[str, float]]:
         "bytes up": "bytes_up",
         "bytes down": "bytes_down",
         "CPU time": "train_cpu_seconds",
+        "GPU time": "train_gpu_seconds",
         "training time": "train_seconds",
         "total time": "round_seconds",
     }

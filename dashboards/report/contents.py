@@ -32,6 +32,8 @@ def results(sweep: Sweep) -> Table:
         ends = [Field(_status(row) or "-")] if status else []
         rows.append([Field(str(place), {"": float(place)}), Field(_short(row)), *keys, *seeds, *values, *ends])
     said = notes(sweep.cases, sweep.outcomes, sweep.metric, sweep.experiment.tune.direction)
+    if deltas := sorted({delta for row in sweep.rows for delta in row.by_seed("delta").values()}):
+        said.append(f"epsilon: at delta = {', '.join(f'{delta:g}' for delta in deltas)}, over all rounds.")
     if any(leaders.values()):
         said.append("Marked: the best mean of each column; the table of differences says which ones can be told apart.")
     return Table("results", f"{sweep.name}: metrics of each method after its last round.", heads, rows, said)
@@ -82,7 +84,8 @@ def differences(sweep: Sweep) -> Table | None:
     if not others:
         return None
     tested = any(pair.seeds > 1 for pairs in found.values() for pair in pairs.values())
-    heads = ["method", *(head for one in every for head in ([one.head, "p"] if tested else [one.head]))]
+    names = [f"{one.name} (points)" if one.unit.name == "%" else one.head for one in every]
+    heads = ["method", *(head for name in names for head in ([name, "p"] if tested else [name]))]
     rows = []
     for row in others:
         fields = [Field(row.name)]
@@ -123,7 +126,9 @@ def cost_table(sweep: Sweep) -> Table | None:
     if not rows:
         return None
     said = [f"{one.name}: {one.summary}." for one in every if one.name not in ("rounds", "bytes up", "bytes down")]
-    said.append("Times depend on the machine and on what else it did. Records have no time of GPUs.")
+    said.append("Times depend on the machine and on what else it did.")
+    if "GPU time" not in names:
+        said.append("Records have no GPU time.")
     return Table("costs", f"{sweep.name}: cost of each method.", ["method", *(one.name for one in every)], rows, said)
 
 

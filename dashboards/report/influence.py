@@ -10,7 +10,6 @@ from dashboards.report.measures import Measure
 from dashboards.report.svg import WIDTH, Ids, Scale, drawing, element, mark, number, path, scale, x_axis, y_axis
 
 HIGH, LEFT, RIGHT, TOP, BOTTOM = 240, 44, 14, 26, 38
-JOINED = 8  # more values than this are drawn at random, and a line between them would show noise
 
 
 def influence(ids: Ids, sweep: Sweep, key: str, of: Measure) -> str:
@@ -32,7 +31,8 @@ def influence(ids: Ids, sweep: Sweep, key: str, of: Measure) -> str:
     if len(numbers) < len(made):
         return dots(ids, of, [Dot(told, found, values) for told, _, found, values in made], title)
     on = scale(numbers, LEFT + 6, WIDTH - RIGHT - 6)
-    return _line(ids, of, key, title, on, numbers, [found for _, _, found, _ in made], [one[3] for one in made])
+    joined = "grid" in sweep.experiment.space.get(key, {})  # a line between values drawn at random would show noise
+    return _line(ids, of, key, title, on, numbers, [found for _, _, found, _ in made], [one[3] for one in made], joined)
 
 
 def _line(
@@ -44,6 +44,7 @@ def _line(
     numbers: Sequence[float],
     means: Sequence[Spread],
     single: Sequence[Sequence[float]],
+    joined: bool,
 ) -> str:
     factor = of.unit.factor
     ends = [factor * (one.mean + side * (one.deviation or 0.0)) for one in means for side in (-1, 1)]
@@ -53,7 +54,7 @@ def _line(
         y_axis(up, LEFT, of.head, of.tick, WIDTH - RIGHT),
         x_axis(on, HIGH - BOTTOM, label, lambda value: f"{value:.10g}", TOP),
     ]
-    if len(numbers) <= JOINED:
+    if joined:
         places = [(on(x), up(factor * one.mean)) for x, one in zip(numbers, means, strict=True)]
         body.append(element("path", d=path(places), class_="s0 line"))
     for x, one, values in zip(numbers, means, single, strict=True):

@@ -44,7 +44,9 @@ class Measure:
 
     def signed(self, value: float) -> str:
         """Format a difference of two values in ``unit``."""
-        return ("+" if value > 0 else "−" if value < 0 else "") + self.shown(abs(value))
+        text = self.shown(abs(value))
+        sign = "+" if value > 0 else "−"
+        return sign + text if any(digit in text for digit in "123456789") else text  # a zero has none
 
     def tick(self, value: float) -> str:
         """Format a value in ``unit`` beside an axis."""
@@ -77,6 +79,7 @@ COSTS = {
         Measure("bytes down", _TIME, _bytes, "bytes sent to all clients in all rounds"),
         Measure("bytes/client/round", _TIME, _bytes, "bytes both ways of a client in a round, mean over rounds"),
         Measure("CPU time", _TIME, duration, "CPU time of all clients' local updates together, all rounds"),
+        Measure("GPU time", _TIME, duration, "wall time of all local updates on GPUs, those that share one added up"),
         Measure("training time", _TIME, duration, "wall time of training and aggregation, all rounds"),
         Measure("total time", _TIME, duration, "wall time of all rounds with their evaluations"),
     )

@@ -137,10 +137,9 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
     kinds = [series[row.method] for _, row in those]
     more = f"<figcaption>The data of the plot name all {len(those)}.</figcaption>" if len(those) > NAMES else ""
     key = f"<figure>{legend(ids, names, False, 'Names of the points', kinds)}{more}</figure>\n"
-    note = (
-        "Filled: on the Pareto front, where no other row is better in both. Means over seeds. epsilon is what the "
-        "privacy ledger claims for the whole run. Without a script the first pair of axes is shown."
-    )
+    note = "Filled: on the Pareto front, where no other row is better in both. Means over seeds."
+    note += " epsilon is what the privacy ledger claims for the whole run." if "epsilon" in used else ""
+    note += " Without a script the first pair of axes is shown."
     pareto = front(sweep)
     best = f"<h3>Pareto front of all objectives</h3>\n{as_html(pareto)}" if pareto else ""
     return Section("tradeoffs", "Utility against privacy and cost", choice + grid([*plots, key]) + said(note) + best)

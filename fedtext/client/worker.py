@@ -137,11 +137,16 @@ class Worker(Host):
             self.audits.observe(payload, flat, parameters, round_, data)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
-            seconds, cpu_seconds = (share + own for share, own in zip(shared, _since(start), strict=True))
-            metrics |= {"samples": len(data.train), "seconds": seconds, "cpu_seconds": cpu_seconds}
+            spent = (share + own for share, own in zip(shared, _since(start), strict=True))
+            metrics |= {"samples": len(data.train)} | self._spent(*spent)
             reply = Reply(client, payload, payload.nbytes, metrics)
             finished[client] = reply, kept
         return [finished[client] for client in sorted(members)]
+
+    def _spent(self, seconds: float, cpu_seconds: float) -> dict[str, float]:
+        """Return the time of a local update as metrics, on a GPU as time of a GPU too."""
+        spent = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+        return spent | ({"gpu_seconds": seconds} if self.device.type == "cuda" else {})
 
     def _after(
         self, local: Local | None, stack: Stack, optimizer: LocalOptimizer, steps: int

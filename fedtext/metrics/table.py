@@ -230,6 +230,11 @@ METRICS: list[Metric] = [
     _cost("train_seconds", "wall time of a round's training and aggregation"),
     _cost("round_seconds", "wall time of a round with its evaluation"),
     _cost("train_cpu_seconds", "CPU time of all clients' local updates together"),
+    _cost(
+        "train_gpu_seconds",
+        "wall time of the local updates that ran on a GPU",
+        "Only if there are any. The times of clients that share a GPU are added.",
+    ),
     _cost("nodes", "nodes of the cluster that host clients", unit="number", better="neither"),
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),

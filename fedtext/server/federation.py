@@ -270,6 +270,8 @@ class Federation(Generic[FleetT]):
         up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
         metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
         metrics["train_cpu_seconds"] = traffic.cpu_seconds
+        if traffic.gpu_seconds is not None:
+            metrics["train_gpu_seconds"] = traffic.gpu_seconds
         if trained:
             metrics["bytes_per_client"] = (up + down) / trained
         if traffic.errors:

@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 
 from fedtext.messages import Reply
 
-NOT_AVERAGED = {"samples", "seconds", "cpu_seconds"}  # metrics of local updates that a record does not average
+NOT_AVERAGED = {
+    "samples",
+    "seconds",
+    "cpu_seconds",
+    "gpu_seconds",
+}  # metrics of local updates that a record does not average
 
 
 @dataclass
@@ -16,6 +21,7 @@ class Traffic:
         samples: Number of train texts behind them.
         bytes_up: Bytes of the payloads.
         cpu_seconds: CPU time of the local updates.
+        gpu_seconds: Wall time of the local updates that ran on a GPU; None: none did.
         errors: Why clients failed, by client. Nothing else is summed over these.
         sums: Metrics of the local updates, times samples.
     """
@@ -23,6 +29,7 @@ class Traffic:
     samples: float = 0.0
     bytes_up: int = 0
     cpu_seconds: float = 0.0
+    gpu_seconds: float | None = None
     errors: dict[int, str] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -32,6 +39,8 @@ class Traffic:
         self.samples += samples
         self.bytes_up += reply.bytes_up
         self.cpu_seconds += reply.metrics["cpu_seconds"]
+        if "gpu_seconds" in reply.metrics:
+            self.gpu_seconds = (self.gpu_seconds or 0.0) + reply.metrics["gpu_seconds"]
         for name, value in reply.metrics.items():
             if name not in NOT_AVERAGED:
                 self.sums[name] += samples * value

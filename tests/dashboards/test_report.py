@@ -202,7 +202,17 @@ def test_costs_that_some_round_does_not_report_are_left_out(at: Path) -> None:
     assert {"CPU time", "bytes up", "rounds"} <= set(dict(costs(rounds)))
     del rounds[1].metrics["train_cpu_seconds"]
     assert "CPU time" not in dict(costs(rounds))
+    assert "GPU time" not in dict(costs(rounds))
+    for record, spent in zip(rounds, (1.5, 2.0, 3.0), strict=False):
+        record.metrics["train_gpu_seconds"] = spent
+    assert dict(costs(rounds))["GPU time"] == sum((1.5, 2.0, 3.0)[: len(rounds)])
     assert dict(costs([])) == {}
+
+
+def test_a_difference_of_nothing_has_no_sign() -> None:
+    assert [measure("Ag").signed(value) for value in (0.04, -0.04, 0.0, 12.5, -0.1)] == [
+        *("0.0", "0.0", "0.0", "+12.5", "−0.1")
+    ]
 
 
 def test_values_of_keys_are_told_in_few_words() -> None:

@@ -113,6 +113,13 @@ def test_a_stack_that_fails_is_tried_client_by_client_and_a_client_is_not(monkey
     assert attempts == [[0], [1, 2], [1], [2]]
 
 
+def test_a_local_update_on_a_gpu_reports_its_time_there() -> None:
+    worker, _ = hosting(tiny.experiment())
+    assert worker._spent(3.0, 0.5) == {"seconds": 3.0, "cpu_seconds": 0.5}
+    worker.device = torch.device("cuda")
+    assert worker._spent(3.0, 0.5) == {"seconds": 3.0, "cpu_seconds": 0.5, "gpu_seconds": 3.0}
+
+
 @pytest.mark.parametrize(
     ("method", "changes", "more"),
     [

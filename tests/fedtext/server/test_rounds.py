@@ -82,6 +82,16 @@ def scripted(
     return Federation(experiment, shared, fleet, checkpoints)
 
 
+def test_time_on_gpus_is_summed_up_where_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = {"cpu_seconds": 0.5, "seconds": 9.0, "loss": 1.0}
+    replies = [said(0, 10, gpu_seconds=2.5, **spent), said(1, 10, **spent), said(2, 10, gpu_seconds=1.0, **spent)]
+    row, *_ = scripted(tiny.experiment(), monkeypatch, replies=replies).run()
+    assert (row.metrics["train_gpu_seconds"], row.metrics["train_cpu_seconds"]) == (3.5, 1.5)
+    assert "gpu_seconds" not in row.metrics, "it is no mean over clients"
+    row, *_ = scripted(tiny.experiment(), monkeypatch, replies=[said(2, 10, **spent)]).run()
+    assert "train_gpu_seconds" not in row.metrics
+
+
 def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three clients come, with 30 and 10 texts. A round's training takes 10 s and its broadcast 1 s; its
     evaluation takes 3 s, in every second round. Each client receives all rows that it holds."""
