@@ -9,13 +9,15 @@ change the server's step. These hooks are pure functions of named tensors (``fed
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedtext.aggregations import Aggregation
 from fedtext.aggregations.mean import Mean
@@ -40,12 +42,29 @@ class Model:
         self.network, self.parameters = network, dict(parameters)
 
     def __call__(self, batch: Batch):  # type: ignore[no-untyped-def]  # a method knows what its own network returns
+        with self._in_place():
+            return self.network(batch)
+
+    def cross_entropy(self, batch: Batch) -> Tensor:
+        """Compute the mean cross-entropy of the batch's labels. The network must return logits_BC.
+
+        It equals ``cross_entropy(model(batch), batch.labels_B)`` to rounding, and is one function where the network
+        has one (``SingleBranch.cross_entropy``).
+        """
+        with self._in_place():
+            own = getattr(self.network, "cross_entropy", None)
+            loss = own(batch) if own else None
+            return cross_entropy(self.network(batch), batch.labels_B) if loss is None else loss
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Put the parameters into the network meanwhile."""
         holders, before = _holders(self.network), {}
         try:
             for name, tensor in self.parameters.items():
                 place, leaf = holders[name]
                 before[name], place[leaf] = place[leaf], tensor
-            return self.network(batch)
+            yield
         finally:
             for name, tensor in before.items():
                 place, leaf = holders[name]

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.models.language import Score
+from fedtext.models.language import LanguageModel
 from fedtext.models.parts import Parts, whole
 
 
@@ -28,8 +27,9 @@ class FedAvg(Method):
         return whole(parts)
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        outputs = model(batch)
-        return {"ce": outputs.loss if isinstance(outputs, Score) else cross_entropy(outputs, batch.labels_B)}
+        if isinstance(model.network, LanguageModel):
+            return {"ce": model(batch).loss}
+        return {"ce": model.cross_entropy(batch)}
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch).softmax(1)

@@ -9,11 +9,8 @@ Legend: B batch, T places, V vocabulary, D embedding, K features of a text besid
 batch.
 """
 
-import ctypes
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,11 +24,10 @@ from torch.nn.functional import embedding_bag
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Widths
 from fedtext.models.batch import Batch, Here
 from fedtext.models.inits import InitField, RandomInit
+from fedtext.models.native_bag import BagLoss, in_c, words
 from fedtext.models.output import two_logits
-from fedtext.runtime.compiled import compiled
 from fedtext.runtime.devices import to_device
 
-SOURCE = Path(__file__).with_name("bag.c")
 Values = Literal["binary", "counts"]
 VALUES = "value of a word in a text: 1, or its count; multiplied by the value that the corpus gives, if it does"
 
@@ -145,6 +141,24 @@ class BagEncoder(nn.Module):
         return self.dropout(features_BF) if self.dropout.p else features_BF
 
 
+def mean_cross_entropy(table: nn.Embedding, encoder: nn.Module, head: nn.Module, batch: Batch) -> Tensor | None:
+    """Compute the mean cross-entropy of a classifier on bags of words as one function in C.
+
+    Args:
+        table: The embedding.
+        encoder, head: The other layers of the classifier.
+        batch: The batch.
+
+    Returns:
+        The loss; None if the classifier is another one, or the engine is not ``native``.
+    """
+    whole = batch.native and isinstance(encoder, BagEncoder) and isinstance(head, Dense) and batch.features_BK is None
+    if not whole or (encoder.training and encoder.dropout.p):
+        return None
+    layers = [tensor for layer in head for tensor in (layer.weight, layer.bias)]
+    return BagLoss.apply(batch, encoder.relu, table.weight, encoder.bias, *layers)
+
+
 def with_features(text_BF: Tensor, batch: Batch) -> Tensor:
     """Concatenate the encoder's features and the texts' own features, if there are some."""
     return text_BF if batch.features_BK is None else torch.cat([text_BF, batch.features_BK], 1)
@@ -176,14 +190,10 @@ class _First(torch.autograd.Function):
         relu: bool,
         native: bool,
     ) -> Tensor:
-        lengths_B, tokens_S, values_S = here.lengths_B, here.tokens_S, None
-        if tokens_S is None or here.values_BT is not None:
-            there_BT = np.arange(here.tokens_BT.shape[1]) < lengths_B[:, None]
-            tokens_S = here.tokens_BT[there_BT].astype(np.int64) if tokens_S is None else tokens_S
-            values_S = None if here.values_BT is None else here.values_BT[there_BT]
+        lengths_B, (tokens_S, values_S) = here.lengths_B, words(here)
         if native:
             features_BD = table_VD.new_empty(len(lengths_B), table_VD.shape[1])
-            _in_c("sums", features_BD, tokens_S, lengths_B, values_S, table_VD.detach())
+            in_c("sums", features_BD, tokens_S, lengths_B, values_S, table_VD.detach())
         else:
             features_BD = _sums(table_VD, tokens_S, lengths_B, values_S)
         if bias_D is not None:
@@ -207,7 +217,7 @@ class _First(torch.autograd.Function):
             return None, bias_grad_D, None, None, None
         if ctx.native:
             grad_VD = grad_BD.new_zeros(ctx.rows, grad_BD.shape[1])
-            _in_c("spread", grad_VD, ctx.tokens_S, ctx.lengths_B, ctx.values_S, grad_BD)
+            in_c("spread", grad_VD, ctx.tokens_S, ctx.lengths_B, ctx.values_S, grad_BD)
             return grad_VD, bias_grad_D, None, None, None
         bits = len(grad_BD).bit_length()
         # (word, text) in one number each: numpy sorts numbers several times faster than torch does
@@ -235,34 +245,6 @@ def _sums(
     values = None if values_S is None else to_device(values_S, rows.device).to(rows)
     # detached: it need not prepare for torch's own backward
     return embedding_bag(chosen, rows.detach(), bounds, mode="sum", include_last_offset=True, per_sample_weights=values)
-
-
-def _in_c(
-    name: str,
-    result: Tensor,
-    words_S: NDArray[np.int64],
-    lengths_B: NDArray[np.int64],
-    values_S: NDArray[np.float32] | None,
-    rows: Tensor,
-) -> None:
-    """Call a function of models/bag.c, which writes its result."""
-    rows, values = rows.contiguous(), None if values_S is None else torch.from_numpy(values_S).to(result)
-    getattr(_library(result.dtype), name)(
-        len(lengths_B),
-        result.shape[1],
-        lengths_B.ctypes.data,
-        words_S.ctypes.data,
-        None if values is None else values.data_ptr(),
-        rows.data_ptr(),
-        result.data_ptr(),
-    )
-
-
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL:
-    library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
-    library.sums.argtypes = library.spread.argtypes = [place, place, *[pointer] * 5]
-    return library
 
 
 class _Layers(torch.autograd.Function):

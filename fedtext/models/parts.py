@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from fedtext.errors import UserError
+from fedtext.models.bag import mean_cross_entropy
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.batch import Batch
 from fedtext.models.language import GRULanguageModel, LanguageModel
@@ -82,3 +83,7 @@ class SingleBranch(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return self.head(self.encoder(self.embedding, batch))
+
+    def cross_entropy(self, batch: Batch) -> Tensor | None:
+        """Compute the mean cross-entropy of a batch in one function; None: there is none for this model."""
+        return mean_cross_entropy(self.embedding, self.encoder, self.head, batch)

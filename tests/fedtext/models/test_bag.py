@@ -13,7 +13,7 @@ from fedtext.corpora.types import TokenSet
 from fedtext.layout import TABLE, Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
-from fedtext.models.bag import BagClassifier
+from fedtext.models.bag import BagClassifier, LogisticClassifier
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
@@ -105,6 +105,53 @@ def test_the_gradient_passes_torchs_own_check_and_stops_at_a_texts_length(engine
     added = logits(*named.values()).detach()
     engine = "reference"
     assert torch.allclose(logits(*named.values()).detach(), added, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+@pytest.mark.parametrize("valued", [False, True], ids=["plain", "values"])
+@pytest.mark.parametrize(
+    ("config", "classes"),
+    [(BAG_CONFIG, 3), (BagClassifier.model_validate(BAG | {"output": "sigmoid"}), 2), (LogisticClassifier(), 2)],
+    ids=["softmax", "sigmoid", "logistic"],
+)
+def test_the_loss_in_c_and_its_gradient_are_those_of_torchs_cross_entropy(
+    config: BagClassifier | LogisticClassifier, classes: int, valued: bool
+) -> None:
+    torch.manual_seed(2)
+    network = FedAvg().network(Parts(config, classes)).double()
+    named = {n: torch.randn_like(p).requires_grad_() for n, p in network.named_parameters()}
+    named[TABLE] = torch.randn(11, config.embedding.dim, dtype=torch.float64, requires_grad=True)
+    lengths_B, labels_B = torch.tensor([3, 1, 5, 2, 4]), torch.arange(5) % classes
+    tokens_BT = torch.stack([torch.randperm(10)[:5] + 1 for _ in lengths_B])
+    batch = Batch(tokens_BT, lengths_B, labels_B, values_BT=torch.rand(5, 5) if valued else None, native=True)
+    model = Model(network, named)
+    ours, plain = model.cross_entropy(batch), cross_entropy(model(batch), labels_B)
+    assert ours.grad_fn is not None
+    assert type(ours.grad_fn).__name__.startswith("BagLoss")
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-12)
+    found, wanted = (torch.autograd.grad(3 * loss, list(named.values())) for loss in (ours, plain))
+    for name, ours_grad, theirs in nonempty(list(zip(named, found, wanted, strict=True))):
+        assert theirs.any(), name
+        assert torch.allclose(ours_grad, theirs, rtol=1e-10, atol=1e-13), name
+    with torch.no_grad():
+        assert model.cross_entropy(batch).item() == ours.item()
+    frozen = named | {TABLE: named[TABLE].detach()}
+    rest = [tensor for name, tensor in frozen.items() if name != TABLE]
+    for ours_grad, theirs in nonempty(
+        list(zip(torch.autograd.grad(3 * Model(network, frozen).cross_entropy(batch), rest), found[1:], strict=True))
+    ):
+        assert torch.equal(ours_grad, theirs)
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+def test_the_loss_in_c_is_not_a_number_where_its_input_is_not() -> None:
+    network = FedAvg().network(Parts(BAG_CONFIG, 3))
+    named = dict(network.named_parameters()) | {TABLE: torch.randn(11, 6)}
+    named[TABLE][4, 2] = torch.nan
+    lengths_B = torch.tensor([2, 2])
+    for tokens, nan in nonempty([([[1, 2], [3, 5]], False), ([[1, 2], [4, 5]], True)]):
+        batch = Batch(torch.tensor(tokens), lengths_B, torch.tensor([0, 1]), native=True)
+        assert bool(Model(network, named).cross_entropy(batch).isnan()) == nan
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["bag", "bigru"])
