@@ -9,10 +9,9 @@ change the server's step. These hooks are pure functions of named tensors (``fed
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -27,6 +26,7 @@ from fedtext.models.parts import Parts
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]
+Result = TypeVar("Result")
 
 
 _HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
@@ -42,8 +42,20 @@ class Model:
         self.network, self.parameters = network, dict(parameters)
 
     def __call__(self, batch: Batch):  # type: ignore[no-untyped-def]  # a method knows what its own network returns
-        with self._in_place():
-            return self.network(batch)
+        return self.run(lambda network: network(batch))
+
+    def run(self, function: Callable[[Any], Result]) -> Result:
+        """Call a function with the network, which has the parameters meanwhile."""
+        holders, before = _holders(self.network), {}
+        try:
+            for name, tensor in self.parameters.items():
+                place, leaf = holders[name]
+                before[name], place[leaf] = place[leaf], tensor
+            return function(self.network)
+        finally:
+            for name, tensor in before.items():
+                place, leaf = holders[name]
+                place[leaf] = tensor
 
     def cross_entropy(self, batch: Batch) -> Tensor:
         """Compute the mean cross-entropy of the batch's labels. The network must return logits_BC.
@@ -51,24 +63,9 @@ class Model:
         It equals ``cross_entropy(model(batch), batch.labels_B)`` to rounding, and is one function where the network
         has one (``SingleBranch.cross_entropy``).
         """
-        with self._in_place():
-            own = getattr(self.network, "cross_entropy", None)
-            loss = own(batch) if own else None
-            return cross_entropy(self.network(batch), batch.labels_B) if loss is None else loss
-
-    @contextmanager
-    def _in_place(self) -> Iterator[None]:
-        """Put the parameters into the network meanwhile."""
-        holders, before = _holders(self.network), {}
-        try:
-            for name, tensor in self.parameters.items():
-                place, leaf = holders[name]
-                before[name], place[leaf] = place[leaf], tensor
-            yield
-        finally:
-            for name, tensor in before.items():
-                place, leaf = holders[name]
-                place[leaf] = tensor
+        own = getattr(self.network, "cross_entropy", None)
+        loss = self.run(lambda network: network.cross_entropy(batch)) if own else None
+        return cross_entropy(self(batch), batch.labels_B) if loss is None else loss
 
 
 def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:

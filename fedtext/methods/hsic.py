@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedtext.methods.native_hsic import NativeHSIC
+from fedtext.methods.native_kteps import NativeHSIC
 from fedtext.models.functions import MappedFunction
 
 Bandwidth = float | Literal["median"]

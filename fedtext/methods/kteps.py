@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.methods.hsic import hsic
+from fedtext.methods.native_kteps import NativeTerms, Terms
+from fedtext.models.output import layers_between_relus
 from fedtext.models.parts import Parts
 
 Architecture = Literal["classifier", "encoder", "everything"]
@@ -37,10 +39,27 @@ class TwoBranches(nn.Module):
         self.encoder_private = None if architecture == "classifier" else parts.encoder()
         self.embedding_private = parts.embedding() if architecture == "everything" else None
 
+    def encoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the encoder of each branch, which may be the same."""
+        o_BF = self.encoder(self.embedding, batch)
+        if self.encoder_private is None:
+            return o_BF, o_BF
+        return o_BF, self.encoder_private(self.embedding_private or self.embedding, batch)
+
+    def layers(self, batch: Batch) -> list[Tensor] | None:
+        """Return weights and biases for ``NativeTerms``; None if the terms have to be computed otherwise."""
+        stacked = batch.words is not None and batch.words.packing.clients > 1
+        heads = [layers_between_relus(head) for head in (self.head_shared, self.head_private)]
+        if not batch.native or stacked or not all(heads):
+            return None
+        found: list[Tensor] = []
+        for projection, head in zip((self.projection_shared, self.projection_private), heads, strict=True):
+            found += [projection.weight, projection.bias] if isinstance(projection, nn.Linear) else []
+            found += head or []
+        return found
+
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        own_BF = o_BF = self.encoder(self.embedding, batch)
-        if self.encoder_private is not None:
-            own_BF = self.encoder_private(self.embedding_private or self.embedding, batch)
+        o_BF, own_BF = self.encoded(batch)
         o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(own_BF)  # equation 6
         return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
 
@@ -91,6 +110,8 @@ class KTEPS(Method):
         return parameter.partition(".")[0].endswith("_private")
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        if native := model.run(lambda network: self._native_terms(network, batch)):
+            return native
         g_s_BC, g_p_BC, o_s_BF, o_p_BF = model(batch)
         terms = {
             "ce_shared": cross_entropy(g_s_BC, batch.labels_B),
@@ -101,6 +122,17 @@ class KTEPS(Method):
         if self.lambda2 and len(batch.labels_B) > 1:  # HSIC of one sample does not exist
             terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth, batch.native)
         return terms
+
+    def _native_terms(self, network: TwoBranches, batch: Batch) -> dict[str, Tensor]:
+        """Compute the terms in C; empty if they have to be computed otherwise."""
+        if (layers := network.layers(batch)) is None:
+            return {}
+        diverse = bool(self.lambda2) and len(batch.labels_B) > 1
+        standard, bandwidth = self.distillation == "standard", 0.0 if self.bandwidth == "median" else self.bandwidth
+        asked = Terms(batch.labels_B, self.projection, self.temperature, standard, diverse, bandwidth)
+        computed = NativeTerms.apply(asked, *network.encoded(batch), *layers)
+        wanted = {"ce_shared": True, "ce_private": True, "transfer": bool(self.lambda1), "diversity": diverse}
+        return {name: term for (name, there), term in zip(wanted.items(), computed, strict=True) if there}
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -60,9 +60,8 @@ static double cross_entropy(place texts, place outputs, const place *labels, rea
 static place product_part(place layers, const place *widths) { return product_memory(widest(layers, widths)); }
 
 place loss_memory(place texts, place layers, const place *widths) {
-    place hidden = 0;
-    for (place layer = 1; layer < layers; layer++) hidden += widths[layer];
-    return product_part(layers, widths) + texts * (2 * widths[0] + hidden + widths[layers] + 2 * widest(layers, widths));
+    place each = 2 * widths[0] + hidden_widths(layers, widths) + widths[layers] + 2 * widest(layers, widths);
+    return product_part(layers, widths) + texts * each;
 }
 
 /* Mean cross-entropy of dense layers on ReLU(sums + bias), and its gradients, all zero before. widths[0] is D, bias may
@@ -72,8 +71,8 @@ double loss(place texts, const place *lengths, const place *words, const real *v
             const place *labels, real *memory, real *grad_table, real *grad_bias, real *const *grads) {
     place columns = widths[0], outputs = widths[layers];
     real *first = memory + product_part(layers, widths), *grad_first = first + texts * columns;
-    real *logits = grad_first + texts * columns, *hidden = logits + texts * outputs, *scratch = hidden;
-    for (place layer = 1; layer < layers; layer++) scratch += texts * widths[layer];
+    real *logits = grad_first + texts * columns, *hidden = logits + texts * outputs;
+    real *scratch = hidden + texts * hidden_widths(layers, widths);
     sums(texts, columns, lengths, words, values, table, first);
     for (place text = 0; text < texts && bias; text++)
         for (place i = 0; i < columns; i++) first[text * columns + i] += bias[i];
@@ -82,9 +81,9 @@ double loss(place texts, const place *lengths, const place *words, const real *v
     else memcpy(logits, first, texts * columns * sizeof(real));
     double found = cross_entropy(texts, outputs, labels, logits);
     if (!grads) return found;
-    if (layers)
-        dense_backward(layers, texts, widths, first, scratch, logits, parameters, grads, memory, scratch, grad_first);
+    if (layers) memset(grad_first, 0, texts * columns * sizeof(real));
     else memcpy(grad_first, logits, texts * columns * sizeof(real));
+    dense_backward(layers, texts, widths, first, scratch, logits, parameters, grads, memory, scratch, grad_first);
     for (place i = 0; relu && i < texts * columns; i++) grad_first[i] = first[i] > 0 ? grad_first[i] : 0;
     for (place text = 0; text < texts && bias; text++)
         for (place i = 0; i < columns; i++) grad_bias[i] += grad_first[text * columns + i];

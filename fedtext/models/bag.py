@@ -152,11 +152,11 @@ def mean_cross_entropy(table: nn.Embedding, encoder: nn.Module, head: nn.Module,
     Returns:
         The loss; None if the classifier is another one, or the engine is not ``native``.
     """
-    whole = batch.native and isinstance(encoder, BagEncoder) and isinstance(head, Dense) and batch.features_BK is None
-    if not whole or (encoder.training and encoder.dropout.p):
+    if not batch.native or batch.features_BK is not None:
         return None
-    layers = [tensor for layer in head for tensor in (layer.weight, layer.bias)]
-    return BagLoss.apply(batch, encoder.relu, table.weight, encoder.bias, *layers)
+    if not isinstance(encoder, BagEncoder) or not isinstance(head, Dense) or (encoder.training and encoder.dropout.p):
+        return None
+    return BagLoss.apply(batch, encoder.relu, table.weight, encoder.bias, *head.parameters_in_order())
 
 
 def with_features(text_BF: Tensor, batch: Batch) -> Tensor:
@@ -174,8 +174,12 @@ class Dense(nn.Sequential):
     def forward(self, features_BF: Tensor) -> Tensor:
         out_BC = features_BF
         if len(self):
-            out_BC = _Layers.apply(features_BF, *(tensor for layer in self for tensor in (layer.weight, layer.bias)))
+            out_BC = _Layers.apply(features_BF, *self.parameters_in_order())
         return two_logits(out_BC) if self.sigmoid else out_BC
+
+    def parameters_in_order(self) -> list[Any]:
+        """Return weight and bias of each layer."""
+        return [tensor for layer in self for tensor in (layer.weight, layer.bias)]
 
 
 class _First(torch.autograd.Function):

@@ -1,4 +1,4 @@
-/* Fully connected layers with ReLU between them (models/bag.c).
+/* Fully connected layers with ReLU between them (models/bag.c, methods/kteps.c).
 
    Legend: B rows; widths: of the input and of each layer's output; I, O: the widths of a layer. Parameters, and their
    gradients, are the addresses of each layer's weight_OI and bias_O in turn. Memory is that of the largest product. */
@@ -9,6 +9,13 @@ static place widest(place layers, const place *widths) {
     place found = 0;
     for (place layer = 0; layer <= layers; layer++) found = widths[layer] > found ? widths[layer] : found;
     return found;
+}
+
+/* The numbers of the hidden layers of a row. */
+static place hidden_widths(place layers, const place *widths) {
+    place sum = 0;
+    for (place layer = 1; layer < layers; layer++) sum += widths[layer];
+    return sum;
 }
 
 /* hidden: the B x O numbers after ReLU of each layer but the last, in turn; outputs: those of the last. */
@@ -26,7 +33,7 @@ static void dense_forward(place layers, place rows, const place *widths, const r
     }
 }
 
-/* From the gradient of the outputs to those of the parameters and the inputs, all zero before. hidden: the end of what
+/* From the gradient of the outputs to those of the parameters and the inputs, which are added. hidden: the end of what
    dense_forward wrote. scratch: twice B times the largest width. */
 static void dense_backward(place layers, place rows, const place *widths, const real *inputs, const real *hidden,
                            const real *grad, real *const *parameters, real *const *grads, real *memory, real *scratch,
@@ -39,7 +46,7 @@ static void dense_backward(place layers, place rows, const place *widths, const 
         add_product(out, rows, in, grad, 1, out, input, in, 1, memory, grads[2 * layer], in);
         for (place row = 0; row < rows; row++)
             for (place i = 0; i < out; i++) bias[i] += grad[row * out + i];
-        memset(below, 0, rows * in * sizeof(real));
+        if (layer) memset(below, 0, rows * in * sizeof(real));
         add_product(rows, out, in, grad, out, 1, parameters[2 * layer], in, 1, memory, below, in);
         for (place i = 0; layer && i < rows * in; i++) below[i] = input[i] > 0 ? below[i] : 0;
         grad = below;

@@ -4,7 +4,6 @@ Legend: B texts, S words of all texts, V rows of the table, D embedding.
 """
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedtext.models.batch import Batch, Here
-from fedtext.runtime.compiled import compiled
+from fedtext.runtime.compiled import address, addresses, compiled, places
 
 SOURCE = Path(__file__).with_name("bag.c")
 
@@ -46,7 +45,7 @@ def in_c(
         result.shape[1],
         lengths_B.ctypes.data,
         words_S.ctypes.data,
-        _address(values),
+        address(values),
         rows.data_ptr(),
         result.data_ptr(),
     )
@@ -63,7 +62,8 @@ class BagLoss(torch.autograd.Function):
         tokens_S, values_S = words(batch.here)
         lengths_B, values = batch.here.lengths_B, None if values_S is None else torch.from_numpy(values_S).to(table_VD)
         labels_B, texts = batch.labels_B.contiguous(), len(batch.labels_B)
-        library, layout = _library(table_VD.dtype), _layout(table_VD.shape[1], *(len(bias) for bias in layers[1::2]))
+        layout = len(layers) // 2, places(table_VD.shape[1], *(len(bias) for bias in layers[1::2]))
+        library = _library(table_VD.dtype)
         memory = table_VD.new_empty(library.loss_memory(texts, *layout))
         wanted = [table_VD, *layers] if bias_D is None else [table_VD, bias_D, *layers]
         sizes = [tensor.numel() for tensor in wanted] if any(ctx.needs_input_grad) else []
@@ -76,17 +76,17 @@ class BagLoss(torch.autograd.Function):
             texts,
             lengths_B.ctypes.data,
             tokens_S.ctypes.data,
-            _address(values),
+            address(values),
             kept[0].data_ptr(),
-            _address(bias_D),
+            address(bias_D),
             relu,
             *layout,
-            _addresses(kept[1:]),
+            addresses(kept[1:]),
             labels_B.data_ptr(),
             memory.data_ptr(),
             ctx.grads[0].data_ptr() if ctx.needs_input_grad[2] else None,
-            _address(ctx.grads[1]) if sizes else None,
-            _addresses(ctx.grads[2:]) if sizes else None,
+            address(ctx.grads[1]) if sizes else None,
+            addresses(ctx.grads[2:]) if sizes else None,
         )
         return table_VD.new_tensor(loss)
 
@@ -106,18 +106,3 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library.loss_memory.argtypes, library.loss_memory.restype = [place, place, pointer], place
     library.loss.argtypes, library.loss.restype = [place, *[pointer] * 5, place, place, *[pointer] * 7], ctypes.c_double
     return library
-
-
-@cache
-def _layout(*widths: int) -> tuple[int, Any]:
-    """Return the number of layers, and the widths of the input and of each layer's output as an array of C."""
-    return len(widths) - 1, (ctypes.c_int64 * len(widths))(*widths)
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _addresses(tensors: Sequence[Tensor]) -> Any:
-    """Return the addresses of contiguous tensors; never null, though there may be none."""
-    return (ctypes.c_void_p * (len(tensors) + 1))(*(tensor.data_ptr() for tensor in tensors))

@@ -32,3 +32,13 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
     for wide, narrow in pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
     return nn.Sequential(*layers[:-1], *([TwoLogits()] if sigmoid else []))
+
+
+def layers_between_relus(head: nn.Module) -> list[Tensor] | None:
+    """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them."""
+    layers = list(head.children())
+    relus = all(type(layer) is nn.ReLU for layer in layers[1::2])
+    linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear)]
+    if not relus or len(layers) != 2 * len(linear) - 1:
+        return None
+    return [tensor for layer in linear for tensor in (layer.weight, layer.bias)]

@@ -8,10 +8,13 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedtext.errors import UserError
 
@@ -68,6 +71,22 @@ def _whole(library: Path) -> bool:
     """Return whether a library is there as it was compiled. A process that loads a truncated one may end at once."""
     content = library.read_bytes() if library.exists() else b""
     return content[-DIGEST:] == hashlib.sha256(content[:-DIGEST]).digest()
+
+
+@cache
+def places(*numbers: int) -> Any:
+    """Return an array of ``place`` for a function in C."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+def address(tensor: Tensor | None) -> int | None:
+    """Return where the numbers of a contiguous tensor are; None, which is null in C, for None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def addresses(tensors: Sequence[Tensor]) -> Any:
+    """Return an array of the addresses of contiguous tensors. It is never null, though there may be none."""
+    return (ctypes.c_void_p * (len(tensors) + 1))(*(tensor.data_ptr() for tensor in tensors))
 
 
 @cache

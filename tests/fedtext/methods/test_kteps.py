@@ -1,7 +1,7 @@
 """KTEPS: its terms by hand, its architectures, and its limiting cases."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,8 +11,12 @@ from torch.nn.functional import cross_entropy
 from fedtext.client.worker import Worker
 from fedtext.layout import TABLE
 from fedtext.methods import KTEPS
+from fedtext.methods.base import Batch, Model
 from fedtext.methods.hsic import gram, hsic
+from fedtext.models.parts import Parts
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
+from fedtext.runtime.compiled import compile_problem
 from tests import tiny
 from tests.fedtext.methods.objectives import CORPUS
 from tests.loops import nonempty
@@ -150,3 +154,45 @@ def test_kteps_private_parameters_differ_between_clients_and_stay_with_them() ->
 def test_two_samples_have_a_diversity_term() -> None:
     model, batch = tiny.model_and_batch(KTEPS(), texts=2)
     assert KTEPS().loss(model, {}, batch)["diversity"].item() == pytest.approx((1 - 1 / math.e) ** 2, rel=1e-6)
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"distillation": "standard", "bandwidth": 3.0, "temperature": 2.0},
+        {"lambda1": 0, "architecture": "encoder"},
+        {"lambda2": 0, "projection": False},
+        {"projection": False, "architecture": "everything"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("hidden", [[], [7, 20]], ids=str)
+def test_the_terms_in_c_and_their_gradients_are_those_of_torch(keys: dict[str, Any], hidden: list[int]) -> None:
+    method = KTEPS.model_validate(keys)
+    model = {"name": "bigru", "hidden": 5, "embedding": {"dim": 6}, "head": {"hidden": hidden}}
+    torch.manual_seed(3)
+    network = method.network(Parts(RecurrentClassifier.model_validate(model), classes=3)).double()
+    named = {name: torch.randn_like(tensor).mul(0.5).requires_grad_() for name, tensor in network.named_parameters()}
+    for name in [name for name in named if name.startswith("embedding")]:
+        named[name] = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
+    tokens = np.random.default_rng(0)
+    for texts in nonempty([1, 2, 9]):
+        lengths_B = torch.from_numpy(tokens.integers(1, 8, texts))
+        tokens_BT, labels_B = torch.from_numpy(tokens.integers(1, 20, (texts, 8))), torch.arange(texts) % 3
+        plain, native = (Batch(tokens_BT, lengths_B, labels_B, native=native) for native in (False, True))
+        wanted, found = (method.loss(Model(network, named), named, batch) for batch in (plain, native))
+        assert list(found) == list(wanted)
+        assert all(type(term.grad_fn).__name__ == "NativeTermsBackward" for term in nonempty(list(found.values())))
+        leaves = list(named.values())
+        for name in nonempty(list(wanted)):
+            assert found[name].item() == pytest.approx(wanted[name].item(), rel=1e-11, abs=1e-13), name
+            ours, theirs = (
+                torch.autograd.grad(
+                    3 * term[name], leaves, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+                for term in (found, wanted)
+            )
+            for one, other in zip(ours, theirs, strict=True):
+                assert torch.allclose(one, other, rtol=1e-9, atol=1e-12), name
