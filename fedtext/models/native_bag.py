@@ -38,7 +38,16 @@ def in_c(
     values_S: NDArray[np.float32] | None,
     rows: Tensor,
 ) -> None:
-    """Call ``sums`` or ``spread`` of models/bag.c, which writes its result."""
+    """Call a function of models/bag.c, which writes its result.
+
+    Args:
+        name: ``sums`` or ``spread``.
+        result: What it writes: sums_BD, or the gradient of the table, zero before.
+        words_S: The words of all texts.
+        lengths_B: Number of words of each text.
+        values_S: Value of each word; None if all are 1.
+        rows: What it reads: the table, or the gradient of the sums.
+    """
     rows, values = rows.contiguous(), None if values_S is None else torch.from_numpy(values_S).to(result)
     getattr(_library(result.dtype), name)(
         len(lengths_B),

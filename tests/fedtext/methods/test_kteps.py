@@ -194,5 +194,5 @@ def test_the_terms_in_c_and_their_gradients_are_those_of_torch(keys: dict[str, A
                 )
                 for term in (found, wanted)
             )
-            for one, other in zip(ours, theirs, strict=True):
+            for one, other in nonempty(list(zip(ours, theirs, strict=True))):
                 assert torch.allclose(one, other, rtol=1e-9, atol=1e-12), name
