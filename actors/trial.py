@@ -17,7 +17,7 @@ from actors.metrics import TrialMetrics
 from actors.placement import Plan
 from fedtext.client.audit_runner import write_files
 from fedtext.config.experiment import Experiment
-from fedtext.errors import ClientError, UserError
+from fedtext.errors import ClientError, OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
@@ -85,11 +85,10 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     reported, lost = 0, ""
     for restarts in range(assignment.experiment.resources.max_restarts + 1):
         try:
-            for record, unused_gpus in rounds(assignment, metrics):
+            for record, said in rounds(assignment, metrics):
                 if record.round > reported:
                     reported = record.round
-                    said = {"restarts": restarts, "lost": lost, "unused_gpus": unused_gpus}
-                    tune.report({"record": record, **said})
+                    tune.report({"record": record, "restarts": restarts, "lost": lost, **said})
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
@@ -105,7 +104,7 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 
-def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, str]]:
+def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
     """Run the remaining rounds of a trial. Afterwards its actors wait for another trial, unless something failed.
 
     Args:
@@ -113,7 +112,8 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
         metrics: Its metrics for Prometheus.
 
     Yields:
-        The record of each round, and a sentence if GPUs are reserved that no actor can use (else it is empty).
+        The record of each round, and sentences, which may be empty: ``unused_gpus`` if GPUs are reserved that no actor
+        can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on.
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
@@ -123,11 +123,14 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     sound = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
+        uncopied = copied(assignment) if federation.history else ""
         for record in federation.run():
             _keep(federation, assignment)
+            before, uncopied = uncopied, copied(assignment)
             metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
-            yield replace(record, metrics=record.metrics | {"nodes": nodes}), federation.fleet.unused_gpus
+            said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if before else uncopied}
+            yield replace(record, metrics=record.metrics | {"nodes": nodes}), said
             if record.round == assignment.until:
                 break
         sound = True
@@ -143,11 +146,28 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:
-    """Write the files of the last completed round, after the last round also the model, and copy what is new."""
+    """Write the files of the last completed round, after the last round also the model."""
     experiment, history = assignment.experiment, federation.history
     for record in history[-1:]:
         write_files(record, assignment.folder)
     if len(history) == experiment.training.rounds and experiment.save.model != "none":
         model_folder.write(trained(federation, assignment.shipment.header), assignment.folder / model_folder.FOLDER)
-    if assignment.copy and history:
-        assignment.copy.push(assignment.folder.name, checkpoints=True)
+
+
+def copied(assignment: Assignment) -> str:
+    """Copy what is new of a trial, if its run has a copy at a URI. A store that fails for a while ends no trial.
+
+    Returns:
+        Why it could not be copied, and what happens then; empty if it was.
+
+    Raises:
+        OwnershipLostError: Another command has continued the run.
+    """
+    try:
+        if assignment.copy:
+            assignment.copy.push(assignment.folder.name, checkpoints=True)
+    except OwnershipLostError:
+        raise
+    except UserError as error:
+        return f"{error}; training goes on, and it is tried again after each round and at the end"
+    return ""

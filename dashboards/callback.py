@@ -16,6 +16,7 @@ from actors.waiting import Use
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
+from fedtext.errors import OwnershipLostError
 from fedtext.records import RoundRecord
 
 if TYPE_CHECKING:
@@ -35,13 +36,16 @@ def _never_raises(
     """Catch everything that ``hook`` raises, and print one message for each kind of exception.
 
     An exception in a hook would end the whole sweep, with trials of many hours, over an error of display or recording.
-    Besides, only ``_raised`` catches everything.
+    Besides, only ``_raised`` catches everything. An OwnershipLostError is to end the sweep: the end of the step raises
+    it, since Tune takes an exception of other hooks for one of the trial.
     """
 
     @functools.wraps(hook)
     def guarded(self: "TrialCallback", *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(self, *args, **kwargs)
+        except OwnershipLostError as error:
+            self.over = error
         except Exception as error:
             self.faulty(hook.__name__, error)
 
@@ -85,6 +89,7 @@ class TrialCallback(Callback):
         self.outcomes: dict[str, Outcome] = {}
         # Cases whose trial was given up before it started, to be tried once more; None: this is the second attempt.
         self.lost: set[str] | None = set()
+        self.over: OwnershipLostError | None = None  # another command has continued the run
         self.faults: set[tuple[str, str]] = set()
         self.until: Mapping[str, int] = {}  # rounds after which trials of a population pause, by case
         self.tags: dict[str, dict[str, str]] = {}  # further tags of trials, which are set when they end
@@ -152,7 +157,6 @@ class TrialCallback(Callback):
         stopped = self._stopped(case_id, outcome)
         self.record("settle", lambda tracker: self._settle(tracker, case, outcome, stopped))
 
-    @_never_raises
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Print now and then that no trial runs because the resources of the next one are taken.
 
@@ -160,7 +164,16 @@ class TrialCallback(Callback):
             iteration: Number of Tune's step.
             trials: All trials so far.
             info: Not used.
+
+        Raises:
+            OwnershipLostError: Another command has continued the run. It ends the sweep.
         """
+        if self.over:
+            raise self.over
+        self._look_at_pending(trials)
+
+    @_never_raises
+    def _look_at_pending(self, trials: list[Trial]) -> None:
         pending = [trial for trial in trials if trial.status == Trial.PENDING]
         self._look(pending)
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
@@ -202,6 +215,8 @@ class TrialCallback(Callback):
             return
         if unused := result.get("unused_gpus"):
             self._warn_of_gpus(case_id, unused)
+        if uncopied := result.get("uncopied"):
+            self._warn(case_id, uncopied)
         if lost := result.get("lost"):
             self._warn(case_id, f"went back to its last checkpoint, since it lost a client actor ({lost})")
         self._records[case_id] = merged(self._records.get(case_id, ()), [record])

@@ -21,6 +21,10 @@ class UserError(ValueError):
     """An invalid request. The message says what is wrong, where, and what to do."""
 
 
+class OwnershipLostError(UserError):
+    """Another command has continued the run, on this machine or another: this one has to stop."""
+
+
 class ClientError(RuntimeError):
     """A failure of a client's computation: its loss is not finite, or its code raised an exception.
 

@@ -156,4 +156,5 @@ def _run(job: "Job") -> int:
         print(f"report: {os.path.relpath(ended.report)}")
     if left := len(job.cases) + job.unsuggested - len(ended.outcomes):
         print(f"{left} trials have not ended: {job.folder.again} continues them")
+    job.folder.complete_copy()
     return exit_status(ended.outcomes, left)

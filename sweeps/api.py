@@ -15,8 +15,8 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
-from sweeps.folder import home
 from sweeps.job import Job
+from sweeps.places import home
 from sweeps.prepare import prepared
 from sweeps.request import Cluster, Given, Request
 from sweeps.trials import Ended
@@ -187,11 +187,14 @@ def sweep(
 
     Raises:
         UserError: The experiment, the data, the cluster or the tracking server cannot be used. It is raised before any
-            trial starts.
+            trial starts. Or, at the end, the copy of the run at a URI is not complete.
+        OwnershipLostError: Another command has continued the run at a URI.
     """
     place = Cluster(address, num_cpus, num_gpus)
     job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, data, place))
-    return result(job, run_trials(job))
+    ended = run_trials(job)
+    job.folder.complete_copy()
+    return result(job, ended)
 
 
 def load_model(uri: str, tracking_uri: str | None = None, trust_plugins: bool = False) -> Model:

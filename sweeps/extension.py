@@ -1,14 +1,13 @@
 """Whether a run that has begun can be made longer."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 
 from fedtext.config.experiment import Experiment
 from fedtext.state.fingerprint import fixed_length
+from sweeps.points import unsuggested
 
 OTHERWISE = "otherwise"  # it would be another experiment, not a longer run
-LOG = "search.json"
 
 
 def not_extended(begun: Experiment, asked: Experiment, changed: Collection[str], folder: Path) -> str:
@@ -32,13 +31,8 @@ def not_extended(begun: Experiment, asked: Experiment, changed: Collection[str],
     swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
     if why := f"its space has {swept[0]}" if swept else fixed_length(asked):
         return f"rounds: {why}"
-    if asked.tune.search != "random" and (left := _unsuggested(asked, folder)):
+    if asked.tune.search != "random" and (left := unsuggested(asked.tune.samples, folder)):
         return (
             f"rounds: its search still has {left} points to suggest, by results of the present number: let it end first"
         )
     return ""
-
-
-def _unsuggested(experiment: Experiment, folder: Path) -> int:
-    log = folder / LOG
-    return experiment.tune.samples - (len(json.loads(log.read_text())["points"]) if log.is_file() else 0)

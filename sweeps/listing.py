@@ -1,8 +1,6 @@
 """Lists of the experiments that come with fedtext, and of runs with their state. Nothing of a run is executed."""
 
-import fcntl
 import json
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +13,9 @@ import yaml
 from fedtext.errors import UserError
 from fedtext.metrics import smaller_is_better
 from fedtext.state.checkpoint import glance
-from sweeps.places import LOCK, OUTCOME, PLAN, RESOLVED
+from sweeps.lock import is_locked
+from sweeps.places import OUTCOME, PLAN, RESOLVED
+from sweeps.points import unsuggested
 
 State = Literal["running", "finished", "interrupted", "failed"]
 # Of a run without the metric by which its trials are sorted, the first of these that it has is shown.
@@ -72,7 +72,8 @@ class ListedRun:
         path: Its folder.
         experiment: The name of its experiment.
         command: The command that began it.
-        state: ``running``: a command works on it now; ``interrupted``: none does, and trials have not ended;
+        state: ``running``: a command works on it now; ``interrupted``: none does, and trials have not ended, or a
+            search has points left to suggest;
             ``failed``: all have ended, and some failed.
         trials: Its trials, in order.
         metric: The metric by which its trials are sorted, or another one if no trial has that.
@@ -136,9 +137,9 @@ def run(folder: Path) -> ListedRun:
     trials = tuple(_trials(folder, plan.get("trials") or {}))
     tune = experiment.get("tune") or {}
     metric, best = _best(trials, tune.get("metric", ""), tune.get("mode", "auto"))
-    ended = bool(trials) and all(trial.status not in ("begun", "waiting") for trial in trials)
+    left = not trials or any(trial.status in ("begun", "waiting") for trial in trials) or _search_goes_on(tune, folder)
     failed = any(trial.status == "failed" for trial in trials)
-    state: State = "running" if _locked(folder) else "interrupted" if not ended else "failed" if failed else "finished"
+    state: State = "running" if is_locked(folder) else "interrupted" if left else "failed" if failed else "finished"
     name = str(experiment.get("name") or (plan.get("content") or {}).get("name", ""))
     command = plan.get("command") or "reproduce"
     return ListedRun(folder.name, folder, name, command, state, trials, metric, best, _changed(folder))
@@ -188,19 +189,14 @@ def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, f
     return metric, None
 
 
-def _locked(folder: Path) -> bool:
-    """Whether a command on this machine works on a run."""
-    try:
-        lock = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:
+def _search_goes_on(tune: Mapping[str, Any], folder: Path) -> bool:
+    """Whether the search of a run has points left to suggest."""
+    if tune.get("search", "random") == "random":
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+        return unsuggested(tune.get("samples", 0), folder) > 0
+    except (OSError, ValueError, KeyError, TypeError):  # of another version, or damaged
+        return False
 
 
 def _changed(folder: Path) -> float:

@@ -18,8 +18,8 @@ from fedtext.runtime.devices import no_cuda
 from fedtext.state.checkpoint import glance
 from sweeps import cost
 from sweeps.arrange import arranged, with_corpora
-from sweeps.folder import home
 from sweeps.job import Job, key
+from sweeps.places import home
 from sweeps.population import evolved
 from sweeps.prepare import asked, state_bytes
 from sweeps.request import Cluster, Request

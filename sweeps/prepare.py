@@ -17,8 +17,10 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.state.checkpoint import KEPT
 from sweeps.arrange import arranged, with_corpora
-from sweeps.folder import PLAN, STORAGE, RunFolder, home, places
+from sweeps.folder import RunFolder
 from sweeps.job import Job, key, numbers
+from sweeps.names import places
+from sweeps.places import PLAN, STORAGE, home
 from sweeps.population import evolved
 from sweeps.request import Cluster, Given, Request
 from sweeps.search_log import begun_search, write_log

@@ -12,9 +12,10 @@ from fedtext.config.files import validate
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import history
-from sweeps.folder import PLAN, STORAGE, RunFolder, home
+from sweeps.folder import RunFolder
+from sweeps.places import PLAN, STORAGE, home
+from sweeps.points import suggested_points
 from sweeps.population import evolved
-from sweeps.search_log import suggested_points
 from tune_spaces.cases import cases as make_cases
 
 
@@ -39,7 +40,7 @@ def report(run: str) -> list[Path]:
     content = folder.content()
     source = str(folder.path / PLAN)
     experiment = validate(content, source)
-    cases = make_cases(content, experiment, source, suggested_points(folder))
+    cases = make_cases(content, experiment, source, suggested_points(folder.path))
     if experiment.tune.scheduler == "pbt":
         cases = evolved(cases, folder, experiment, content, source)
     return reports.write(collected(folder, experiment, cases), folder.path)

@@ -21,8 +21,10 @@ from fedtext.config.overrides import override
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import history
 from sweeps.coverage import update
-from sweeps.folder import RunFolder, home, places
+from sweeps.folder import RunFolder
 from sweeps.kept import merged, seeds_of, write
+from sweeps.names import places
+from sweeps.places import home
 from sweeps.prepare import planned, reached
 from sweeps.request import Cluster
 from sweeps.results import Rows, check_columns, named, reproduced, when

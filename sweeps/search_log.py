@@ -2,17 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
-from sweeps.extension import LOG
 from sweeps.folder import RunFolder
 from sweeps.job import Job, Searched
 from sweeps.places import write
+from sweeps.points import LOG
 from tune_spaces.search import Search
-
-FILE = LOG  # the points in order, and the results that the search has been told
 
 
 def begun_search(
@@ -35,7 +32,7 @@ def begun_search(
     """
     if experiment.tune.search == "random":
         return None
-    search, log = Search(experiment), folder.path / FILE
+    search, log = Search(experiment), folder.path / LOG
     if log.is_file():
         search.restore(json.loads(log.read_text()))
     while search.ask() is not None:  # those that depend on no further results
@@ -43,13 +40,7 @@ def begun_search(
     return Searched(search, content, source, data)
 
 
-def suggested_points(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the points that the search of a run has suggested; empty without a search."""
-    log = folder.path / FILE
-    return json.loads(log.read_text())["points"] if log.is_file() else []
-
-
 def write_log(job: Job) -> None:
     """Write the log of a job's search, if it has one."""
     if job.searched:
-        write(job.folder.path / FILE, json.dumps(job.searched.search.log(), indent=1))
+        write(job.folder.path / LOG, json.dumps(job.searched.search.log(), indent=1))

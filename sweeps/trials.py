@@ -61,7 +61,6 @@ def run(job: Job) -> Ended:
         outcomes = train(job, recording)
         report = _reported(job, outcomes, recording) if job.sweep else None
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
-    job.folder.copy_files()
     return Ended(outcomes, page.result(), report)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ KEY, SECRET = "AKIDFORTESTS", "a-secret-that-nothing-may-print"
 
 @dataclass(frozen=True)
 class Store:
-    """A bucket, with the filesystem of pyarrow that sees it."""
+    """A bucket, with the filesystem of pyarrow that sees it. Requests of the methods in ``denied``, such as PUT, are
+    refused with status 403, and noted in ``refused``."""
 
     filesystem: Any
     endpoint: str
+    denied: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
 
     def uri(self, path: str) -> str:
         """The URI of a folder or file, which needs nothing from the environment but credentials."""
@@ -71,6 +74,19 @@ def object_store(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Store
         filesystem = fs.S3FileSystem(**options, allow_bucket_creation=True)
         filesystem.create_dir(BUCKET)
         filesystem.delete_dir_contents(BUCKET, missing_dir_ok=True)  # moto keeps it while the process lives
-        yield Store(filesystem, endpoint)
+        store = Store(filesystem, endpoint)
+        server._server.app = _guarded(server._server.app, store)
+        yield store
     finally:
         server.stop()
+
+
+def _guarded(app: Any, store: Store) -> Any:
+    def guarded(request: dict[str, Any], start: Any) -> Any:
+        if request["REQUEST_METHOD"] not in store.denied:
+            return app(request, start)
+        store.refused.append(request["PATH_INFO"])
+        start("403 Forbidden", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+
+    return guarded

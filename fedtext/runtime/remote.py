@@ -7,6 +7,7 @@ from a URI: URIs are stored with runs and appear in messages.
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -119,10 +120,15 @@ class Remote:
                 return
             folder, _, name = path.rpartition("/")
             filesystem.create_dir(folder, recursive=True)
-            draft = f"{folder}/.{name}.draft"
-            with filesystem.open_output_stream(draft) as stream:
-                stream.write(content)
-            filesystem.move(draft, path)
+            draft = f"{folder}/.{name}.{secrets.token_hex(4)}.draft"  # another process may write the same file
+            try:
+                with filesystem.open_output_stream(draft) as stream:
+                    stream.write(content)
+                filesystem.move(draft, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    filesystem.delete_file(draft)
+                raise
 
     def remove(self) -> None:
         """Remove a file, if it is there."""

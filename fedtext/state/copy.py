@@ -5,6 +5,9 @@ files whenever a trial begins or ends. An object store has no rename, so a check
 its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
 The last two are kept, and the older one is removed only when the newer one is complete.
 
+A file that cannot be written is tried again, a few times. If that fails too the copy stays as it is: what it lacks is
+copied the next time. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
+
 ``owner.json`` names the process that works on the run. A machine that was believed dead, and still runs, finds another
 owner there at its next copy and stops; what both wrote until then has the same bits.
 """
@@ -15,16 +18,19 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from fedtext.errors import UserError
+from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, noise_key
 
 OWNER = "owner.json"  # at the URI
-STATE = ".copy.json"  # in the local folder: the URI, and the owner as this machine last wrote it
+STATE = ".copy.json"  # in the local folder: the URI, and the owners as which this machine worked on what is there
+WAITS_S: tuple[float, ...] = (1.0, 4.0, 12.0)  # before each further attempt to write
 _UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")
 
 
@@ -46,10 +52,8 @@ class Copy:
     @staticmethod
     def of(folder: Path) -> "Copy | None":
         """Return the copy that a local folder is recorded to have; None if it has none."""
-        if not (folder / STATE).is_file():
-            return None
-        kept = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        return Copy(folder, Remote(kept["uri"], "storage"), kept["token"])
+        kept = _kept(folder)
+        return Copy(folder, Remote(kept["uri"], "storage"), kept["token"]) if kept else None
 
     def exists(self, name: str) -> bool:
         """Whether the copy has a file of this name."""
@@ -63,19 +67,11 @@ class Copy:
         Raises:
             UserError: The copy cannot be read, or the local folder has another run.
         """
-        before = Copy.of(self.folder)
-        if before is not None and before.remote.uri != self.remote.uri:
-            raise UserError(
-                f"storage: {self.folder} belongs to {before.remote}, not to {self.remote}: move it away first"
-            )
-        if before is None and any(self.folder.glob("*")):
-            raise UserError(
-                f"storage: {self.folder} has another run of the name {self.folder.name}: move it away first"
-            )
-        if before is not None and before.token == self._owner():
+        self.check_folder()
+        if self._owner() in _tokens(self.folder):
             return
-        self._record()
-        there = self.remote.files()
+        self.record()
+        there = _files(self.remote)
         for file in self.folder.glob("*/outcome.json"):
             if file.relative_to(self.folder).as_posix() not in there:
                 file.unlink()  # its trial has been continued elsewhere
@@ -87,7 +83,22 @@ class Copy:
                 (self.remote / name).fetch(self.folder / name, _mode(name))
         for unit, names in units.items():
             self._fetch_checkpoint(unit, names)
-        self._record()
+
+    def check_folder(self) -> None:
+        """Raise UserError if the local folder has another run."""
+        before = Copy.of(self.folder)
+        if before is not None and before.remote.uri != self.remote.uri:
+            raise UserError(
+                f"storage: {self.folder} belongs to {before.remote}, not to {self.remote}: move it away first"
+            )
+        if before is None and any(self.folder.glob("[!.]*")):
+            raise UserError(
+                f"storage: {self.folder} has another run of the name {self.folder.name}: move it away first"
+            )
+
+    def is_taken(self) -> bool:
+        """Whether this machine has become the owner since it last brought the local folder up to date."""
+        return bool(_tokens(self.folder))
 
     def check_writable(self) -> None:
         """Raise UserError if files cannot be written to the copy."""
@@ -96,10 +107,18 @@ class Copy:
         probe.remove()
 
     def take(self) -> "Copy":
-        """Become the owner of the copy, and return it."""
+        """Become the owner of the copy, and return it.
+
+        Raises:
+            UserError: The copy cannot be written.
+        """
         taken = replace(self, token=secrets.token_hex(16))
+        if here := self.folder.is_dir():  # killed at any point, this machine finds one of its own tokens at the copy
+            taken.record(_tokens(self.folder))
         owner = {"token": taken.token, "host": socket.gethostname(), "pid": os.getpid()}
-        (self.remote / OWNER).write(json.dumps(owner).encode())
+        taken._write(OWNER, json.dumps(owner).encode())
+        if here:
+            taken.record()
         return taken
 
     def push(self, *parts: str, checkpoints: bool = False) -> None:
@@ -110,14 +129,14 @@ class Copy:
             checkpoints: Whether to copy checkpoints: only the process that writes them can.
 
         Raises:
-            UserError: The copy cannot be written, or another process has become its owner.
+            OwnershipLostError: Another process has become the owner of the copy.
+            UserError: The copy cannot be written. What it lacks then is copied by the next call.
         """
         self._check_owner()
-        self._record()
         for part in parts or ("",):
             base = self.remote / part if part else self.remote
             prefix = f"{part}/" if part else ""
-            there = {prefix + name for name in base.files()}
+            there = {prefix + name for name in _files(base)}
             local = set(self._local(part))
             units = sorted({name.rpartition("/")[0] for name in local if _UNIT.fullmatch(name)})
             for unit in units if checkpoints else ():
@@ -127,9 +146,18 @@ class Copy:
                 self._send(name, name in there)
             for name in sorted(there - local - {OWNER}):
                 if not _UNIT.fullmatch(name):
-                    (self.remote / name).remove()
+                    self._remove(name)
             if checkpoints and units:
                 self._remove_checkpoints(units, there)
+
+    def complete(self) -> None:
+        """Copy all that the copy lacks, checkpoints too, once no other process writes them.
+
+        Raises:
+            OwnershipLostError: Another process has become the owner of the copy.
+            UserError: The copy cannot be written.
+        """
+        _tried(lambda: self.push(checkpoints=True))
 
     def _local(self, part: str) -> Iterator[str]:
         """Return the names of the files in a part, without those that are being written."""
@@ -147,7 +175,7 @@ class Copy:
             content = (self.folder / name).read_bytes()
         except FileNotFoundError:  # removed, or delivered, since it was listed
             return
-        (self.remote / name).write(content)
+        self._write(name, content)
         self._sent[name] = (stat.st_size, stat.st_mtime_ns)
 
     def _send_checkpoint(self, unit: str, there: Iterable[str]) -> None:
@@ -155,20 +183,26 @@ class Copy:
         listed = (folder / checkpoint.SUMS).read_bytes()
         if sums.read() == listed:
             return
-        sums.remove()
+        self._remove(f"{unit}/{checkpoint.SUMS}")
         names = {file.name for file in folder.iterdir()}
         for name in there:
             if name.startswith(f"{unit}/") and name.rpartition("/")[2] not in names:
-                (self.remote / name).remove()
+                self._remove(name)
         for name in sorted(names - {checkpoint.SUMS}):
-            (self.remote / f"{unit}/{name}").write((folder / name).read_bytes())
-        sums.write(listed)
+            self._write(f"{unit}/{name}", (folder / name).read_bytes())
+        self._write(f"{unit}/{checkpoint.SUMS}", listed)
 
     def _remove_checkpoints(self, units: list[str], there: Iterable[str]) -> None:
         """Remove those that are no longer here, each after its list."""
         gone = [name for name in there if _UNIT.fullmatch(name) and name.rpartition("/")[0] not in units]
         for name in sorted(gone, key=lambda name: (not name.endswith(f"/{checkpoint.SUMS}"), name)):
-            (self.remote / name).remove()
+            self._remove(name)
+
+    def _write(self, name: str, content: bytes) -> None:
+        _tried(lambda: (self.remote / name).write(content))
+
+    def _remove(self, name: str) -> None:
+        _tried((self.remote / name).remove)
 
     def _fetch_checkpoint(self, unit: str, names: list[str]) -> None:
         target = self.folder / unit
@@ -192,14 +226,51 @@ class Copy:
         owner = json.loads(content) if content else {"token": ""}
         if owner["token"] != self.token:
             where = f" on {owner['host']} (process {owner['pid']})" if owner["token"] else ""
-            raise UserError(f"storage: another command{where} has continued the run {self.remote}: this one stops")
+            raise OwnershipLostError(
+                f"storage: another command{where} has continued the run {self.remote}: this one stops"
+            )
 
-    def _record(self) -> None:
-        """Write the URI and the owner to the local folder."""
+    def record(self, before: Iterable[str] = ()) -> None:
+        """Write the URI and the owner to the local folder.
+
+        Args:
+            before: Tokens of this machine that the copy may still name as its owner's.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         draft = self.folder / f"{STATE}.draft-{os.getpid()}"
-        draft.write_text(json.dumps({"uri": self.remote.uri, "token": self.token}), encoding="utf-8")
+        kept = {"uri": self.remote.uri, "token": self.token, "before": list(before)}
+        draft.write_text(json.dumps(kept), encoding="utf-8")
         os.replace(draft, self.folder / STATE)
+
+
+def _kept(folder: Path) -> dict[str, Any] | None:
+    """Return the content of ``STATE`` in a local folder; None if it has none."""
+    state = folder / STATE
+    return json.loads(state.read_text(encoding="utf-8")) if state.is_file() else None
+
+
+def _tokens(folder: Path) -> list[str]:
+    """Return the tokens of the owners as which this machine worked on what a local folder has."""
+    kept = _kept(folder) or {"token": ""}
+    return [token for token in (*kept.get("before", ()), kept["token"]) if token]
+
+
+def _files(remote: Remote) -> list[str]:
+    """Return the names of the files in a part of the copy, without drafts."""
+    return [name for name in remote.files() if not name.rpartition("/")[2].startswith(".")]
+
+
+def _tried(attempt: Callable[[], None]) -> None:
+    """Attempt something, and again after each of ``WAITS_S`` if it fails."""
+    for wait in WAITS_S:
+        try:
+            attempt()
+            return
+        except OwnershipLostError:
+            raise
+        except UserError:
+            time.sleep(wait)
+    attempt()
 
 
 def _mode(name: str) -> int:

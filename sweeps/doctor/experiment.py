@@ -25,7 +25,8 @@ from sweeps.doctor.asked import Asked
 from sweeps.doctor.finding import About, Finding
 from sweeps.doctor.storage import folder
 from sweeps.doctor.tracking import reachable
-from sweeps.folder import RunFolder, places
+from sweeps.folder import RunFolder
+from sweeps.names import places
 from sweeps.places import STORAGE, home
 
 Nodes = Sequence[Mapping[str, float]]

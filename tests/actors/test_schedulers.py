@@ -14,7 +14,13 @@ ASHA = Tune(metric="loss", mode="min", scheduler="asha", grace_rounds=1)
 
 def report(round_: int, loss: float) -> dict[str, Any]:
     """What a trial reports after a round."""
-    return {"record": RoundRecord(round_, 0.0, {"loss": loss}), "restarts": 0, "lost": "", "unused_gpus": ""}
+    return {
+        "record": RoundRecord(round_, 0.0, {"loss": loss}),
+        "restarts": 0,
+        "lost": "",
+        "unused_gpus": "",
+        "uncopied": "",
+    }
 
 
 def order(*histories: list[float], spared: tuple[str, ...] = ()) -> SparingASHA:

@@ -16,7 +16,8 @@ from dashboards.report.contents import curve, differences, effects, points, resu
 from dashboards.report.measures import measure
 from dashboards.report.tables import Field, Table, as_csv, as_latex, as_markdown
 from fedtext.errors import UserError
-from sweeps.folder import PLAN, RunFolder
+from sweeps.folder import RunFolder
+from sweeps.places import PLAN
 from sweeps.report import report
 from tests.commands import command
 from tests.loops import nonempty

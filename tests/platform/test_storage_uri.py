@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,9 +41,16 @@ def test_a_uri_that_cannot_be_used_is_one_sentence(store: Store, tmp_path: Path)
     assert (done.returncode, "there is no run at s3://fedtext-tests/runs/none" in done.stderr) == (2, True)
 
 
+def copied(store: Store) -> int:
+    """The last round of which the store has a whole checkpoint."""
+    lists = [name for name in store.files("runs/cut") if name.endswith("/SHA256SUMS")]
+    return max((int(name.split("/")[-2].removeprefix("round-")) for name in lists), default=0)
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_continued_on_another_machine(store: Store, tmp_path: Path) -> None:
-    rounds, here, there = 6, tmp_path / "here", tmp_path / "there"
+    """Before it is killed, the store refuses its files for a while."""
+    rounds, here, there = 8, tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
     file = write(tmp_path, space={}, baselines=[])
@@ -53,10 +60,19 @@ def test_a_killed_run_is_continued_on_another_machine(store: Store, tmp_path: Pa
     log = (tmp_path / "log").open("w")
     driver = subprocess.Popen(argv, env=environment(here) | tracked, stdout=log, stderr=log)
     deadline = time.monotonic() + 300
-    while not any(name.endswith("round-000002/SHA256SUMS") for name in store.files("runs/cut")):
-        assert driver.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < deadline, store.files()
-        time.sleep(0.1)
+
+    def wait(ready: Callable[[], object]) -> None:
+        while not ready():
+            assert driver.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, store.files()
+            time.sleep(0.1)
+
+    wait(lambda: copied(store) >= 2)
+    store.denied.add("PUT")
+    wait(lambda: store.refused)
+    before = copied(store)
+    store.denied.clear()
+    wait(lambda: copied(store) > before)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     log.close()
@@ -71,9 +87,9 @@ def test_a_killed_run_is_continued_on_another_machine(store: Store, tmp_path: Pa
     names = store.files("runs/cut")
     (kept,) = {name.partition("/")[0] for name in names if "/checkpoint/" in name}
     units = {name.split("/")[2] for name in names if name.startswith(f"{kept}/checkpoint/round-")}
-    assert units == {"round-000005", "round-000006"}
+    assert units == {"round-000007", "round-000008"}
     assert {f"{kept}/outcome.json", f"{kept}/model/model.safetensors", "plan.json", "owner.json"} <= set(names)
-    for name in nonempty(name for name in names if f"{kept}/checkpoint/round-000006/" in name):
+    for name in nonempty(name for name in names if f"{kept}/checkpoint/round-000008/" in name):
         assert store.get(f"runs/cut/{name}") == (there / "runs" / "cut" / name).read_bytes()
     (run,) = runs(tmp_path)
     assert run.info.status == "FINISHED", "the MLflow run of before was continued"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fedtext.config.experiment import Experiment
-from sweeps.extension import LOG, OTHERWISE, not_extended
+from sweeps.extension import OTHERWISE, not_extended
+from sweeps.points import LOG
 from tests import tiny
 
 TPE = {"search": "tpe", "metric": "Ag", "samples": 4}

@@ -13,10 +13,12 @@ import pytest
 from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.config import files
+from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
-from sweeps.folder import PLAN, RunFolder
+from sweeps.folder import RunFolder
 from sweeps.job import Job
+from sweeps.places import PLAN
 from sweeps.trials import _ended
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tests.loops import nonempty
@@ -150,6 +152,53 @@ def test_a_trial_is_finished_only_with_all_rounds_that_it_has_to_run(tmp_path: P
     job = Job(True, experiment, cases, {}, {}, {}, [], Store("sqlite://"), folder)
     records = {case: [RoundRecord(n + 1, 0.0, {}) for n in range(count)] for case, count in reached.items()}
     assert _ended(job, records) == {"finished-3": "finished", "stopped-2": "stopped"}
+
+
+class Copied:
+    """A copy at a URI that fails in one way."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.recorded = error, list[bool]()
+
+    def record(self) -> None:
+        self.recorded.append(True)
+
+    def push(self) -> None:
+        raise self.error
+
+    complete = push
+
+
+def test_a_copy_that_fails_for_a_while_ends_nothing_but_is_said_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away: Any = Copied(UserError("storage: s3://bucket/runs/first cannot be written (denied)"))
+    folder = RunFolder(tmp_path, "fedtext run --resume first", away)
+    folder.record("01-kteps", Outcome("finished"))
+    assert "(denied); it is tried again at the end" in capsys.readouterr().err
+    with pytest.raises(
+        UserError, match=rf"\(denied\); the run is whole in {tmp_path}, its copy is not: complete it he"
+    ):
+        folder.complete_copy()
+    RunFolder(tmp_path).complete_copy()
+
+
+def test_a_command_that_has_lost_its_run_records_nothing_more(tmp_path: Path) -> None:
+    lost: Any = Copied(OwnershipLostError("another command has continued the run"))
+    folder = RunFolder(tmp_path, copy=lost)
+    for what in (lambda: folder.record("01-kteps", Outcome("finished")), folder.copy_files, folder.complete_copy):
+        with pytest.raises(OwnershipLostError, match=r"^another command has continued the run$"):
+            what()
+
+
+def test_a_run_that_is_killed_as_it_begins_knows_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on without one."""
+    away: Any = Copied(KeyboardInterrupt())
+    folder = RunFolder(tmp_path / "run", copy=away)
+    with pytest.raises(KeyboardInterrupt):
+        folder.create(EXPERIMENT, files.validate(EXPERIMENT), "sweep")
+    assert (tmp_path / "run" / PLAN).is_file()
+    assert away.recorded
 
 
 def test_an_interrupted_command_says_what_continues_it() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from dashboards.trial import Outcome
 from fedtext.errors import UserError
@@ -81,6 +82,19 @@ def test_a_run_that_a_command_works_on_is_running(storage: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert listing.run(storage / "half").state == "running"
     assert listing.run(storage / "half").state == "interrupted"
+
+
+def test_a_search_that_has_points_left_to_suggest_is_interrupted(storage: Path) -> None:
+    """It was stopped after all trials of its points so far had ended."""
+    whole = storage / "whole"
+    resolved = yaml.safe_load((whole / "experiment.yaml").read_text())
+    resolved["tune"] |= {"search": "tpe", "samples": 3}
+    (whole / "experiment.yaml").write_text(yaml.safe_dump(resolved))
+    states = []
+    for log in ('{"points": [{}, {}]}', '{"points": [{}, {}, {}]}', "{", None):
+        (whole / "search.json").write_text(log) if log else (whole / "search.json").unlink()
+        states.append(listing.run(whole).state)
+    assert states == ["interrupted", "finished", "finished", "interrupted"]
 
 
 def test_the_list_takes_no_lock_that_a_command_needs(storage: Path) -> None:

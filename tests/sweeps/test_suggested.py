@@ -17,8 +17,10 @@ from dashboards.progress import PlainProgress
 from dashboards.trial import Outcome
 from fedtext.config.experiment import use
 from fedtext.config.tune import Tune
-from fedtext.errors import UserError
+from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
+from fedtext.runtime.remote import Remote
+from fedtext.state.copy import Copy
 from sweeps import sweep
 from sweeps.arrange import arranged, with_corpora
 from sweeps.folder import RunFolder
@@ -28,6 +30,7 @@ from tests import tiny
 from tests.commands import EXPERIMENT, runs
 from tests.loops import nonempty
 from tests.planned import Planned, experiment
+from tests.stores import Store, object_store
 from tune_spaces.cases import cases
 from tune_spaces.search import Result, Search
 
@@ -83,8 +86,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     use(())
 
 
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
+    with object_store(monkeypatch, tmp_path / "cache") as store:
+        yield store
+
+
 @pytest.mark.ray
-def test_a_searched_sweep_with_failures_and_its_resumption(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_searched_sweep_with_failures_and_its_resumption(
+    home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
     plugin = home / "faulty.py"
     whole = sweep(SEARCHED, name="whole", num_cpus=2, plugins=[plugin])
     assert [trial.id for trial in whole.trials] == ["000-fedavg", *(f"{number:03d}-faulty" for number in range(1, 7))]
@@ -110,24 +121,39 @@ def test_a_searched_sweep_with_failures_and_its_resumption(home: Path, capfd: py
     assert alone.metrics["Ag_val"] == whole.best.metrics["Ag_val"]
 
     # What an interruption before the fifth point leaves: a log of four points, and no sixth trial.
-    begun = home / "runs" / "begun"
+    begun = home / "elsewhere" / "begun"
     shutil.copytree(whole.folder, begun, ignore=shutil.ignore_patterns("tracking.json", ".lock"))
     for trial in whole.trials[5:]:
         shutil.rmtree(begun / trial.id)
     (begun / "search.json").write_text(json.dumps(asked | {"points": asked["points"][:4], "told": asked["told"][:2]}))
-    resumed = sweep(resume="begun", num_cpus=2)
+    store.copy(begun, "runs/begun")
+    uri = store.uri("runs/begun")
+    resumed = sweep(resume=uri, num_cpus=2)
     assert [trial.overrides for trial in resumed.trials] == [trial.overrides for trial in whole.trials]
     assert [trial.status for trial in resumed.trials] == [trial.status for trial in whole.trials]
     assert [trial.metrics.get("Ag_val") for trial in resumed.trials] == [
         trial.metrics.get("Ag_val") for trial in whole.trials
     ]
-    assert json.loads((begun / "search.json").read_text()) == asked
+    assert json.loads(store.get("runs/begun/search.json")) == asked
+    there = store.files("runs/begun")
+    for trial in nonempty(trial for trial in resumed.trials if trial.status == "finished"):
+        assert {f"{trial.id}/outcome.json", f"{trial.id}/checkpoint/round-000001/SHA256SUMS"} <= set(there)
 
-    longer = sweep(None, "tune.samples=7", resume="begun", num_cpus=2)
+    longer = sweep(None, "tune.samples=7", resume=uri, num_cpus=2)
     assert [trial.overrides for trial in longer.trials[:7]] == [trial.overrides for trial in whole.trials]
     assert len(longer.trials) == 8
     with pytest.raises(UserError, match="was begun otherwise"):
-        sweep(None, "tune.pending=3", resume="begun", num_cpus=2)
+        sweep(None, "tune.pending=3", resume=uri, num_cpus=2)
+
+    start = TrialCallback.on_trial_start
+
+    def continued_elsewhere(self: TrialCallback, *args: Any, **kwargs: Any) -> None:
+        start(self, *args, **kwargs)
+        Copy(home / "another machine", Remote(uri, "storage")).take()
+
+    monkeypatch.setattr(TrialCallback, "on_trial_start", continued_elsewhere)
+    with pytest.raises(OwnershipLostError, match=r"another command on .* has continued the run s3://"):
+        sweep(None, "tune.samples=9", resume=uri, num_cpus=2)
 
 
 def outcome(value: float | None, status: Any = "finished", rounds: int = 1) -> Outcome:
@@ -194,6 +220,30 @@ def test_a_suggested_point_that_the_cluster_cannot_run_ends_itself_alone(
     assert list(callback.outcomes) == failed
     assert all(nonempty("training.tf32 is about a GPU" in callback.outcomes[case].error for case in failed))
     assert "the storage does not answer; it is tried again at the end" in capfd.readouterr().err
+
+
+class Lost:
+    """A copy at a URI of a run that another command has continued."""
+
+    def push(self) -> None:
+        raise OwnershipLostError("another command has continued the run")
+
+
+def test_a_search_ends_when_another_command_has_continued_the_run(tmp_path: Path) -> None:
+    experiment, lost = on_gpus(), Lost()
+    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
+    searched = Searched(Search(experiment), experiment.model_dump(mode="json"), "test", None)
+    folder, store = RunFolder(tmp_path, copy=lost), None  # type: ignore[arg-type]
+    corpora = {key(experiment): tiny.corpus()}
+    job = Job(True, experiment, [], corpora, {}, {}, NODES, store, folder, searched=searched)  # type: ignore[arg-type]
+    display = PlainProgress([], io.StringIO())
+    callback = TrialCallback([], nothing, display, lambda case: [], on_end=folder.record)
+    with pytest.raises(OwnershipLostError):
+        Suggested(job, callback, (), lambda case: job).next()  # type: ignore[arg-type,return-value]
+    callback.on_step_end(1, [])
+    callback.refuse(job.cases[0])  # its outcome cannot be copied
+    with pytest.raises(OwnershipLostError, match="another command has continued the run"):
+        callback.on_step_end(2, [])
 
 
 def test_a_known_point_that_the_cluster_cannot_run_ends_itself_alone(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Files by URI: on a local object store that speaks S3, and on this machine."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedtext.errors import UserError
+from fedtext.runtime import remote
 from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
 from fedtext.runtime.remote import Remote, is_uri
 from tests.stores import SECRET, Store, object_store
@@ -152,3 +154,45 @@ def test_the_variable_may_be_a_uri(store: Store, monkeypatch: pytest.MonkeyPatch
     found = located("words.txt", folders(None), "path")
     assert found is not None
     assert found.read_bytes() == b"x"
+
+
+class Elsewhere:
+    """The files of this machine as a filesystem without atomic writes, whose ``move`` does something else before."""
+
+    type_name = "hdfs"
+
+    def __init__(self, before_move: Callable[[], None]) -> None:
+        from pyarrow.fs import LocalFileSystem
+
+        self.files, self.before_move = LocalFileSystem(), before_move
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.files, name)
+
+    def move(self, draft: str, path: str) -> None:
+        self.before_move()
+        self.files.move(draft, path)
+
+
+def test_two_writers_of_a_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, later = Remote(f"file://{tmp_path}/a.txt", "storage"), [b"second"]
+
+    def another() -> None:
+        while later:
+            file.write(later.pop())
+            assert file.read() == b"second"
+
+    monkeypatch.setattr(remote, "_opened", lambda uri: (Elsewhere(another), f"{tmp_path}/a.txt"))
+    file.write(b"first")
+    assert file.read() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_write_that_fails_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(remote, "_opened", lambda uri: (Elsewhere(full), f"{tmp_path}/a.txt"))
+    with pytest.raises(UserError, match=r"cannot be written \(no space is left\)"):
+        Remote(f"file://{tmp_path}/a.txt", "storage").write(b"first")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,109 @@
+"""How a run was begun: its experiment, its data and its command, as its plan.json has them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedtext.config.differences import differences, flattened
+from fedtext.config.experiment import Experiment
+from fedtext.config.files import Content, validate, with_plugins
+from fedtext.errors import UserError, option
+from fedtext.runtime.folders import check_folder, folder_of
+from fedtext.runtime.remote import is_uri
+from fedtext.state.fingerprint import SCIENCE
+from sweeps.extension import OTHERWISE, not_extended
+from sweeps.places import PLAN
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run's folder, of which plan.json is read. ``again`` is the command that continues the run, for messages."""
+
+    path: Path
+    again: str = "the same command"
+
+    @property
+    def command(self) -> str | None:
+        """The command that began the run; None if it cannot be continued from its folder alone."""
+        return self._plan().get("command")
+
+    def begun_with(self) -> str | None:
+        """Return the folder given with --data, if any."""
+        return self._plan().get("data")
+
+    def versions(self) -> list[dict[str, str]]:
+        """Return the versions of the software that worked on the run, in order."""
+        return self._plan().get("versions", [])
+
+    def content(self) -> Content:
+        """Return the content of the experiment that the run was begun with.
+
+        Raises:
+            UserError: The run cannot be continued from it alone: platform.reproduce derives its cases from a paper's
+                file, and earlier versions did not store the rest.
+        """
+        plan = self._plan()
+        if not plan.get("command"):
+            raise UserError(
+                f"{option('resume')}: {self.path.name} does not record how it was begun: name its experiment, "
+                f"overrides and {option('data')} as well (what platform.reproduce began goes on when that command is "
+                "given again)"
+            )
+        return self._content()
+
+    def check(self, asked: Experiment) -> None:
+        """Raise UserError if the run would be continued with another experiment. Its resources and tracking may
+        change."""
+        plan = self._plan()
+        begun = validate(self._content(), str(self.path / PLAN))
+        compared = SCIENCE | {"name", "space", "baselines", "tune", "seeds"}
+        before, now = (
+            flattened(one.model_dump(mode="json", include=compared))
+            | {f"plugins.{plugin.name}": plugin.digest[:8] for plugin in one.plugins}
+            for one in (begun, asked)
+        )
+        changed = differences(before, now)
+        if not changed:
+            return
+        if not (why := not_extended(begun, asked, changed, self.path)):
+            return
+        if why != OTHERWISE:
+            raise UserError(f"{option('resume')}: {self.path.name} cannot have more {why}; start a new run")
+        how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
+        changes = ", ".join(changed.values())
+        raise UserError(
+            f"{option('resume')}: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a "
+            "new run"
+        )
+
+    def longer(self, asked: Experiment) -> bool:
+        """Whether the run was begun with fewer rounds than ``asked`` has."""
+        plan = self._plan()
+        return bool(plan) and validate(self._content()).training.rounds < asked.training.rounds
+
+    def data(self, given: str | Path | None) -> Path | None:
+        """Return the folder of corpora: ``given`` by --data, else the one that the run was begun with.
+
+        Raises:
+            UserError: It does not exist.
+        """
+        if given is not None:
+            folder = folder_of(given, option("data"))
+            check_folder(folder)
+            return folder.resolve()
+        begun = self._plan().get("data")
+        if begun and not is_uri(begun) and not Path(begun).is_dir():
+            raise UserError(
+                f"{self.path.name} was begun with {option('data', begun)}, and there is no such folder now: say with "
+                f"{option('data', 'FOLDER')} where it is"
+            )
+        return folder_of(begun, option("data")) if begun else None
+
+    def _plan(self) -> dict[str, Any]:
+        file = self.path / PLAN
+        return json.loads(file.read_text()) if file.is_file() else {}
+
+    def _content(self) -> Content:
+        """Return the stored content of the experiment, with the plug-ins that are kept here."""
+        return with_plugins(self._plan()["content"], self.path)
