@@ -68,7 +68,7 @@ def parser() -> Parser:
 def main(words: Sequence[str] | None) -> int:
     """Run the command, and return its exit status."""
     made = parser()
-    arguments = made.parse_args(words)
+    arguments = made.parse_intermixed_args(words)
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
     from sweeps.kept import render

@@ -35,10 +35,12 @@ def main(words: Sequence[str] | None) -> int:
     Raises:
         UserError: There is no such model or client, or the model's plug-ins are not trusted.
     """
-    arguments = parser().parse_args(words)
+    arguments = parser().parse_intermixed_args(words)
     from fedtext.api.model import Model
 
     model = Model.load(arguments.model, arguments.trust_plugins)
+    if not arguments.texts and sys.stdin.isatty():
+        print("a line, a text; Ctrl-D ends the input", file=sys.stderr)
     texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
     for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
         print(f"{_told(found)}  {text}")

@@ -162,6 +162,8 @@ def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert (status, out) == (2, "")
     assert err.startswith("error: ")
     assert predict.parser().prog == "fedtext predict"
+    assert said("predict", str(tmp_path), "--client", "dvd", "text") == (status, out, err), "options in between"
+    assert said("predict")[2].startswith("error: the following arguments are required: MODEL; ")
 
 
 def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
