@@ -20,6 +20,7 @@ PAGES = {  # of each kind of part its key, its page, and a sentence
     "model": ("model", "models", "A model is the network that clients train."),
     "audit": ("audits", "audits", "An audit is an attack on what clients send. It changes no result."),
 }
+TOP = "top-level"  # anchor of the keys that are in no section
 NOTE = "This page is written from the schema by `python -m docs`. `python -m fedtext --keys NAME` shows the same."
 
 
@@ -33,11 +34,9 @@ def experiment() -> str:
         NOTE,
         table(
             ("key", "what it is"),
-            [
-                (f"[`{name}`](#{name})" if _has_section(name) else f"`{name}`", _said(name))
-                for name in fields_of(Experiment)
-            ],
+            [(f"[`{name}`](#{name if _has_section(name) else TOP})", _said(name)) for name in fields_of(Experiment)],
         ),
+        "## Top level",
         table(HEADS, [_row(key, pages) for key in _plain()]),
     ]
     for name, field in fields_of(Experiment).items():

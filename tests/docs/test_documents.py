@@ -82,8 +82,9 @@ def test_options_of_commands_are_there() -> None:
 
 
 def test_commands_are_on_experiments_that_exist() -> None:
-    commands = r"platform\.(?:run|sweep|corpora)|python -m fedtext"
-    for path, name in nonempty(matches(WRITTEN, rf"(?:{commands})\s+(\w+\.yaml)")):
+    commands = r"(?:platform\.|fedtext )(?:run|sweep|corpora|doctor)|python -m fedtext"
+    others = [path for path in WRITTEN if path.parent.name != "tutorial"]  # its experiments are in its pages
+    for path, name in nonempty(matches(others, rf"(?:{commands})\s+(\w+\.yaml)")):
         assert (SPACES / name).is_file(), (path, name)
 
 
@@ -96,7 +97,7 @@ def test_targets_of_make_are_there() -> None:
 @documents
 def test_reproductions_that_are_quoted_can_be_asked_for(path: Path) -> None:
     """The whole line is read as the command would, and its tables and rows are looked up."""
-    text = re.sub(r"\\\n\s*", "", path.read_text())
+    text = re.sub(r"\\\n\s*", "", path.read_text()).replace("fedtext reproduce", "python -m platform.reproduce")
     spans = re.findall(r"`python -m (platform\.reproduce (?!PAPER|--render)[^`]*)`", text)
     lines = [*spans, *re.findall(r"^    python -m (platform\.reproduce .*?)(?:\s{2,}|\s+#|$)", text, re.M)]
     assert lines or path.parent.name != "reproductions" or path.name == "README.md"
