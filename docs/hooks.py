@@ -6,7 +6,6 @@ source file, the CHANGELOG) is shown at ``repository/PATH`` in the site, so that
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from docs.links import replace_targets, targets, toc_slug
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+GENERATED: dict[str, str] = {}  # pages of this build that have no file in docs/
 SHOWN = {
     ".py": "python",
     ".yaml": "yaml",
@@ -43,10 +43,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add pages for the notebook, for messages of errors, and for what documents link to outside of ``docs/``."""
-    files.append(File.generated(config, "reference/messages.md", content=messages.page()))
+    GENERATED.clear()
+    GENERATED["reference/messages.md"] = messages.page()
     for notebook in sorted(DOCS.rglob("*.ipynb")):
-        name = notebook.relative_to(DOCS).with_suffix(".md")
-        files.append(File.generated(config, str(name), content=from_notebook(notebook)))
+        GENERATED[notebook.relative_to(DOCS).with_suffix(".md").as_posix()] = from_notebook(notebook)
+    for name, text in GENERATED.items():
+        files.append(File.generated(config, name, content=text))
     waiting = [DOCS / file.src_uri for file in files.documentation_pages() if (DOCS / file.src_uri).is_file()]
     seen = set(waiting)
     while waiting:
@@ -84,11 +86,13 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Write llms.txt, and put the Markdown of each page, to which it links, beside the page."""
     assert config.nav is not None
     assert config.site_description is not None
-    (Path(config.site_dir) / "llms.txt").write_text(index.llms(config.nav, config.site_description))
-    for path in DOCS.rglob("*.md"):
-        copy = Path(config.site_dir) / path.relative_to(DOCS)
+    texts = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))} | GENERATED
+    texts |= {f"repository/{name}": (ROOT / name).read_text() for name in ("CHANGELOG.md", "CONTRIBUTING.md")}
+    for name, text in texts.items():
+        copy = Path(config.site_dir) / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        copy.write_text(text)
+    (Path(config.site_dir) / "llms.txt").write_text(index.llms(config.nav, config.site_description, texts))
 
 
 def page_of(path: Path) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from docs.links import targets
 from tests import ROOT
 from tests.loops import nonempty
 
@@ -88,3 +89,10 @@ def test_each_document_has_its_page_and_its_markdown(site: Path) -> None:
         page = path.with_name("index.html") if path.name == "README.md" else path.with_suffix(".html")
         assert (site / page).is_file(), path
         assert (site / path).read_text() == (ROOT / "docs" / path).read_text()
+
+
+def test_llms_txt_leads_to_the_markdown_of_each_page_of_the_navigation(site: Path) -> None:
+    linked = targets((site / "llms.txt").read_text())
+    assert {"README.md", "tutorial/comparison.md", "reference/messages.md", "repository/CHANGELOG.md"} <= set(linked)
+    for path in nonempty(linked):
+        assert (site / path).is_file(), path
