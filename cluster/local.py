@@ -8,7 +8,6 @@ Every node is made of Linux namespaces (see namespaces.py) and runs its own ``ra
 The nodes reach each other and this machine, and nothing else. They share this machine's files unless hidden.
 """
 
-import json
 import os
 import secrets
 import shutil
@@ -16,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from cluster import namespaces
+from cluster import head, namespaces
 from cluster.namespaces import available
 from fedtext.errors import UserError
 
@@ -104,7 +102,7 @@ class LocalCluster:
             self._make_nodes()
             self._await_ray_start([self._ray_start(0)], until)
             self._await_ray_start([self._ray_start(index) for index in range(1, self.nodes)], until)
-            self._await_nodes(until)
+            head.await_nodes(self.jobs_address, (self._place / "token").read_text(), self.nodes, self.deadline, until)
         except BaseException:  # also Ctrl-C
             self.stop()
             raise
@@ -264,8 +262,13 @@ class LocalCluster:
         ray = Path(sys.executable).with_name("ray")
         if not ray.exists():
             raise UserError(f"Ray is not installed beside {sys.executable}: install fedtext's extra 'platform'")
-        head = ["--head", f"--port={GCS_PORT}", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}"]
-        argv = [str(ray), "start", *([*head, "--disable-usage-stats"] if index == 0 else [f"--address={self.address}"])]
+        first = ["--head", f"--port={GCS_PORT}", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}"]
+        first.append("--disable-usage-stats")
+        argv = [
+            str(ray),
+            "start",
+            *(first if index == 0 else [f"--address={self.address}"]),
+        ]
         argv += [f"--node-ip-address={self.ip(index)}", f"--temp-dir={self._place / str(index)}"]
         argv += [f"--num-cpus={self.cpus}", f"--num-gpus={self.gpus}"]
         argv += [f"--object-store-memory={self.object_store_mb * 10**6}"]
@@ -285,29 +288,3 @@ class LocalCluster:
             if status != 0:
                 said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
                 raise UserError(f"node {index} of the local cluster did not start: {said[-1] if said else status}")
-
-    def _await_nodes(self, until: float) -> None:
-        """Poll the head until all nodes are alive and its job server answers."""
-        alive, trouble = 0, "no answer yet"
-        while time.monotonic() < until:
-            try:
-                listed = self._ask("/api/v0/nodes")["data"]["result"]["result"]
-                alive = sum(node["state"] == "ALIVE" for node in listed)
-                if alive >= self.nodes:
-                    self._ask("/api/jobs/")
-                    return
-            except (OSError, ValueError, KeyError, TypeError) as error:  # the dashboard is still starting
-                trouble = str(error)
-            time.sleep(0.2)
-        raise UserError(
-            f"only {alive} of {self.nodes} nodes of the local cluster had joined after {self.deadline:g} s, "
-            f"as seen from {self.jobs_address} ({trouble})"
-        )
-
-    def _ask(self, path: str) -> Any:
-        """Send a GET request to the head and return its answer, parsed from JSON."""
-        token = (self._place / "token").read_text()
-        request = urllib.request.Request(self.jobs_address + path, headers={"Authorization": f"Bearer {token}"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows these addresses
-        with opener.open(request, timeout=5) as answer:
-            return json.load(answer)

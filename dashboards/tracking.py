@@ -4,19 +4,16 @@ A tracking server that is away never stops training. Undelivered records are kep
 at the end, and then spooled in the run folder (``spool.jsonl``) for a later Tracker.
 """
 
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import requests
-from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException, RestException
+from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
-from sqlalchemy.exc import SQLAlchemyError
 
+from dashboards.delivery import RETRY_SECONDS, UNDELIVERED, UNFILED, Delivery, say
 from dashboards.description import End, described, ended, of_group, of_trial, summed_up
 from dashboards.experiment_page import Page
 from dashboards.groups import Found, Spread
@@ -27,16 +24,13 @@ from dashboards.packaging import MLMODEL, package
 from dashboards.provenance import experiment_tags
 from dashboards.registry import register
 from dashboards.store import Store, cause
-from dashboards.trial import About, Case, RunStatus, one_line, title
+from dashboards.trial import About, Case, RunStatus, title
 from dashboards.versions import git_state, versions
 from dashboards.views import path
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 from fedtext.state import model_folder
 
-RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
-UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
-UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
 NOT_SERVED = "model.not_served"
 
 
@@ -72,16 +66,13 @@ class Tracker:
             OSError: The folder cannot be read.
         """
         self.store, self.folder, self.experiment = store, folder, experiment
-        self.sweep, self.retry_seconds, self.again = sweep, retry_seconds, again
+        self.sweep, self.again = sweep, again
         code = git_state()
         commit = {MLFLOW_GIT_COMMIT: code["git.commit"]} if code else {}
         self.tags = {**versions(), **commit, **code, **(tags or {}), "fedtext.run": folder.name}
         self._page = Page(experiment, folder.name, sweep, again)
-        self._client: MlflowClient | None = None
+        self._delivery = Delivery(store, self._page, retry_seconds)
         self._monitor: SystemMetricsMonitor | None = None
-        self._experiment_id: str | None = None
-        self._retry_at = 0.0
-        self._told = False
         self._with_model: set[str] = set()  # trials whose model goes to MLflow
         self._parent = Mirror(folder, store.shown) if sweep else None
         left = sorted(path.parent for path in folder.glob(f"*/{STATE_FILE}"))
@@ -202,17 +193,13 @@ class Tracker:
                 mirror.finish(end)
         if self._parent:
             self._parent.finish(summed_up(status, now, self.experiment.tune.metric, best))
-        self._retry_at = 0.0
-        for mirror in self._mirrors():
-            mirror.retry_at = mirror.files_retry_at = 0.0
-        for mirror in self._mirrors():
-            self._send(mirror, final=True)
+        self._delivery.last(self._mirrors(), self._parent)
         if best and self.experiment.tracking.register_as:
             self._register(self.experiment.tracking.register_as, best[0].case, best[1])
         behind = [mirror for mirror in self._mirrors() if mirror.owes_records or mirror.owes_files(True)]
         if behind:
             rounds = sum(len(mirror.pending) for mirror in behind)
-            _say(
+            say(
                 f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
                 f"{self.folder}, and {self.again} delivers them"
             )
@@ -223,14 +210,15 @@ class Tracker:
         run = self._parent.run_id if self._parent else None
         try:
             for path in paths if run else ():
-                self._connect()[0].log_artifact(run, str(path), folder)
+                self._delivery.connect()[0].log_artifact(run, str(path), folder)
         except UNFILED as error:
-            self._tell(error)
+            self._delivery.tell(error)
 
     def charts_path(self) -> str | None:
         """Return the path of MLflow's page with the charts of this sweep's trials, or with several seeds the means of
         its cases; None before there are runs."""
-        return path(self._experiment_id, self.folder.name, charts=True) if self._experiment_id else None
+        experiment_id = self._delivery.experiment_id
+        return path(experiment_id, self.folder.name, charts=True) if experiment_id else None
 
     def _opened(self, case: Case, about: About | None, at: float | None = None) -> Mirror:
         name = title(case) if self.sweep else self.folder.name
@@ -261,24 +249,24 @@ class Tracker:
             try:
                 self._monitor = watch(self.store, mirror.run_id)
             except MlflowException as error:
-                _say(f"tracking.system_metrics: {cause(error)}")
+                say(f"tracking.system_metrics: {cause(error)}")
 
     def _register(self, name: str, case: Case, values: Mapping[str, Spread]) -> None:
         """Register the model of the best case, as its first trial has it, and print its version."""
         mirror, metric = self._trials.get(case.id), self.experiment.tune.metric
         if not (mirror and mirror.run_id and case.id in self._with_model) or mirror.model:
-            _say(f"no version of {name} was registered: MLflow lacks the model of {case.id}; {self.again} tries again")
+            say(f"no version of {name} was registered: MLflow lacks the model of {case.id}; {self.again} tries again")
             return
         if not (self.folder / case.id / model_folder.FOLDER / MLMODEL).is_file():
-            _say(f"no version of {name} was registered: the model of {case.id} cannot be served, see its {NOT_SERVED}")
+            say(f"no version of {name} was registered: the model of {case.id} cannot be served, see its {NOT_SERVED}")
             return
         told = f"{title(case)} of {self.folder.name}, {logged(metric)} {values[metric].mean:.4g}"
         try:
-            version = register(self._connect()[0], name, mirror.run_id, told)
+            version = register(self._delivery.connect()[0], name, mirror.run_id, told)
         except UNDELIVERED as error:
-            _say(f"no version of {name} was registered: {cause(error)}; {self.again} tries again")
+            say(f"no version of {name} was registered: {cause(error)}; {self.again} tries again")
             return
-        _say(f"models:/{name}/{version.version} is the model of {told}")
+        say(f"models:/{name}/{version.version} is the model of {told}")
 
     def _mirrors(self) -> list[Mirror]:
         """Return all runs; the parent first, since the others need its id."""
@@ -286,63 +274,4 @@ class Tracker:
 
     def _deliver(self, changed: Mirror | None, final: bool = False) -> None:
         """Deliver what any run lacks. ``final``: ``changed`` has ended, so that its table and spool are written now."""
-        for mirror in self._mirrors():
-            self._send(mirror, final and mirror is changed, save=mirror is changed)
-
-    def _send(self, mirror: Mirror, final: bool, save: bool = False) -> None:
-        tried = self._send_records(mirror)
-        tried = self._send_files(mirror, final) or tried
-        if tried or save or final:
-            mirror.save(spool=final or mirror.end is not None or mirror.status not in ("", "RUNNING"))
-
-    def _send_records(self, mirror: Mirror) -> bool:
-        """Deliver records. Returns whether anything was tried."""
-        if not mirror.owes_records or time.monotonic() < max(self._retry_at, mirror.retry_at):
-            return False
-        parent = self._parent.run_id if self._parent and mirror is not self._parent else None
-        if self._parent and mirror is not self._parent and not parent:
-            return False  # a child that is created without its parent could not be attached to it later
-        try:
-            client, experiment_id = self._connect()
-            mirror.deliver_records(client, experiment_id, parent)
-        except UNDELIVERED as error:
-            mirror.retry_at = time.monotonic() + self.retry_seconds
-            if self.store.remote and not isinstance(error, RestException):
-                self._retry_at = (
-                    mirror.retry_at
-                )  # no response at all: do not wait for it again for each of the other runs
-            self._tell(error)
-        return True
-
-    def _send_files(self, mirror: Mirror, final: bool) -> bool:
-        if not (self._client and mirror.run_id and mirror.owes_files(final)):
-            return False
-        if time.monotonic() < max(self._retry_at, mirror.files_retry_at):
-            return False
-        try:
-            mirror.deliver_files(self._client, final)
-        except UNFILED as error:
-            mirror.files_retry_at = time.monotonic() + self.retry_seconds
-            self._tell(error)
-        return True
-
-    def _connect(self) -> tuple[MlflowClient, str]:
-        """Return the client, and the id of the MLflow experiment, which is created if it does not exist."""
-        if self._client is None:
-            self._client = self.store.client()
-        if self._experiment_id is None:
-            self._experiment_id = self._page.create(self._client, self.store)
-        self._page.deliver(self._client, self._experiment_id)
-        return self._client, self._experiment_id
-
-    def _tell(self, error: Exception) -> None:
-        if not self._told:
-            _say(
-                f"MLflow at {self.store.shown} did not take what was sent: {cause(error)}; training goes on, and "
-                "everything is kept and delivered later"
-            )
-        self._told = True
-
-
-def _say(sentence: str) -> None:
-    print(one_line(sentence), file=sys.stderr, flush=True)
+        self._delivery.send(self._mirrors(), self._parent, changed, final)

@@ -151,6 +151,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def pace(seconds: float) -> str:
+    """Format the seconds of a round: ``4.1``, ``0.012``."""
+    return f"{seconds:.1f}" if seconds >= 0.095 else f"{seconds:.3f}"
+
+
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:
     """Flatten nested values: ``{"method": {"lambda1": 0.1}}`` -> ``{"method.lambda1": "0.1"}``; lists by index.
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards.progress import LiveProgress, progress
+from dashboards.live import LiveProgress
+from dashboards.progress import progress
 from dashboards.table import best, notes, print_table, rank
 from dashboards.trial import Outcome
 from tests.loops import nonempty
