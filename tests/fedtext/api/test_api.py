@@ -1,6 +1,5 @@
 """The public interface: an experiment is loaded and run in Python, and its model classifies new texts."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import fedtext
 from fedtext.__main__ import main
 from fedtext.methods import METHODS
-from fedtext.state import model_folder
 from tests.loops import nonempty
 
 SMALL: dict[str, Any] = {
@@ -98,62 +96,6 @@ def test_a_language_model_continues_and_has_the_perplexity_of_the_run(tmp_path: 
     assert nothing.words[0][0] in ("the", "a"), "a sentence begins with one of these"
     result.save(tmp_path / "model")
     assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == result.model.predict(["the cat"])
-
-
-def test_what_a_folder_gives_away_is_chosen_and_said(tmp_path: Path) -> None:
-    shared = fedtext.run(SMALL | {"method": "kteps"}, "save.model=shared")
-    shared.save(tmp_path / "shared")
-    assert not (tmp_path / "shared" / "clients").exists()
-    about = json.loads((tmp_path / "shared" / "model.json").read_text())
-    assert about["names"] == []
-    assert ["vocabulary" in sentence for sentence in about["gives_away"]] == [False, True]
-    assert not any(nonempty("private" in name for name in shared.state))
-    with pytest.raises(fedtext.UserError, match="no part of client films: train it with save"):
-        shared.model.predict(["a plot"], client="films")
-    own = fedtext.run(SMALL | {"method": "fedevocab"}, "save.model=shared")
-    own.save(tmp_path / "own")
-    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
-        *("experiment.yaml", "ledger.json", "model.json", "model.safetensors", "rows.json")
-    ], "no vocabulary: each client's is its own"
-    with pytest.raises(fedtext.UserError, match="fedevocab has no whole shared model: train"):
-        own.model.predict(["a plot"])
-    kept = fedtext.run(SMALL | {"method": "fedevocab"})
-    kept.save(tmp_path / "kept")
-    words = json.loads((tmp_path / "kept" / "clients" / "00000" / "vocabulary.json").read_text())
-    train = {word for text in kept.experiment.corpus.read(None, 0).clients[0].train.texts for word in text.split()}
-    assert set(words) - {"<pad>", "<unk>"} == train
-
-
-@pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [
-        (lambda folder: (folder / "model.json").unlink(), "has no model.json: give the folder of a model"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "is damaged"),
-        (lambda folder: (folder / "experiment.yaml").unlink(), "cannot be read"),
-        (lambda folder: (folder / "model.json").write_text('{"format": 2}'), "has format 2, and this version reads 1"),
-        (lambda folder: (folder / "model.json").write_text("{"), "is damaged"),
-    ],
-)
-def test_what_is_no_model_folder_is_refused(damage: Any, sentence: str, tmp_path: Path) -> None:
-    fedtext.run(SMALL | {"method": "fedavg"}, "training.rounds=1").save(tmp_path / "model")
-    damage(tmp_path / "model")
-    with pytest.raises(fedtext.UserError, match=sentence):
-        fedtext.Model.load(tmp_path / "model")
-
-
-def test_a_folder_is_replaced_whole_or_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = fedtext.run(SMALL | {"method": "fedavg"}, "training.rounds=1")
-    result.model.save(tmp_path / "model")
-    before = (tmp_path / "model" / "model.json").read_bytes()
-
-    def full(*words: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(model_folder, "save_file", full)
-    with pytest.raises(fedtext.UserError, match="No space left on device"):
-        result.model.save(tmp_path / "model")
-    assert (tmp_path / "model" / "model.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_run_tells_each_round_and_goes_on_only_if_it_is_told_to(tmp_path: Path) -> None:
@@ -273,22 +215,6 @@ def test_a_wrong_option_is_named_as_the_command_line_has_it(option: str, capsys:
     assert sentence in capsys.readouterr().err
     with pytest.raises(fedtext.UserError, match=r"^device: gpu"):  # whatever command ran before
         fedtext.run(PLAINEST, device="gpu")
-
-
-def test_what_is_no_text_is_not_predicted() -> None:
-    model = fedtext.run(PLAINEST, "training.rounds=1").model
-    for given, sentence in (
-        ("a superb plot", r"not a single text: write predict\(\[text\]\)"),
-        (3, "predict needs a list of texts, not 3"),
-        (["superb", 3], "number 1 of the list is 3, which is none"),
-        ([None], "number 0 of the list is None"),
-    ):
-        with pytest.raises(fedtext.UserError, match=sentence):
-            model.predict(given)  # type: ignore[arg-type]
-    expected = model.predict(["superb", "dreadful"])
-    assert model.predict(np.array(["superb", "dreadful"])) == expected  # type: ignore[arg-type]
-    assert model.predict(text for text in ("superb", "dreadful")) == expected  # type: ignore[arg-type]
-    assert model.predict(np.array([], str)) == []  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path) -> None:
