@@ -35,7 +35,8 @@ def results(sweep: Sweep) -> Table:
     if deltas := sorted({delta for row in sweep.rows for delta in row.by_seed("delta").values()}):
         said.append(f"epsilon: at delta = {', '.join(f'{delta:g}' for delta in deltas)}, over all rounds.")
     if any(leaders.values()):
-        said.append("Marked: the best mean of each column; the table of differences says which ones can be told apart.")
+        apart = "the table of differences says which ones can be told apart"
+        said.append(f"Marked: the best mean of each column; {apart}." if several else "Marked: the best of each column.")
     return Table("results", f"{sweep.name}: metrics of each method after its last round.", heads, rows, said)
 
 

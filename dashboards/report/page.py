@@ -51,7 +51,8 @@ def page(sweep: Sweep) -> str:
 
 def _head(sweep: Sweep) -> str:
     """Return the findings, and what is incomplete."""
-    corpus, method = sweep.experiment.corpus.name, sweep.experiment.method.name
+    corpus, every = sweep.experiment.corpus.name, dict.fromkeys(row.method for row in sweep.rows if not row.baseline)
+    method = ", ".join(every) or sweep.experiment.method.name
     counts = f"{len(sweep.cases)} trials" if len(sweep.cases) > 1 else "one trial"
     seeds = f"seeds {', '.join(map(str, sweep.seeds))}" if len(sweep.seeds) > 1 else f"seed {sweep.seeds[0]}"
     about = f"{sweep.experiment.name}: {method} on the corpus {corpus}, {counts}, {seeds}, {_until(sweep)}."

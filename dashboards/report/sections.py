@@ -93,9 +93,8 @@ def comparison(ids: Ids, sweep: Sweep) -> Section:
             plots.append(figure(dots(ids, of, lines, f"{of.name} of each method"), _by_seed(sweep, rows, of), left))
     apart = differences(sweep)
     parts = [as_html(results(sweep)), grid(plots) if plots else ""]
-    parts += (
-        [said("Dots: means; bars: standard deviation over seeds; small lines: seeds; * best mean.")] if plots else []
-    )
+    spread = "Dots: means; bars: standard deviation over seeds; small lines: seeds; * best mean."
+    parts += [said(spread if len(sweep.seeds) > 1 else "Dots: values of the one seed; * best.")] if plots else []
     parts += [f"<h3>By how much</h3>\n{as_html(apart)}"] if apart else []
     title = "Which method wins" if len(sweep.rows) > 1 else "Result"
     return Section("results", title, "".join(parts))
@@ -263,5 +262,7 @@ def influences(ids: Ids, sweep: Sweep) -> Section | None:
         ]
         table = Table("key", f"{of.head} by {key}.", [key, "trials", of.head], rows)
         plots.append(figure(influence(ids, sweep, key, of), table, head=key))
-    note = "Means and standard deviations over all trials with a value, whatever their other keys; small marks: cases."
+    shared = any(len(rows) > 1 for key in effective(sweep) for rows in points(sweep, key).values())
+    note = "Means and standard deviations over all trials with a value, whatever their other keys"
+    note += "; small marks: cases." if shared else "."
     return Section("keys", "Effects of the swept keys", grid(plots) + said(note)) if plots else None

@@ -196,6 +196,17 @@ def test_what_was_run_can_be_repeated(made: dict[str, Sweep], pages: dict[str, s
     assert "@host" in told
 
 
+def test_notes_are_about_the_seeds_axes_and_keys_that_there_are(pages: dict[str, str]) -> None:
+    for name in RUNS:
+        of_seeds, privacy = name != "one", name == "private"
+        assert ("bars: standard deviation over seeds" in pages[name]) == of_seeds, name
+        assert ("says which ones can be told apart" in pages[name]) == of_seeds, name
+        assert ("epsilon: at delta = 1e-05, over all rounds." in pages[name]) == privacy, name
+        assert ("epsilon is what the privacy ledger claims" in pages[name]) == privacy, name
+        assert ("small marks: cases" in pages[name]) == privacy, name  # of two keys
+        assert ("Ap (points)" in pages[name]) == of_seeds, "differences of percentages"
+
+
 def test_the_ledger_s_sentences_are_said_of_the_methods_they_hold_for(pages: dict[str, str]) -> None:
     said = re.search(r'<h2 id="guarantees">(.*?)</section>', pages["private"], re.S)
     assert said is not None
