@@ -84,7 +84,8 @@ def rich_table(lines: Sequence[Line], columns: Sequence[str], width: int, metric
     for name in columns:
         style = "bold" if name == metric else ""
         justify: Literal["left", "right"] = "left" if _left(name) else "right"
-        table.add_column(name, justify, style=style, overflow="ellipsis", no_wrap=True, width=widths[name])
+        exact = widths[name]
+        table.add_column(name, justify=justify, style=style, overflow="ellipsis", no_wrap=True, width=exact)
     for line in lines:
         style = "red" if line.failed else "dim" if line.baseline else ""
         table.add_row(*(Text(line.cells.get(name, "") or "-") for name in columns), style=style)

@@ -36,7 +36,8 @@ def results(sweep: Sweep) -> Table:
         said.append(f"epsilon: at delta = {', '.join(f'{delta:g}' for delta in deltas)}, over all rounds.")
     if any(leaders.values()):
         apart = "the table of differences says which ones can be told apart"
-        said.append(f"Marked: the best mean of each column; {apart}." if several else "Marked: the best of each column.")
+        best = f"Marked: the best mean of each column; {apart}." if several else "Marked: the best of each column."
+        said.append(best)
     return Table("results", f"{sweep.name}: metrics of each method after its last round.", heads, rows, said)
 
 

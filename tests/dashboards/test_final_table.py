@@ -133,6 +133,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) 
     text = on_a_terminal(67, cases, outcomes, monkeypatch)
     assert text[0].split() == ["#", "trial", "lambda1", "Ap_val", "epsilon", "delta", "status"]
     assert "00-fedavg (baselin…" in text[1]
+    assert "    1.5  1e-05  finished" in text[2], "numbers end below the names of their columns"
     assert all("…" not in line[text[0].index("lambda1") :] and len(line) <= 67 for line in nonempty(text[:6]))
     assert text[2].split() == ["2", "02-kteps", "0.01", "71.0", "1.5", "1e-05", "finished"]
 
