@@ -94,6 +94,9 @@ def print_table(
     stream = stream or sys.stdout
     ranked = rank(cases, outcomes, metric, mode)
     lines = [*_lines(ranked, outcomes), *_unigrams(ranked, outcomes)]
+    if not lines:
+        stream.write("No trial has ended.\n")
+        return
     columns = list(dict.fromkeys(name for line in lines for name in line.cells))
     columns = [name for name in _column_order(columns, cases) if any(line.cells.get(name) for line in lines)]
     if stream.isatty():

@@ -126,6 +126,14 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(monkeypatch: pytest.Mon
     assert text[6].endswith("too narrow: method, loss, bytes/client/round, s/round, rounds")
 
 
+def test_before_a_trial_has_ended_there_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases, _ = outcomes_of_a_sweep()
+    out = io.StringIO()
+    print_table(cases, {}, "Ap_val", "max", out)
+    assert out.getvalue() == "No trial has ended.\n"
+    assert on_a_terminal(60, cases, {}, monkeypatch) == ["No trial has ended."]
+
+
 def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     cases, outcomes = outcomes_of_a_sweep()
     more = {"AUC": 0.9, "AUC_val": 0.9, "Ag_val": 0.8, "epsilon": 1.5, "delta": 1e-5}
