@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from docs.generate import index, messages
-from docs.links import replace_targets, targets, toc_slug
+from docs.links import escape_tokens, replace_targets, targets, toc_slug
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -62,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links lead to the pages that stand for files.
+    """Let links lead to the pages that stand for files, and show special tokens.
 
     Args:
         markdown: Text of the page.
@@ -79,7 +79,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return target
         return os.path.relpath(page_of(_resolved(source, file)), os.path.dirname(uri) or ".") + hash_ + anchor
 
-    return replace_targets(markdown, new)
+    return escape_tokens(replace_targets(markdown, new))
 
 
 def on_post_build(config: MkDocsConfig) -> None:

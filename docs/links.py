@@ -12,6 +12,7 @@ _CODE = re.compile(
 )
 _FENCES = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 _TARGET = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
+_TOKEN = re.compile(r"</?(?:unk|pad|s|sssss)>")
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.M)
 
 
@@ -45,12 +46,12 @@ def targets(text: str) -> list[str]:
 
 def replace_targets(text: str, new: Callable[[str], str]) -> str:
     """Return a document whose links lead to ``new(target)``; code stays as it is."""
-    masked = _without_code(text)
-    made, end = [], 0
-    for match in _TARGET.finditer(masked):
-        made += [text[end : match.start()], new(match[0])]
-        end = match.end()
-    return "".join([*made, text[end:]])
+    return _replaced(text, _TARGET, new)
+
+
+def escape_tokens(text: str) -> str:
+    """Return a document that shows special tokens such as ``<unk>``, which are no HTML; code stays as it is."""
+    return _replaced(text, _TOKEN, lambda token: token.replace("<", "&lt;"))
 
 
 def toc_slug(heading: str, separator: str, **_: Any) -> str:
@@ -61,6 +62,15 @@ def toc_slug(heading: str, separator: str, **_: Any) -> str:
         separator: What stands for a blank.
     """
     return slug(heading, separator)
+
+
+def _replaced(text: str, pattern: re.Pattern[str], new: Callable[[str], str]) -> str:
+    """Replace what a pattern matches outside of code."""
+    made, end = [], 0
+    for match in pattern.finditer(_without_code(text)):
+        made += [text[end : match.start()], new(match[0])]
+        end = match.end()
+    return "".join([*made, text[end:]])
 
 
 def _without_code(text: str) -> str:

@@ -11,10 +11,10 @@ _CODE = re.compile(r"(``.*?``|`[^`]*`)")
 
 
 def prose(text: str) -> str:
-    """Return a docstring or description as Markdown: code in single backticks, all other signs as they are."""
+    """Return a docstring or description as Markdown: code in single backticks, all other characters as they are."""
     parts = _CODE.split(text)
     for place, part in enumerate(parts):
-        parts[place] = part.replace("``", "`") if place % 2 else re.sub(r"([*<\[])", r"\\\1", part)
+        parts[place] = part.replace("``", "`") if place % 2 else re.sub(r"([*\[])", r"\\\1", part.replace("<", "&lt;"))
     return "".join(parts)
 
 

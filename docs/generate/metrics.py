@@ -3,7 +3,7 @@
 from docs.generate.markdown import joined, prose, table
 from fedtext.metrics import METRICS, Metric
 
-HEADS = ("metric", "unit", "better", "texts", "computed", "meaning")
+HEADS = ("metric", "meaning", "unit, better values", "texts, rounds")
 
 
 def page() -> str:
@@ -27,4 +27,9 @@ def _row(metric: Metric) -> list[str]:
     better = "" if metric.better == "neither" else metric.better
     split = "" if metric.split == "none" else metric.split
     name = f"`{metric.name}`" + ("\\*" if metric.validation else "")
-    return [name, metric.unit, better, split, metric.when, prose(f"{metric.summary}. {metric.details}".strip())]
+    meaning = prose(f"{metric.summary}. {metric.details}".strip())
+    return [name, meaning, _listed(metric.unit, better), _listed(split, metric.when)]
+
+
+def _listed(*parts: str) -> str:
+    return ", ".join(filter(None, parts))

@@ -153,7 +153,7 @@ class ClientData:
     Attributes:
         id: Index of the client.
         name: Name of the client.
-        rows_R: Row of the global vocabulary for each local row. Local row 0 is always <pad>.
+        rows_R: Row of the global vocabulary for each local row. Local row 0 is always ``<pad>``.
         train_rows: The first ``train_rows`` rows occur in train, and so can change; the others occur only in
             validation or test.
         train, validation, test: The texts, in local rows.
@@ -211,9 +211,9 @@ class Corpus:
 
     Attributes:
         name: Name of the corpus.
-        classes: Number of classes C. In a language corpus V - 1: all words but <pad>. It includes <s>, which is never
-            the next word.
-        vocabulary: V words. Entry 0 is <pad>, and 1 is <unk> unless words are hashed. Features come last.
+        classes: Number of classes C. In a language corpus V - 1: all words but ``<pad>``. It includes ``<s>``, which is
+            never the next word.
+        vocabulary: V words. Entry 0 is ``<pad>``, and 1 is ``<unk>`` unless words are hashed. Features come last.
         clients: The encoded clients.
         report: Statistics of each client.
         digest: Identifies the encoded texts, for the tracking server.

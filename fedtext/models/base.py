@@ -50,7 +50,7 @@ class ModelConfig(Strict, ABC):
         name: Name of the model in an experiment.
         embedding: Keys of the embedding table.
         language: Whether the model predicts next words instead of classes.
-        padding: Whether the first row of the table belongs to <pad>.
+        padding: Whether the first row of the table belongs to ``<pad>``.
         joins: Whether features of a text are inputs beside its words (``Batch.features_BK``) and not rows of the table.
         takes_values: Whether the model uses the values of tokens (``TokenSet.values_T``).
         in_order: Whether the model processes a text token by token, so that ``corpus.max_length`` must be set.

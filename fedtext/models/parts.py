@@ -14,7 +14,7 @@ class Parts:
 
     Args:
         config: The model.
-        classes: Number of classes C; for a language model the size of the vocabulary without <pad>.
+        classes: Number of classes C; for a language model the size of the vocabulary without ``<pad>``.
         clients: Number of clients of the corpus.
         corpus_features: Number of features of a text beside its words.
         weights: Whether to load the weights of a checkpoint. They are not needed if the network is given other

@@ -26,6 +26,10 @@ def test_links_in_code_are_none() -> None:
     assert links.replace_targets("[a](b) `[a](b)` [c](b)", str.upper) == "[a](B) `[a](b)` [c](B)"
 
 
+def test_special_tokens_are_shown_and_no_html() -> None:
+    assert links.escape_tokens("a <unk> of </s> `<pad>` <br>") == "a &lt;unk> of &lt;/s> `<pad>` <br>"
+
+
 def test_a_code_span_ends_with_as_many_backticks_as_it_began_with() -> None:
     assert links.targets("``a `[b](c)` d`` [e](f) `` ` `` [g](h)") == ["f", "h"]
 

@@ -15,13 +15,19 @@ from tests import ROOT
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.slow
+ELEMENTS = (
+    "a article b blockquote body br button code dd details div dl dt em footer form h1 h2 h3 h4 head header hr html "
+    "img input kbd label li link main meta nav ol p path pre script small span strong summary sup svg table tbody td "
+    "th thead title tr ul"
+)
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")}
 
 
 @dataclass
 class Html(HTMLParser):
-    """The anchors, the links and the loaded files of a page."""
+    """The elements, the anchors, the links and the loaded files of a page."""
 
+    elements: set[str] = field(default_factory=set)
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
@@ -31,6 +37,7 @@ class Html(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
+        self.elements.add(tag)
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         self.links += [given["href"]] if tag == "a" and "href" in given else []
         self.loaded += [given[name] for kind, name in LOADED if tag == kind and name in given]
@@ -73,6 +80,13 @@ def test_each_link_and_anchor_leads_somewhere(site: Path, pages: dict[Path, Html
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Html]) -> None:
     for file, page in nonempty(pages.items()):
         assert not [target for target in page.loaded if urlsplit(target).netloc], file.relative_to(site)
+
+
+def test_pages_have_no_elements_but_those_of_html(site: Path, pages: dict[Path, Html]) -> None:
+    """What stands in angle brackets, such as a special token, would not be shown."""
+    known = set(ELEMENTS.split())
+    for file, page in nonempty(pages.items()):
+        assert page.elements <= known, (file.relative_to(site), page.elements - known)
 
 
 def test_the_search_works_in_pages_that_are_opened_as_files(site: Path, pages: dict[Path, Html]) -> None:
