@@ -4,15 +4,13 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-import ray.exceptions
-from ray import cloudpickle
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from actors.waiting import Use
+from dashboards.failure import failure_of, raised
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
@@ -36,8 +34,8 @@ def _never_raises(
     """Catch everything that ``hook`` raises, and print one message for each kind of exception.
 
     An exception in a hook would end the whole sweep, with trials of many hours, over an error of display or recording.
-    Besides, only ``_raised`` catches everything. An OwnershipLostError is to end the sweep: the end of the step raises
-    it, since Tune takes an exception of other hooks for one of the trial.
+    Besides, only ``failure.raised`` catches everything. An OwnershipLostError is to end the sweep: the end of the step
+    raises it, since Tune takes an exception of other hooks for one of the trial.
     """
 
     @functools.wraps(hook)
@@ -239,7 +237,7 @@ class TrialCallback(Callback):
     @_never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._warn(
-            trial.config["case"], f"went back to its last checkpoint, since it lost its server ({_raised(trial)})"
+            trial.config["case"], f"went back to its last checkpoint, since it lost its server ({raised(trial)})"
         )
 
     @_never_raises
@@ -288,32 +286,3 @@ class TrialCallback(Callback):
             return ""
         reached = outcome.rows[-1].round if outcome.rows else 0
         return f"after round {reached} of {self.cases[case_id].experiment.training.rounds}"
-
-
-def failure_of(trial: Trial) -> str:
-    """Return why a trial failed, in one sentence: the exception of its code, without the traceback."""
-    error = _raised(trial)
-    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
-        error = error.cause
-    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__ if error else "its process ended without saying why"
-    if isinstance(error, ray.exceptions.RayTaskError):  # only the text of a traceback: its last line is the exception
-        return one_line(lines[-1])
-    builtin = type(error).__module__ == "builtins"  # an error of a library or ours speaks for itself
-    return one_line(f"{type(error).__name__}: {lines[0]}" if builtin else lines[0])
-
-
-def _raised(trial: Trial) -> Exception | None:
-    """Load the exception that Tune kept of a failure.
-
-    The file is on the driver's disk; Tune's own reader looks where it is copied to later.
-    """
-    path = trial.pickled_error_file
-    if not path or not Path(path).exists():
-        return None
-    try:
-        error = cloudpickle.loads(Path(path).read_bytes())
-    except Exception:  # the class of the exception decides what loading raises; without an outcome a search would wait
-        return None
-    return error if isinstance(error, Exception) else None

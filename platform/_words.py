@@ -155,6 +155,7 @@ def _run(job: "Job") -> int:
     if ended.report:
         print(f"report: {os.path.relpath(ended.report)}")
     if left := len(job.cases) + job.unsuggested - len(ended.outcomes):
-        print(f"{left} trials have not ended: {job.folder.again} continues them")
+        them = "1 trial has not ended" if left == 1 else f"{left} trials have not ended"
+        print(f"{them}: {job.folder.again} continues {'it' if left == 1 else 'them'}")
     job.folder.complete_copy()
     return exit_status(ended.outcomes, left)
