@@ -8,7 +8,6 @@ import gc
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from fedtext.commands.parser import (
     add_keys,
     add_plugin,
     at_least,
+    broken,
     command_parser,
 )
 
@@ -128,7 +128,7 @@ def _print(lines: Sequence[str]) -> None:
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))
         if width and "  " not in line.strip():  # a row of a table is left as it is
-            line = textwrap.fill(line.strip(), width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+            line = "\n".join(broken(line.strip(), width, indent, f"{indent}  "))
         print(line, flush=True)
 
 

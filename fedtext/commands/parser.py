@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import re
+import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -46,8 +47,28 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 class Help(argparse.HelpFormatter):
     """Help whose paragraphs are as wide as the terminal allows; examples and lists keep their lines."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns - 2, WIDEST))
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return filled(text, width)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return broken(" ".join(text.split()), width)  # not within --num-gpus
+
+
+def broken(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Return the lines of a sentence on a terminal. Options, names and paths stay whole.
+
+    Args:
+        text: The sentence.
+        width: Characters of a line.
+        first: Indentation of the first line.
+        rest: That of the others.
+    """
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def filled(text: str, width: int) -> str:
@@ -59,7 +80,7 @@ def filled(text: str, width: int) -> str:
     lines, width = list[str](), min(width, WIDEST)
     for prose, group in groupby(text.splitlines(), lambda line: line[:1].strip() != ""):
         block = list(group)
-        lines += textwrap.wrap(" ".join(block), width, break_on_hyphens=False) if prose else _list(block, width)
+        lines += broken(" ".join(block), width) if prose else _list(block, width)
     return "\n".join(lines)
 
 
@@ -77,7 +98,7 @@ def _list(lines: Sequence[str], width: int) -> list[str]:
             continue
         first, rest = (" " * 8, " " * 8) if below else (match[1] + match[2], " " * match.start(3))
         made += [match[1]] if below else []
-        made += textwrap.wrap(match[3], width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+        made += broken(match[3], width, first, rest)
     return made
 
 

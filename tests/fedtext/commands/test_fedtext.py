@@ -51,9 +51,10 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     notes = "A sentence that begins here,\nand goes on.\n\n  key=a value\n"
     for width in (50, 80, 200):
         monkeypatch.setenv("COLUMNS", str(width))
-        text = parser.command_parser(
-            "sweep", "x", [("demo.yaml", "a comment of some length " * 2)], notes
-        ).format_help()
+        made = parser.command_parser("sweep", "x", [("demo.yaml", "a comment of some length " * 2)], notes)
+        made.add_argument("--dry-run", action="store_true", help="nothing starts; with --num-cpus N --num-gpus N " * 2)
+        text = made.format_help()
+        assert text.count("--num-gpus") == 2, "an option is not broken"
         for page in (text, said()[1]):
             assert max(map(len, page.splitlines())) <= min(width, 120)
         assert "  key=a value\n" in text, "lines that are indented stay"
