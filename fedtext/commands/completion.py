@@ -51,9 +51,12 @@ def complete(parser_of: Callable[[str, bool], argparse.ArgumentParser], commands
         def collect_completions(self, active_parsers: Any, parsed_args: Any, cword_prefix: str) -> list[str]:
             """Return the candidates for the word under the cursor."""
             found = super().collect_completions(active_parsers, parsed_args, cword_prefix)
-            if found or cword_prefix.startswith("-"):
+            parser = active_parsers[-1]
+            option = parser._option_string_actions.get(before)
+            waits = option is not None and option.nargs is None  # for its value
+            if found or waits or cword_prefix.startswith("-"):
                 return found
-            if not any(action.dest == "overrides" for action in active_parsers[-1]._actions):
+            if not any(action.dest == "overrides" for action in parser._actions):
                 return found
             keys = _keys(cword_prefix, parsed_args)
             self._display_completions.update(keys)
@@ -61,14 +64,18 @@ def complete(parser_of: Callable[[str, bool], argparse.ArgumentParser], commands
 
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT") or 0)]
     words = line.split()
-    if len(words) > 1 and words[1] in commands and (len(words) > 2 or line[-1:].isspace()):
-        parser = parser_of(words[1], "--no-ray" in words)
+    whole = words if line[-1:].isspace() else words[:-1]  # but for the one under the cursor
+    before = whole[-1] if whole else ""
+    if whole[1:2] and whole[1] in (*commands, "help"):
         os.environ["_ARGCOMPLETE"] = "2"  # the words of the command begin behind its name
+    if whole[1:2] and whole[1] in commands:
+        parser = parser_of(whole[1], "--no-ray" in words)
     else:
         parser = argparse.ArgumentParser(prog="fedtext")
         parser.add_argument("command", choices=list(commands)).completer = lambda **_: commands  # type: ignore[attr-defined]
-        for option in ("--version", "--keys", "--completion"):
-            parser.add_argument(option, nargs="?")
+        parser.add_argument("--version", action="store_true")
+        parser.add_argument("--keys")
+        parser.add_argument("--completion", choices=list(SHELLS))
     for action in parser._actions:
         if completer := COMPLETERS.get(action.dest):
             action.completer = completer  # type: ignore[attr-defined]
