@@ -223,11 +223,15 @@ class Copy:
 
     def _check_owner(self) -> None:
         content = (self.remote / OWNER).read()
-        owner = json.loads(content) if content else {"token": ""}
+        if not content:
+            raise UserError(
+                f"storage: {self.remote} has no {OWNER}: the copy was removed while this command works on it"
+            )
+        owner = json.loads(content)
         if owner["token"] != self.token:
-            where = f" on {owner['host']} (process {owner['pid']})" if owner["token"] else ""
+            where = f"{owner['host']} (process {owner['pid']})"
             raise OwnershipLostError(
-                f"storage: another command{where} has continued the run {self.remote}: this one stops"
+                f"storage: another command on {where} has continued the run {self.remote}: this one stops"
             )
 
     def record(self, before: Iterable[str] = ()) -> None:

@@ -23,6 +23,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
 def test_a_file_is_written_listed_read_and_removed(store: Store) -> None:
     folder = Remote(store.uri("runs"), "storage")
     assert (folder.info(), folder.files(), (folder / "a.txt").read()) == (None, {}, None)
+    store.denied.add("POST")  # of an upload in several parts
     (folder / "a b/c%20d.txt").write(b"one")
     assert store.get("runs/a b/c%20d.txt") == b"one"
     assert {name: info.size for name, info in folder.files().items()} == {"a b/c%20d.txt": 3}

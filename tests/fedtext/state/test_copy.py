@@ -264,6 +264,10 @@ def test_a_lost_owner_does_not_try_again(store: Store, waits: list[float], tmp_p
     with pytest.raises(OwnershipLostError):
         first.complete()
     assert waits == []
+    store.remove(f"runs/first/{OWNER}")
+    with pytest.raises(UserError, match=r"has no owner\.json: the copy was removed") as removed:
+        first.push()
+    assert not isinstance(removed.value, OwnershipLostError)
 
 
 @pytest.mark.parametrize("killed", ["before", "after"])
