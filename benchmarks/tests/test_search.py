@@ -7,7 +7,7 @@ import pytest
 from benchmarks.search import EVERY, KILLED, RAISES, alone, content, swept
 from tests.loops import nonempty
 
-TRIALS = 200
+TRIALS = 40  # of which one raises and one is killed; python -m benchmarks.search has 200
 SMALL = {
     "corpus": {"name": "demo", "clients": 3, "train": 20, "test": 10, "validation": 0.2},
     "model": {"embedding": {"dim": 4}, "hidden": 4, "head": {"hidden": 4}},
