@@ -18,7 +18,9 @@ from tests.elsewhere import DEVICE, Elsewhere
 from tests.fedtext.models.test_models import METHODS, MODELS, named
 
 BIGRU: dict[str, Any] = {"name": "bigru", "embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
-TWO_ROUNDS = tiny.TRAINING | {"rounds": 2}
+TRAINING = tiny.TRAINING | {"local_epochs": 1}  # each operation takes a millisecond elsewhere
+TWO_ROUNDS = TRAINING | {"rounds": 2}
+CORPUS = tiny.corpus(2, 7)
 READ = {"personalize": {"steps": 2}, "union": {"texts": 5}}
 
 
@@ -45,14 +47,14 @@ def test_every_method_comes_to_the_same_elsewhere(method: str) -> None:
     """Two side by side, and one alone, where the method can do so."""
     stack = "auto" if tiny.experiment(method).reads_table else 2
     training = TWO_ROUNDS | {"stack": stack}
-    check(tiny.experiment(method, model=BIGRU, evaluation=READ, training=training), tiny.corpus(3))
+    check(tiny.experiment(method, model=BIGRU, evaluation=READ, training=training), tiny.corpus(3, 7))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=named)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_every_model_comes_to_the_same_elsewhere(model: dict[str, Any], optimizer: str) -> None:
     training = TWO_ROUNDS | {"optimizer": {"name": optimizer, "lr": 0.01}}
-    check(tiny.experiment("fedprox", model=model, evaluation=READ, training=training), tiny.corpus(2))
+    check(tiny.experiment("fedprox", model=model, evaluation=READ, training=training), CORPUS)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -61,7 +63,7 @@ def test_a_language_model_comes_to_the_same_elsewhere(tied: bool) -> None:
 
 
 def test_a_transformer_that_attends_eagerly_comes_to_the_same_elsewhere() -> None:
-    check(tiny.experiment(model=MODELS[-1] | {"attention": "eager"}), tiny.corpus(2))
+    check(tiny.experiment(model=MODELS[-1] | {"attention": "eager"}, training=TRAINING), CORPUS)
 
 
 OWN = BIGRU | {"embedding": {"dim": 5, "own": {"words": "all"}}}
@@ -72,24 +74,24 @@ EACH = BIGRU | {"embedding": {"dim": 5, "init": {"each": {"sources": [{"random":
     ("method", "changes"),
     [
         ("fedavg", {"audits": [{"word_relations": {"words": ["w2", "w3"]}}, "label_leakage"]}),
-        ("fedavg", {"training": tiny.TRAINING | {"optimizer": {"lr": 0.1, "persist": True}, "stack": 2}}),
-        ("fedavg", {"training": tiny.TRAINING | {"optimizer": {"name": "adam", "persist": True}}}),
+        ("fedavg", {"training": TRAINING | {"optimizer": {"lr": 0.1, "persist": True}, "stack": 2}}),
+        ("fedavg", {"training": TRAINING | {"optimizer": {"name": "adam", "persist": True}}}),
         ("fedevocab", {"model": OWN, "evaluation": READ}),
         ("fedevocab", {"model": EACH, "evaluation": READ}),
     ],
 )
 def test_whatever_else_reads_or_keeps_parameters_comes_to_the_same(method: str, changes: dict[str, Any]) -> None:
-    corpus = tiny.corpus(2)
+    corpus = CORPUS
     if changes.get("model") is EACH:  # such tables come with the corpus
         drawn_SVD = np.random.default_rng(0).standard_normal((2, len(corpus.vocabulary), 5), np.float32)
         corpus = replace(corpus, table_VD=drawn_SVD)
-    check(tiny.experiment(method, **({"model": BIGRU} | changes)), corpus)
+    check(tiny.experiment(method, **({"model": BIGRU, "training": TRAINING} | changes)), corpus)
 
 
 @pytest.mark.parametrize("experiment", [tiny.experiment, tiny.language_model])
 def test_torchs_own_layers_do_too(experiment: Any) -> None:
-    corpus = tiny.corpus(2) if experiment is tiny.experiment else tiny.language_corpus()
-    check(experiment(training=tiny.TRAINING | {"engine": "reference"}), corpus, exactly=False)
+    corpus = CORPUS if experiment is tiny.experiment else tiny.language_corpus()
+    check(experiment(training=TRAINING | {"engine": "reference"}), corpus, exactly=False)
 
 
 def waits(experiment: Any, corpus: Any, members: list[int]) -> tuple[int, int]:
