@@ -11,7 +11,7 @@ from fedtext.config.plugins import KINDS, Kind
 from fedtext.schema import fields_of, names_of
 
 Class = type[BaseModel]
-HEADS = ("key", "type", "default", "description")
+HEADS = ("key", "description", "type", "default")
 PAGES = {  # of each kind of part its key, its page, and a sentence
     "method": ("method", "methods", "A method is the rule by which clients train and what they share."),
     "mechanism": ("uplink", "mechanisms", "A mechanism changes an update before it leaves a client."),
@@ -141,7 +141,7 @@ def _rows(cls: Class, prefix: str, pages: dict[str, str]) -> tuple[list[list[str
 def _row(key: Key, pages: dict[str, str]) -> list[str]:
     default = "required" if key.field.is_required() else f"`{key.default}`" if key.default else ""
     where = f" See {pages[key.path]}." if key.path in pages else ""
-    return [f"`{key.path}`", prose(key.kind), default, prose(key.description) + where]
+    return [f"`{key.path}`", prose(key.description) + where, prose(key.kind), default]
 
 
 def _plain() -> Iterator[Key]:
