@@ -126,34 +126,34 @@ def test_a_searched_sweep_with_failures_and_its_resumption(
     for trial in whole.trials[5:]:
         shutil.rmtree(begun / trial.id)
     (begun / "search.json").write_text(json.dumps(asked | {"points": asked["points"][:4], "told": asked["told"][:2]}))
-    store.copy(begun, "runs/begun")
-    uri = store.uri("runs/begun")
-    resumed = sweep(resume=uri, num_cpus=2)
+    resumed = sweep(resume=str(begun), num_cpus=2)
     assert [trial.overrides for trial in resumed.trials] == [trial.overrides for trial in whole.trials]
     assert [trial.status for trial in resumed.trials] == [trial.status for trial in whole.trials]
     assert [trial.metrics.get("Ag_val") for trial in resumed.trials] == [
         trial.metrics.get("Ag_val") for trial in whole.trials
     ]
-    assert json.loads(store.get("runs/begun/search.json")) == asked
-    there = store.files("runs/begun")
-    for trial in nonempty(trial for trial in resumed.trials if trial.status == "finished"):
-        assert {f"{trial.id}/outcome.json", f"{trial.id}/checkpoint/round-000001/SHA256SUMS"} <= set(there)
-
-    longer = sweep(None, "tune.samples=7", resume=uri, num_cpus=2)
-    assert [trial.overrides for trial in longer.trials[:7]] == [trial.overrides for trial in whole.trials]
-    assert len(longer.trials) == 8
+    assert json.loads((begun / "search.json").read_text()) == asked
     with pytest.raises(UserError, match="was begun otherwise"):
-        sweep(None, "tune.pending=3", resume=uri, num_cpus=2)
+        sweep(None, "tune.pending=3", resume=str(begun), num_cpus=2)
 
-    start = TrialCallback.on_trial_start
+    # The same search at a URI, with one point more, until another machine continues it as well.
+    store.copy(begun, "runs/begun")
+    uri, start = store.uri("runs/begun"), TrialCallback.on_trial_start
 
-    def continued_elsewhere(self: TrialCallback, *args: Any, **kwargs: Any) -> None:
-        start(self, *args, **kwargs)
-        Copy(home / "another machine", Remote(uri, "storage")).take()
+    def continued_elsewhere(self: TrialCallback, trial: Any, **more: Any) -> None:
+        start(self, trial=trial, **more)
+        if trial.config["case"] == "007-faulty":
+            Copy(home / "another machine", Remote(uri, "storage")).take()
 
     monkeypatch.setattr(TrialCallback, "on_trial_start", continued_elsewhere)
     with pytest.raises(OwnershipLostError, match=r"another command on .* has continued the run s3://"):
-        sweep(None, "tune.samples=9", resume=uri, num_cpus=2)
+        sweep(None, "tune.samples=7", resume=uri, num_cpus=2)
+    longer = json.loads(store.get("runs/begun/search.json"))
+    assert longer["points"][:6] == asked["points"]
+    assert len(longer["points"]) == 7
+    assert "007-faulty" in json.loads(store.get("runs/begun/plan.json"))["trials"]
+    assert "failed" in (home / "runs" / "begun" / "007-faulty" / "outcome.json").read_text()
+    assert "007-faulty/outcome.json" not in store.files("runs/begun")
 
 
 def outcome(value: float | None, status: Any = "finished", rounds: int = 1) -> Outcome:
