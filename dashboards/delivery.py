@@ -1,4 +1,4 @@
-"""What runs lack in MLflow is sent to it, and sent again later where it is away or refuses something."""
+"""Delivery of records that MLflow lacks: sent to it, and sent again later where it is away or refuses something."""
 
 import sys
 import time

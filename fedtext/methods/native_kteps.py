@@ -75,7 +75,7 @@ class NativeHSIC(MappedFunction):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the terms of a batch depend on besides features and parameters; see ``KTEPS``.
+    """Inputs of the terms of a batch besides features and parameters; see ``KTEPS``.
 
     Attributes:
         labels_B: Class index of each text.
