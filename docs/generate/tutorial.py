@@ -1,7 +1,7 @@
 """The tutorial's commands: run them as a reader would, compare what they print with the pages, or write it there anew.
 
-``python -m docs.generate.tutorial FOLDER`` runs every step in FOLDER, in order, and writes what commands print into the
-pages. A line ``...`` in a page stands for lines that are left out.
+``python -m docs.generate.tutorial FOLDER`` runs every step in FOLDER, in order, and the plan of the how-to, and writes
+what commands print into the pages. A line ``...`` in a page stands for lines that are left out.
 """
 
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 from docs.generate.markdown import DOCS, ROOT
 
 STEPS = sorted((DOCS / "tutorial").glob("[0-9]-*.md"))
+PAGES = [*STEPS, DOCS / "how-to" / "plan-without-running.md"]  # written by the command above
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.M | re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?![\w])")
 # What a machine's speed, its folders and its ports decide.
@@ -144,9 +145,9 @@ def _written(shown: str, printed: list[str]) -> str:
 
 
 def write(folder: Path) -> None:
-    """Run all steps in a folder, and write what they print into the pages."""
+    """Run the commands of all pages in a folder, and write what they print into the pages."""
     prepare(folder)
-    for page in STEPS:
+    for page in PAGES:
         text, parts, end = page.read_text(), [], 0
         for block in blocks(page):
             printed = run(block, folder)

@@ -11,7 +11,8 @@ from tests.loops import nonempty
 
 def test_there_are_five_steps_with_commands() -> None:
     assert [page.name[0] for page in tutorial.STEPS] == list("12345")
-    for page in nonempty(tutorial.STEPS):
+    assert set(tutorial.STEPS) < set(tutorial.PAGES)
+    for page in nonempty(tutorial.PAGES):
         shown = [block for block in tutorial.blocks(page) if block.command]
         assert shown, page
         assert all(block.text.strip() for block in nonempty(shown)), page
