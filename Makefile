@@ -56,10 +56,10 @@ run: $(READY)  ## one run of the same experiment
 	$(BIN)/python -m platform.run demo.yaml
 
 # Tests that start Ray run in one process, all others beside them.
-test: $(READY)  ## the tests, but for those of several nodes and of long commands
+test: $(READY)  ## the tests, but for slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not faults"
 
-test-all: $(DOCS)  ## all tests, those of several nodes and of long commands with them
+test-all: $(DOCS)  ## all tests, those of several nodes and of long commands too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile

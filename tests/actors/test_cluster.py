@@ -22,6 +22,7 @@ for process in psutil.Process().children(recursive=True):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_ray_started_by_a_command_serves_no_dashboard(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

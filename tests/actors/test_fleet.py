@@ -96,6 +96,7 @@ def _by_quarters() -> Plan:
     return plan(Resources(gpus_per_actor=0.25, cpus_per_actor=0.1), len(CORPUS.clients), nodes())
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
@@ -136,6 +137,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     federation.fleet.close(keep=True)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:

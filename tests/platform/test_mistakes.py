@@ -145,6 +145,7 @@ def test_a_disk_that_cannot_hold_a_run_is_one_sentence(disk: Path, home: Path) -
     assert not (disk / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_disk_that_fills_up_leaves_the_last_checkpoint(disk: Path, home: Path) -> None:
     words = ["run", str(home / "kteps.yaml"), "--name", "new", "training.rounds=50", "model.embedding.dim=200"]

@@ -92,6 +92,7 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_searched_sweep_with_failures_and_its_resumption(
     home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: Store

@@ -29,6 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_sweep_of_a_mapping_and_its_resumption(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = sweep(EXPERIMENT, *SHORT, name="mine", num_cpus=4)

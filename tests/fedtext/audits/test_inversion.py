@@ -212,6 +212,7 @@ SHORT: dict[str, Any] = {"uplink": [{"clip": {"norm": 1e-3}}]}
 SHORT_STEP = {"training": ONE_STEP | {"optimizer": {"lr": 0.1, "momentum": 0, "clip_norm": 1e-2}}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipped", [SHORT, SHORT_STEP], ids=["clip", "clip_norm"])
 def test_a_clip_without_noise_protects_nothing(clipped: dict[str, Any]) -> None:
     """The search alone, since the linear algebra before it looks at directions anyway."""

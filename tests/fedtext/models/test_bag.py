@@ -193,6 +193,7 @@ def final(**changes: Any) -> tuple[bytes, list[Any]]:
     return federation.flat.tobytes(), [record.clients for record in federation.run()], federation.flat.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_a_bag_with_own_rows_or_all(method: str) -> None:
     before, scores, after = final(method=method)

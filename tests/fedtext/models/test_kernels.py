@@ -55,12 +55,14 @@ def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @TRITON
 def test_kernels_equal_the_loops_in_tritons_interpreter() -> None:
     done = python("-m", "pytest", "-q", "tests/interpreted.py", TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
+@pytest.mark.slow
 @TRITON
 @pytest.mark.parametrize("capability", [80, 90], ids=["Ampere", "Hopper"])
 def test_kernels_compile_for_a_gpu_up_to_the_widest(capability: int, tmp_path: Any) -> None:

@@ -116,6 +116,7 @@ for dtype in (torch.float32, torch.float64):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["cc", "cc -mno-avx512f", "cc -mno-fma -mno-avx512f", "cc -mno-avx"])
 def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(compiler: str, tmp_path: Path) -> None:
     """Nor on the processor's vectors: a compiler rounds once or twice where it may choose, in each tile anew."""
@@ -171,6 +172,7 @@ def test_native_on_a_gpu_is_refused() -> None:
         check_engine(tiny.experiment(training={"engine": "native"}), gpu=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compiler", "sentence"),
     [
@@ -211,6 +213,7 @@ def found(environment: Mapping[str, str]) -> str:
     return subprocess.run(PROBLEM, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path) -> None:
     environment, sources = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}, list(FEW.rglob("*.c"))
     for _ in range(2):
@@ -248,6 +251,7 @@ def test_a_compiler_that_does_not_end_is_one_sentence(monkeypatch: pytest.Monkey
         compiled._run(["sleep", "30"], "compile bag.c")
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_does_without(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for changes in nonempty([{"XDG_CACHE_HOME": str(tmp_path / "file")}, {"CC": "cc -DOPTION", "HOME": "/proc/none"}]):

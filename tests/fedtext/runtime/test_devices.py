@@ -50,6 +50,7 @@ def test_every_method_comes_to_the_same_elsewhere(method: str) -> None:
     check(tiny.experiment(method, model=BIGRU, evaluation=READ, training=training), tiny.corpus(3, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=named)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_every_model_comes_to_the_same_elsewhere(model: dict[str, Any], optimizer: str) -> None:

@@ -42,7 +42,7 @@ def test_test_texts_are_read_once_by_the_round_that_validation_likes_best() -> N
     assert {name: figures["perplexity"] for name, figures in rows[-1].clients.items()} == told
 
 
-@pytest.mark.parametrize("stop", [1, 3, 5])
+@pytest.mark.parametrize("stop", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_run_that_was_stopped_still_knows_its_best_round(stop: int, tmp_path: Path) -> None:
     def figures(rows: list[Any]) -> dict[str, float]:
         return {k: v for k, v in rows[-1].metrics.items() if not k.endswith("seconds")}
@@ -84,6 +84,7 @@ def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number(
     assert not reached(records_of("Ag_val", 0.5, 0.8, 0.9), {"Ag_val": (0.7, 0.95)})
 
 
+@pytest.mark.slow
 def test_without_a_number_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     made = federation(overshooting())
     monkeypatch.setattr(made.fleet, "evaluate", lambda *asked: {})
@@ -91,6 +92,7 @@ def test_without_a_number_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -
         list(made.run())
 
 
+@pytest.mark.slow
 def test_only_a_run_that_selects_keeps_a_second_model(tmp_path: Path) -> None:
     for select, files in (("last", 0), ("perplexity_val", 1)):
         folder = tmp_path / select
