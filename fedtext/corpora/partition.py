@@ -239,7 +239,8 @@ def fitted(
 
 
 def _ratio(wanted: NDArray[np.int64], found: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(wanted, found, out=np.ones(len(found)), where=found > 0)
+    """Return wanted / found; 1 where nothing was found, or so little that the ratio is no finite number."""
+    return np.divide(wanted, found, out=np.ones(len(found)), where=found > wanted / np.finfo(np.float64).max)
 
 
 def _rounded(

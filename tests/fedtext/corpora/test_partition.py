@@ -49,6 +49,16 @@ PARTITIONS = st.one_of(
 COUNTS = st.lists(st.integers(0, 40), min_size=4, max_size=4)
 
 
+@pytest.mark.parametrize("little", [0.0, 5e-324, 1e-310, 1e-300, 1e-9])
+def test_a_class_that_is_next_to_never_drawn_is_filled_up(little: float) -> None:
+    """As with alpha = 0.0001. A ratio to so little is no finite number."""
+    alone = fitted(np.array([[1.0, little]]), np.array([3, 4]), np.ones(1))
+    assert alone.tolist() == [[3, 4]]
+    two = fitted(np.array([[1.0, little], [little, 1.0]]), np.array([3, 9]), np.ones(2))
+    assert two.sum(0).tolist() == [3, 9]
+    assert two.sum(1).tolist() == [6, 6]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     partition=PARTITIONS,
