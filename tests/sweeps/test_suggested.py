@@ -198,17 +198,23 @@ def on_gpus() -> Any:
     return tiny.experiment(corpus="demo", space={"training.tf32": {"choice": [False, True]}}, tune=TUNE)
 
 
+NOTHING: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)  # in place of MLflow's recorder
+
+
+def searching(folder: RunFolder) -> Job:
+    """The job of such a search, of which no point has been suggested."""
+    experiment, store = on_gpus(), None
+    searched = Searched(Search(experiment), experiment.model_dump(mode="json"), "test", None)
+    corpora = {key(experiment): tiny.corpus()}
+    return Job(True, experiment, [], corpora, {}, {}, NODES, store, folder, searched=searched)  # type: ignore[arg-type]
+
+
 def test_a_suggested_point_that_the_cluster_cannot_run_ends_itself_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Nor does a copy that cannot be brought up to date end the search."""
-    experiment, away = on_gpus(), Away()
-    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
-    searched = Searched(Search(experiment), experiment.model_dump(mode="json"), "test", None)
-    folder, store = RunFolder(tmp_path, copy=away), None  # type: ignore[arg-type]
-    corpora = {key(experiment): tiny.corpus()}
-    job = Job(True, experiment, [], corpora, {}, {}, NODES, store, folder, searched=searched)  # type: ignore[arg-type]
-    callback = TrialCallback([], nothing, PlainProgress([], io.StringIO()), lambda case: [])
+    job = searching(RunFolder(tmp_path, copy=Away()))  # type: ignore[arg-type]
+    callback = TrialCallback([], NOTHING, PlainProgress([], io.StringIO()), lambda case: [])
     given: Any = "its assignment"
     source = Suggested(job, callback, (), lambda case: given)
     running = []
@@ -231,14 +237,9 @@ class Lost:
 
 
 def test_a_search_ends_when_another_command_has_continued_the_run(tmp_path: Path) -> None:
-    experiment, lost = on_gpus(), Lost()
-    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
-    searched = Searched(Search(experiment), experiment.model_dump(mode="json"), "test", None)
-    folder, store = RunFolder(tmp_path, copy=lost), None  # type: ignore[arg-type]
-    corpora = {key(experiment): tiny.corpus()}
-    job = Job(True, experiment, [], corpora, {}, {}, NODES, store, folder, searched=searched)  # type: ignore[arg-type]
+    job = searching(RunFolder(tmp_path, copy=Lost()))  # type: ignore[arg-type]
     display = PlainProgress([], io.StringIO())
-    callback = TrialCallback([], nothing, display, lambda case: [], on_end=folder.record)
+    callback = TrialCallback([], NOTHING, display, lambda case: [], on_end=job.folder.record)
     with pytest.raises(OwnershipLostError):
         Suggested(job, callback, (), lambda case: job).next()  # type: ignore[arg-type,return-value]
     callback.on_step_end(1, [])

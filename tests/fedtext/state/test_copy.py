@@ -1,51 +1,17 @@
 """The copy of a run's folder on an object store: whole checkpoints, two of them, and one owner."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from fedtext.errors import OwnershipLostError, UserError
-from fedtext.records import RoundRecord
 from fedtext.runtime.remote import Remote
-from fedtext.state import copy as copies
 from fedtext.state import noise_key
 from fedtext.state.checkpoint import SUMS, Checkpoints
 from fedtext.state.copy import OWNER, Copy
-from tests.stores import SECRET, Store, object_store
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
-    with object_store(monkeypatch, tmp_path / "cache") as store:
-        yield store
-
-
-def copy_of(store: Store, folder: Path) -> Copy:
-    return Copy(folder, Remote(store.uri(f"runs/{folder.name}"), "storage"))
-
-
-def save(folder: Path, round_: int) -> None:
-    """Write the checkpoint of a round of the only trial, beside the run's other files."""
-    records = [RoundRecord(n, 0.0, {"Ag": n / 10}, {}) for n in range(1, round_ + 1)]
-    state = folder / "00-a" / "checkpoint"
-    Checkpoints(state, "print").save(
-        np.full(3, round_, np.float32), {0: b"zero", 1: b"one"}, records, extra={"audit": b"private"}
-    )
-    (folder / "plan.json").write_text('{"command": "sweep"}')
-    (folder / "00-a" / "tracking.json").write_text(f'{{"last_round": {round_}}}')
-
-
-def rounds(store: Store) -> dict[str, list[str]]:
-    """The files of each checkpoint on the store."""
-    found: dict[str, list[str]] = {}
-    for name in store.files("runs/first/00-a/checkpoint"):
-        if "/" in name:
-            found.setdefault(name.partition("/")[0], []).append(name.partition("/")[2])
-    return found
+from tests.fedtext.state.copied import copy_of, rounds, save
+from tests.stores import SECRET, Store
 
 
 def test_the_last_two_checkpoints_are_on_the_store(store: Store, tmp_path: Path) -> None:
@@ -203,107 +169,3 @@ def test_nothing_that_is_written_has_a_secret(store: Store, tmp_path: Path) -> N
     there = [store.get(name) for name in store.files()]
     assert len(local) > 5
     assert not [content for content in local + there if SECRET.encode() in content]
-
-
-@pytest.fixture
-def waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that writers wait, without waiting."""
-    waited: list[float] = []
-    monkeypatch.setattr(copies, "time", SimpleNamespace(sleep=waited.append))
-    return waited
-
-
-def test_a_write_that_fails_is_tried_again(
-    store: Store, waits: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "a" / "first"
-    save(folder, 1)
-    copy = copy_of(store, folder).take()
-    store.denied.add("PUT")
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 2:
-            store.denied.clear()
-
-    monkeypatch.setattr(copies, "time", SimpleNamespace(sleep=sleep))
-    copy.push("00-a", checkpoints=True)
-    assert waits == list(copies.WAITS_S[:2])
-    assert waits[0] < waits[1]
-    assert SUMS in rounds(store)["round-000001"]
-
-
-def test_what_the_store_did_not_take_is_copied_the_next_time(store: Store, waits: list[float], tmp_path: Path) -> None:
-    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
-    save(here, 1)
-    copy = copy_of(store, here).take()
-    copy.push()
-    copy.push("00-a", checkpoints=True)
-    store.denied.update(("PUT", "POST"))
-    save(here, 2)
-    with pytest.raises(UserError, match=r"storage: s3://fedtext-tests/runs/first/.* cannot be written") as refused:
-        copy.push("00-a", checkpoints=True)
-    assert not isinstance(refused.value, OwnershipLostError)
-    assert waits == list(copies.WAITS_S)
-    save(here, 3)
-    with pytest.raises(UserError, match="cannot be written"):
-        copy.complete()
-    store.denied.clear()
-    copy.complete()
-    assert sorted(rounds(store)) == ["round-000002", "round-000003"]
-    copy_of(store, there).pull()
-    assert Checkpoints(there / "00-a" / "checkpoint", "print").load().round == 3  # type: ignore[union-attr]
-    assert (there / "00-a" / "tracking.json").read_text() == '{"last_round": 3}'
-
-
-def test_a_lost_owner_does_not_try_again(store: Store, waits: list[float], tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "first"
-    save(folder, 1)
-    first = copy_of(store, folder).take()
-    copy_of(store, tmp_path / "b" / "first").take()
-    with pytest.raises(OwnershipLostError):
-        first.complete()
-    assert waits == []
-    store.remove(f"runs/first/{OWNER}")
-    with pytest.raises(UserError, match=r"has no owner\.json: the copy was removed") as removed:
-        first.push()
-    assert not isinstance(removed.value, OwnershipLostError)
-
-
-@pytest.mark.parametrize("killed", ["before", "after"])
-def test_a_machine_that_is_killed_as_it_becomes_the_owner_keeps_what_it_has(
-    killed: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "a" / "first"
-    save(folder, 1)
-    copy_of(store, folder).take().push("00-a", checkpoints=True)
-    save(folder, 2)  # and died before it was copied
-    write = Remote.write
-
-    def dies(self: Remote, content: bytes) -> None:
-        if killed == "after":
-            write(self, content)
-        raise KeyboardInterrupt
-
-    for _ in range(2):
-        with monkeypatch.context() as patched:
-            patched.setattr(Remote, "write", dies)
-            with pytest.raises(KeyboardInterrupt):
-                copy_of(store, folder).take()
-        copy_of(store, folder).pull()
-        assert (folder / "00-a" / "tracking.json").read_text() == '{"last_round": 2}'
-
-
-def test_what_begins_with_a_dot_is_nobodys_copy(store: Store, tmp_path: Path) -> None:
-    """Drafts of other writers stay there, and a lock makes no other run of a folder."""
-    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
-    save(here, 1)
-    copy = copy_of(store, here).take()
-    store.put("runs/first/00-a/.tracking.json.0a1b.draft", b"half")
-    copy.push()
-    assert "runs/first/00-a/.tracking.json.0a1b.draft" in store.files()
-    there.mkdir(parents=True)
-    (there / ".lock").touch()
-    copy_of(store, there).pull()
-    assert (there / "plan.json").is_file()
-    assert sorted(file.name for file in there.rglob(".*")) == [".copy.json", ".lock"]
