@@ -1,4 +1,4 @@
-"""What the head of a Ray cluster says of its nodes, over HTTP."""
+"""The nodes of a Ray cluster, as its head reports them over HTTP."""
 
 import json
 import time

@@ -75,7 +75,7 @@ class NativeHSIC(MappedFunction):
 
 @dataclass(frozen=True)
 class Terms:
-    """Inputs of the terms of a batch besides features and parameters; see ``KTEPS``.
+    """Labels and settings of the loss terms of a batch; see ``KTEPS``.
 
     Attributes:
         labels_B: Class index of each text.

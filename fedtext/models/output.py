@@ -35,10 +35,13 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 
 
 def layers_between_relus(head: nn.Module) -> list[Tensor] | None:
-    """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them."""
+    """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them.
+
+    Nor is it that if its output, a single unit, becomes the logits of two classes.
+    """
     layers = list(head.children())
     relus = all(type(layer) is nn.ReLU for layer in layers[1::2])
     linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear)]
-    if not relus or len(layers) != 2 * len(linear) - 1:
+    if not relus or len(layers) != 2 * len(linear) - 1 or getattr(head, "sigmoid", False):
         return None
     return [tensor for layer in linear for tensor in (layer.weight, layer.bias)]

@@ -13,6 +13,7 @@ from fedtext.layout import TABLE
 from fedtext.methods import KTEPS
 from fedtext.methods.base import Batch, Model
 from fedtext.methods.hsic import gram, hsic
+from fedtext.models.bag import BagClassifier
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
@@ -196,3 +197,23 @@ def test_the_terms_in_c_and_their_gradients_are_those_of_torch(keys: dict[str, A
             )
             for one, other in nonempty(list(zip(ours, theirs, strict=True))):
                 assert torch.allclose(one, other, rtol=1e-9, atol=1e-12), name
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+@pytest.mark.parametrize("hidden", [[], [4]], ids=str)
+def test_one_unit_for_two_classes_is_left_to_torch(hidden: list[int]) -> None:
+    """Whose head may be a single layer too: in C its output would be the only class."""
+    bag = {"name": "bag", "hidden": hidden, "output": "sigmoid", "embedding": {"dim": 5}}
+    network = KTEPS().network(Parts(BagClassifier.model_validate(bag), classes=2)).double()
+    named = dict(network.named_parameters()) | {TABLE: torch.randn(9, 5, dtype=torch.float64)}
+    tokens_BT, lengths_B, labels_B = (
+        torch.tensor([[1, 2], [3, 4], [5, 6]]),
+        torch.tensor([2, 1, 2]),
+        torch.tensor([0, 1, 1]),
+    )
+    plain, native = (
+        KTEPS().loss(Model(network, named), named, Batch(tokens_BT, lengths_B, labels_B, native=native))
+        for native in (False, True)
+    )
+    for name in nonempty(list(plain)):
+        assert native[name].item() == pytest.approx(plain[name].item(), rel=1e-11), name

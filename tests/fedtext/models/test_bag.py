@@ -14,7 +14,7 @@ from fedtext.layout import TABLE, Layout
 from fedtext.methods import METHODS, FedAvg
 from fedtext.methods.base import Batch, Model
 from fedtext.models.bag import BagClassifier, LogisticClassifier
-from fedtext.models.parts import Parts
+from fedtext.models.parts import Parts, SingleBranch
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from fedtext.runtime.compiled import compile_problem
@@ -141,6 +141,20 @@ def test_the_loss_in_c_and_its_gradient_are_those_of_torchs_cross_entropy(
         list(zip(torch.autograd.grad(3 * Model(network, frozen).cross_entropy(batch), rest), found[1:], strict=True))
     ):
         assert torch.equal(ours_grad, theirs)
+
+
+@pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+def test_a_network_with_other_logits_has_the_loss_of_these() -> None:
+    class Doubled(SingleBranch):
+        def forward(self, batch: Batch) -> torch.Tensor:
+            return 2 * super().forward(batch)
+
+    network = Doubled(Parts(BAG_CONFIG, 3))
+    named = dict(network.named_parameters()) | {TABLE: torch.randn(11, 6)}
+    labels_B = torch.tensor([0, 1])
+    batch = Batch(torch.tensor([[1, 2], [3, 5]]), torch.tensor([2, 2]), labels_B, native=True)
+    model = Model(network, named)
+    assert model.cross_entropy(batch).item() == cross_entropy(model(batch), labels_B).item()
 
 
 @pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
