@@ -14,6 +14,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from actors.crew import LOST
+from actors.interrupt import interruptible
 from actors.trial import Assignment, Given, serve
 
 # The records come through our own callback; Tune's loggers would write each of them three more times.
@@ -62,6 +63,9 @@ def run(
         concurrent: Largest number of trials at the same time.
         max_restarts: Number of times a trial is restarted after its process died.
         reuse: Whether a process continues with the next trial. If it dies between two trials, Tune gives up the second.
+
+    Raises:
+        Interrupted: Ctrl-C has stopped the trials.
     """
     server_node = ray.util.get_node_ip_address()
     bundles = {case: assignment.plan.bundles(server_node) for case, assignment in assignments.items()}
@@ -115,6 +119,9 @@ def search(
     Args:
         source: Yields the cases.
         callbacks, order, concurrent, max_restarts: As of ``run``.
+
+    Raises:
+        Interrupted: As ``run``.
     """
     trainable = tune.with_resources(tune.with_parameters(serve, assignments={}), lambda config: config["given"].bundles)
     config = TuneConfig(
@@ -145,4 +152,5 @@ def _fit(
                 verbose=0,
             ),
         )
-        tuner.fit()
+        with interruptible():
+            tuner.fit()

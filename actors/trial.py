@@ -58,8 +58,8 @@ class Given:
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
     """Run a trial: the trainable of Ray Tune.
 
-    It reports the ``record`` of each round. If the trial fails it reports the ``error``, and whether it is a
-    ``user_error``.
+    It reports the ``record`` of each round. If the trial fails it reports the ``error``, whether it is a
+    ``user_error``, and whether the run is ``taken``: another command has continued it.
 
     If client actors die, or Ray kills them because memory runs out, new ones continue from the last checkpoint. If this
     process dies, Tune starts it again, and the trial continues in the same way.
@@ -93,7 +93,8 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
             return
         except (ClientError, TimeoutError, UserError) as error:
             metrics.add(trials_failed=1)
-            tune.report({"error": str(error), "user_error": isinstance(error, UserError)})
+            taken = isinstance(error, OwnershipLostError)
+            tune.report({"error": str(error), "user_error": isinstance(error, UserError), "taken": taken})
             return
         except LOST as error:
             lost = str(error).partition("\n")[0]
@@ -169,5 +170,5 @@ def copied(assignment: Assignment) -> str:
     except OwnershipLostError:
         raise
     except UserError as error:
-        return f"{error}; training goes on, and it is tried again after each round and at the end"
+        return f"{error}; training goes on, and it is tried again later and at the end"
     return ""

@@ -54,8 +54,9 @@ class TrialCallback(Callback):
     """Drives a Recorder and a Progress, and collects how each trial ended in ``outcomes``.
 
     A trial's config carries its case id under ``case``; a result carries the record of a completed round under
-    ``record``, or under ``error`` the cause of a failure in words for the user, and under ``user_error`` whether it was
-    a UserError.
+    ``record``, or under ``error`` the cause of a failure in words for the user, under ``user_error`` whether it was a
+    UserError, and under ``taken`` whether another command has continued the run. MLflow's runs are that command's then:
+    nothing more is recorded.
     """
 
     def __init__(
@@ -110,7 +111,10 @@ class TrialCallback(Callback):
             print(one_line(message), file=sys.stderr, flush=True)
 
     def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
-        """Have the tracker do something. An exception in it is printed and ends nothing."""
+        """Have the tracker do something, unless another command has continued the run. An exception in it is printed
+        and ends nothing."""
+        if self.over:
+            return
         self.recorder.call(what, lambda error: self.faulty(name, error))
 
     def add(self, cases: Iterable[Case]) -> None:
@@ -206,7 +210,9 @@ class TrialCallback(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         case_id = trial.config["case"]
-        if result.get("error"):
+        if result.get("taken"):
+            self.over = OwnershipLostError(str(result["error"]))
+        elif result.get("error"):
             self._errors[case_id] = str(result["error"]), bool(result.get("user_error"))
         record: RoundRecord | None = result.get("record")
         if record is None:
@@ -226,6 +232,8 @@ class TrialCallback(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         records = self._records.get(case_id, ())
+        if self.over:
+            return
         if case_id in self._errors:
             self._end(case_id, Outcome("failed", records, *self._errors[case_id]))
             return
@@ -273,6 +281,8 @@ class TrialCallback(Callback):
         try:
             if self.on_end:
                 self.on_end(case_id, outcome)
+        except OwnershipLostError as lost:
+            self.over = lost
         finally:  # on a full disk no outcome is kept; the display and MLflow have it all the same
             stopped = self._stopped(case_id, outcome)
             self.progress.finish(case_id, outcome.status, outcome.error)

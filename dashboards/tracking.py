@@ -180,8 +180,7 @@ class Tracker:
             at: The time of the end.
         """
         now = at or time.time()
-        if self._monitor:
-            self._monitor.finish()
+        self.leave()
         for mirror in self._trials.values():
             if mirror.status in ("", "RUNNING") and not mirror.end:
                 mirror.finish(End("KILLED", now))
@@ -203,6 +202,12 @@ class Tracker:
                 f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
                 f"{self.folder}, and {self.again} delivers them"
             )
+
+    def leave(self) -> None:
+        """Write nothing more by itself, as system metrics are: the runs are left as they are."""
+        if self._monitor:
+            self._monitor.finish()
+            self._monitor = None
 
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
         """Upload files to a folder of the parent run's artifacts. While MLflow is away they are not uploaded, and a

@@ -154,8 +154,7 @@ def _run(job: "Job") -> int:
     print(ui_hint(job.store, ROOT, ended.page))
     if ended.report:
         print(f"report: {os.path.relpath(ended.report)}")
-    if left := len(job.cases) + job.unsuggested - len(ended.outcomes):
-        them = "1 trial has not ended" if left == 1 else f"{left} trials have not ended"
-        print(f"{them}: {job.folder.again} continues {'it' if left == 1 else 'them'}")
+    if sentence := ended.unended(job):
+        print(sentence)
     job.folder.complete_copy()
-    return exit_status(ended.outcomes, left)
+    return exit_status(ended.outcomes, job.left(ended.outcomes), ended.interrupted)

@@ -8,7 +8,8 @@ from platform._words import guarded  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import command_parser
-from fedtext.errors import UserError
+from fedtext.errors import UserError, spelled
+from fedtext.runtime.remote import Remote, is_uri
 
 DESCRIPTION = """\
 The experiments that come with fedtext, a line each, and the runs in runs/, the latest first: experiment, methods,
@@ -29,7 +30,7 @@ def parser() -> Parser:
     ]
     made = command_parser("ls", DESCRIPTION, examples, NOTES)
     made.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder: list its trials")
-    made.add_argument("--storage", type=Path, metavar="FOLDER", help="folder of runs (else runs/)")
+    made.add_argument("--storage", metavar="FOLDER", help="folder of runs (else runs/)")
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -40,6 +41,19 @@ def run_names() -> list[str]:
     from sweeps.places import STORAGE, home
 
     return names(home() / STORAGE)
+
+
+def _local(given: str, what: str) -> Path:
+    """Return the path of a folder that is given as a path or by ``file://``. Raises UserError for another URI."""
+    if not is_uri(given):
+        return Path(given)
+    remote = Remote(given, what)
+    if remote.local is None:
+        raise UserError(
+            f"{what}: {remote} is on an object store, and folders of this machine are listed: {spelled('report')} URI "
+            "reads a run there, and --resume URI continues it"
+        )
+    return remote.local
 
 
 def main(words: Sequence[str] | None) -> int:
@@ -53,10 +67,11 @@ def main(words: Sequence[str] | None) -> int:
     from sweeps import listing, listing_table
     from sweeps.places import PLAN, STORAGE, home
 
-    storage = arguments.storage or home() / STORAGE
+    storage = _local(arguments.storage, "--storage") if arguments.storage else home() / STORAGE
     if arguments.storage and not storage.is_dir():
         raise UserError(f"--storage: there is no folder {storage}")
     if arguments.run:
+        _local(arguments.run, "ls")
         folder = Path(arguments.run) if (Path(arguments.run) / PLAN).is_file() else storage / arguments.run
         found, shipped = [listing.run(folder)], []
     else:

@@ -189,11 +189,15 @@ def sweep(
         UserError: The experiment, the data, the cluster or the tracking server cannot be used. It is raised before any
             trial starts. Or, at the end, the copy of the run at a URI is not complete.
         OwnershipLostError: Another command has continued the run at a URI.
+        KeyboardInterrupt: Ctrl-C has stopped the trials, after what they had completed was recorded. Its message is the
+            command that continues them.
     """
     place = Cluster(address, num_cpus, num_gpus)
     job = prepared(Request("sweep", experiment, overrides, plugins, name, resume, seed, data, place))
     ended = run_trials(job)
     job.folder.complete_copy()
+    if ended.interrupted and (sentence := ended.unended(job)):
+        raise KeyboardInterrupt(sentence)
     return result(job, ended)
 
 

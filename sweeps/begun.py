@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtext.config.differences import differences, flattened
+from fedtext.config.differences import differences, flattened, listed
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, validate, with_plugins
-from fedtext.errors import UserError, option
+from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.folders import check_folder, folder_of
 from fedtext.runtime.remote import is_uri
 from fedtext.state.fingerprint import SCIENCE
@@ -47,8 +47,8 @@ class Begun:
         if not plan.get("command"):
             raise UserError(
                 f"{option('resume')}: {self.path.name} does not record how it was begun: name its experiment, "
-                f"overrides and {option('data')} as well (what platform.reproduce began goes on when that command is "
-                "given again)"
+                f"overrides and {option('data')} as well (what {spelled('reproduce')} began goes on when that command "
+                "is given again)"
             )
         return self._content()
 
@@ -71,10 +71,9 @@ class Begun:
         if why != OTHERWISE:
             raise UserError(f"{option('resume')}: {self.path.name} cannot have more {why}; start a new run")
         how = f"by {self.again}" if plan.get("command") else "with the experiment it was begun with"
-        changes = ", ".join(changed.values())
         raise UserError(
-            f"{option('resume')}: {self.path.name} was begun otherwise ({changes}): continue it {how}, or start a "
-            "new run"
+            f"{option('resume')}: {self.path.name} was begun otherwise ({listed(changed)}): continue it {how}, or "
+            "start a new run"
         )
 
     def longer(self, asked: Experiment) -> bool:

@@ -14,7 +14,7 @@ from dashboards.trial import Outcome
 from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved
-from fedtext.errors import OwnershipLostError, UserError, option, writing
+from fedtext.errors import OwnershipLostError, UserError, option, spelled, writing
 from fedtext.runtime.folders import stored
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
@@ -85,7 +85,7 @@ class RunFolder(Begun):
         by = found._plan().get("command") or command
         if by != command:
             again = names.again(found.path, by)
-            raise UserError(f"{option('resume')}: platform.{by} began {found.path.name}: continue it by {again}")
+            raise UserError(f"{option('resume')}: {spelled(by)} began {found.path.name}: continue it by {again}")
         return found
 
     @staticmethod
@@ -184,18 +184,20 @@ class RunFolder(Begun):
             ) from error
 
     def try_to_copy_files(self) -> None:
-        """Bring the copy up to date while trials run. An error is printed: they go on, and the end of the job tries
-        again.
+        """Bring the copy up to date while trials run. An error is printed, the first one of an outage: they go on, and
+        the end of the job tries again.
 
         Raises:
             OwnershipLostError: Another command has continued the run.
         """
+        told = self.copy is not None and self.copy.outage.failed
         try:
             self.copy_files()
         except OwnershipLostError:
             raise
         except UserError as error:
-            print(f"{error}; it is tried again at the end", file=sys.stderr, flush=True)
+            if not told:
+                print(f"{error}; it is tried again later, and at the end", file=sys.stderr, flush=True)
 
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases that a search has suggested to plan.json, for lists of runs."""

@@ -1,6 +1,6 @@
 """A job: everything that is decided before the first trial starts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +82,10 @@ class Job:
     def unsuggested(self) -> int:
         """The number of trials whose points have not been suggested yet."""
         return self.experiment.seeds * max(0, self.searched.search.left) if self.searched else 0
+
+    def left(self, ended: Collection[str]) -> int:
+        """Return the number of trials that have not ended, given the ids of those that have."""
+        return len(self.cases) + self.unsuggested - len(ended)
 
 
 def key(experiment: Experiment) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from fedtext.errors import UserError
+from fedtext.errors import UserError, spelled
 from fedtext.metrics import smaller_is_better
 from fedtext.state.checkpoint import glance
 from sweeps.lock import is_locked
@@ -132,7 +132,7 @@ def run(folder: Path) -> ListedRun:
         UserError: There is no run in ``folder``.
     """
     if not (folder / PLAN).is_file():
-        raise UserError(f"there is no run in {folder}: fedtext ls lists those in runs/")
+        raise UserError(f"there is no run in {folder}: {spelled('ls')} lists those in runs/")
     plan, experiment = _read(folder / PLAN, json.loads), _read(folder / RESOLVED, yaml.load, _Loader)
     trials = tuple(_trials(folder, plan.get("trials") or {}))
     tune = experiment.get("tune") or {}

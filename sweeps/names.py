@@ -88,7 +88,7 @@ def being_worked_on(folder: Path) -> UserError:
 
 def again_at(remote: Remote, command: str) -> str:
     """Return the command that continues the run with a copy at a URI, on whatever machine."""
-    return f"python -m platform.{command} --resume {shlex.quote(remote.uri)}"
+    return f"{spelled(command)} --resume {shlex.quote(remote.uri)}"
 
 
 def again(path: Path, command: str) -> str:

@@ -56,7 +56,7 @@ class Population:
                 callback.until = until
                 train(until)
                 if not self._complete(until, callback):
-                    return  # interrupted: of a part of the population nothing is decided
+                    return  # of a part of the population nothing is decided
                 self.generations.append({"done": False, "exploits": [asdict(one) for one in self._judged(generation)]})
                 self._write()
             if not self.generations[-1]["done"] and len(self.generations) == generation:
@@ -69,7 +69,7 @@ class Population:
         train({})
 
     def _complete(self, until: Mapping[str, int], callback: "TrialCallback") -> bool:
-        """Return whether every member has reached its round or ended. Tune returns from an interruption normally."""
+        """Return whether every member has reached its round or ended. Tune returns normally from a SIGUSR1."""
         reached = {member: history(self.job.folder.case(member) / "checkpoint") for member in until}
         return all(
             member in callback.outcomes or (reached[member] and reached[member][-1].round >= round_)

@@ -9,7 +9,7 @@ from dashboards.report import Sweep
 from dashboards.trial import Case, Outcome
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import validate
-from fedtext.errors import UserError
+from fedtext.errors import UserError, spelled
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import history
 from sweeps.folder import RunFolder
@@ -34,8 +34,8 @@ def report(run: str) -> list[Path]:
     folder = RunFolder.found(home() / STORAGE, run, "report")
     if not folder.command:
         raise UserError(
-            f"{folder.path.name} does not record its trials: platform.reproduce, which began it, writes its own "
-            "tables to docs/reproductions/tables; name a run of platform.run or platform.sweep"
+            f"{folder.path.name} does not record its trials: {spelled('reproduce')}, which began it, writes its own "
+            f"tables to docs/reproductions/tables; name a run of {spelled('run')} or {spelled('sweep')}"
         )
     content = folder.content()
     source = str(folder.path / PLAN)

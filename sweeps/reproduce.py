@@ -83,7 +83,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
         say: Called with each line of output.
 
     Returns:
-        The exit status: 0 if the tables are complete; else 1, or 2 if each failure is a UserError.
+        The exit status: 0 if the tables are complete; 130 after Ctrl-C; else 1, or 2 if each failure is a UserError.
 
     Raises:
         UserError: There is no such table, or the experiments, data, cluster or tracking server cannot be used.
@@ -109,7 +109,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there
 
     with recorder(job) as recording:
-        outcomes = train(job, recording)
+        outcomes, interrupted = train(job, recording)
         ended = {case: one for case, one in outcomes.items() if case in cases}
         wrote = work.write(rows, {case: one for case, one in ended.items() if one.status == "finished"}, say)
         recording.call(partial(_log, wrote), unrecorded)
@@ -118,7 +118,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
         left = len(cases) - len(ended)
         if failed or left:
             say("\n".join([*failed, f"{len(failed)} trials failed, {left} have not ended: the same command goes on"]))
-            return exit_status(ended, left) or 1
+            return exit_status(ended, left, interrupted) or 1
     return 0
 
 

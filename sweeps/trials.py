@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from actors import schedulers
 from actors import sweep as tune_sweep
 from actors.fleet import Shipment, ship
+from actors.interrupt import Interrupted
 from actors.placement import Node
 from actors.trial import Assignment
 from actors.waiting import in_use, waiting_for
@@ -24,9 +25,10 @@ from dashboards.recorder import Recorder
 from dashboards.table import best
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
 from dashboards.trial import Ended as Ending
+from fedtext.commands.guard import INTERRUPTED
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
-from fedtext.errors import UserError, spelled
+from fedtext.errors import OwnershipLostError, UserError, spelled
 from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
@@ -48,20 +50,31 @@ class Ended:
         outcomes: The outcomes of its trials, by case.
         page: The path of MLflow's page that compares them; None if there is none.
         report: The page of the report; None if there is none.
+        interrupted: Whether Ctrl-C has stopped its trials.
     """
 
     outcomes: dict[str, Outcome]
     page: str | None
     report: Path | None = None
+    interrupted: bool = False
+
+    def unended(self, job: Job) -> str:
+        """Return how the trials that have not ended are continued, in one sentence; empty if all have ended."""
+        if not (left := job.left(self.outcomes)):
+            return ""
+        begin = "interrupted, and " * self.interrupted
+        if left == 1:
+            return f"{begin}1 trial has not ended: {job.folder.again} continues it"
+        return f"{begin}{left} trials have not ended: {job.folder.again} continues them"
 
 
 def run(job: Job) -> Ended:
     """Run the trials that have not ended yet, record them and display their progress."""
     with recorder(job) as recording:
-        outcomes = train(job, recording)
+        outcomes, interrupted = train(job, recording)
         report = _reported(job, outcomes, recording) if job.sweep else None
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
-    return Ended(outcomes, page.result(), report)
+    return Ended(outcomes, page.result(), report, interrupted)
 
 
 def _reported(job: Job, outcomes: Mapping[str, Outcome], recording: Recorder) -> Path | None:
@@ -86,9 +99,11 @@ def _logged(files: Sequence[Path], folder: str, tracker: "Tracker") -> None:
     tracker.log_files(files, folder)
 
 
-def exit_status(outcomes: Mapping[str, Outcome], left: int) -> int:
+def exit_status(outcomes: Mapping[str, Outcome], left: int, interrupted: bool = False) -> int:
     """Return the exit status: 0 if no trial failed and none is left; 2 if all have ended and each failure is a
-    UserError; else 1."""
+    UserError; 130 if some are left after Ctrl-C; else 1."""
+    if interrupted and left:
+        return INTERRUPTED
     failed = [outcome for outcome in outcomes.values() if outcome.status == "failed"]
     if failed and not left and all(outcome.user_error for outcome in failed):
         return 2
@@ -142,9 +157,17 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     return About(tags, Dataset(corpus.name, corpus.digest, profile=profile), shown[corpus.digest] | sources)
 
 
-def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
-    """Run the trials with a live display and in MLflow. Returns the outcome of each."""
-    tune, shown = job.experiment.tune, dict[str, dict[str, str]]()
+def train(job: Job, recording: Recorder) -> tuple[dict[str, Outcome], bool]:
+    """Run the trials with a live display and in MLflow.
+
+    Args:
+        job: The job.
+        recording: Records the trials in MLflow.
+
+    Returns:
+        The outcomes of the trials that have ended, and whether Ctrl-C has stopped the others.
+    """
+    tune, shown, interrupted = job.experiment.tune, dict[str, dict[str, str]](), False
     with progress(job.cases) as display:
         callback = TrialCallback(
             job.cases,
@@ -160,16 +183,24 @@ def train(job: Job, recording: Recorder) -> dict[str, Outcome]:
             now = time.time()
             callback.record("open", lambda tracker: tracker.open(now))
             _train(job, callback)
+            if callback.over:
+                raise callback.over
+        except Interrupted:  # what was recorded is delivered, and reported on
+            interrupted = True
+        except OwnershipLostError as error:
+            callback.over = error  # MLflow's runs are another command's: nothing is written to them
+            recording.call(lambda tracker: tracker.leave(), unrecorded)
+            raise
         finally:
             outcomes = callback.outcomes
             winner = best(job.cases, outcomes, tune.metric, tune.direction)
-            whole = len(outcomes) == len(job.cases) + job.unsuggested
+            whole = not job.left(outcomes)
             found = [(group, metrics_of(group, outcomes)) for group in groups(job.cases)]
             first = next((one for one in found if one[0] == winner), None)
             status: RunStatus = "FINISHED" if whole else "KILLED"
             end = time.time()
             callback.record("close", lambda tracker: tracker.close(status, first, found, end))
-    return outcomes
+    return outcomes, interrupted
 
 
 def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ending]:

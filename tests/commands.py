@@ -41,7 +41,7 @@ EXPERIMENT: dict[str, Any] = {
 # null while it runs.
 FORKING = """
 import atexit, json, os, sys
-import platform.reproduce, platform.run, platform.sweep
+import platform.ls, platform.reproduce, platform.run, platform.sweep
 import sweeps.prepare, sweeps.reproduce, sweeps.trials
 from platform._words import guarded
 

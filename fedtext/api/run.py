@@ -11,13 +11,13 @@ from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
-from fedtext.config.differences import differences, flattened
+from fedtext.config.differences import differences, flattened, listed
 from fedtext.config.engine import choose_engine, engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
-from fedtext.errors import UserError, option, writing
+from fedtext.errors import UserError, option, spelled, writing
 from fedtext.records import RoundRecord
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
@@ -93,8 +93,8 @@ def run(
     gpu = device_of(device).type != "cpu"
     if out is not None and is_uri(str(out).replace(":/", "://").replace(":///", "://")):
         raise UserError(
-            f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (a run of "
-            "platform.run is copied to the URI of its key storage)"
+            f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (what "
+            f"{spelled('run')} runs is copied to the URI of its key storage)"
         )
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
@@ -173,5 +173,5 @@ def _other_run(experiment: Experiment, folder: Path | None) -> str:
         kept, now = files.read(folder / EXPERIMENT), experiment.model_dump(mode="json")
         before, after = (flattened({key: one[key] for key in sorted(SCIENCE & set(one))}) for one in (kept, now))
         if changed := differences(before, after):
-            other = f"otherwise ({', '.join(changed.values())})"
+            other = f"otherwise ({listed(changed)})"
     return f"{option('out')}: the run in {folder} was begun {other}: name another folder, or remove that one"

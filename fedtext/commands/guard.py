@@ -8,6 +8,7 @@ from fedtext.errors import ClientError, UserError, command_line, unwritable
 
 Main = Callable[[Sequence[str] | None], int]
 PIPE = 141  # as a shell reports a process that wrote to a closed pipe
+INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 
 
 def guarded(main: Main, again: str = "") -> Callable[[], int]:
@@ -39,6 +40,6 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             return 2
         except KeyboardInterrupt:
             print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)
-            return 130
+            return INTERRUPTED
 
     return command

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from fedtext.errors import spelled
 
 SUCCESS = "exit status:\n  0    success\n"
-FAILED = "  1    training failed, or a trial is left, as after Ctrl-C while trials run\n"
+FAILED = "  1    training failed, or a trial is left\n"
 WRONG = """\
   2    an error that you can fix: one sentence says what is wrong, where, and what to do
   130  interrupted (Ctrl-C)

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+SHOWN, LONGEST = 4, 40  # of differences in a message, and of the characters of a value
+
 
 def flattened(part: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as one, with dotted keys."""
@@ -23,5 +25,12 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     return {key: f"{key} {_shown(before, key)} -> {_shown(now, key)}" for key in keys}
 
 
+def listed(changed: Mapping[str, str]) -> str:
+    """Return the first of some differences as a list, and how many keys follow."""
+    shown, more = list(changed.values())[:SHOWN], len(changed) - SHOWN
+    return ", ".join(shown) + (f" and {more} more key{'s' * (more > 1)}" if more > 0 else "")
+
+
 def _shown(values: Mapping[str, Any], key: str) -> str:
-    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
+    text = json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -5,8 +5,8 @@ files whenever a trial begins or ends. An object store has no rename, so a check
 its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
 The last two are kept, and the older one is removed only when the newer one is complete.
 
-A file that cannot be written is tried again, a few times. If that fails too the copy stays as it is: what it lacks is
-copied the next time. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
+A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
+later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
 
 ``owner.json`` names the process that works on the run. A machine that was believed dead, and still runs, finds another
 owner there at its next copy and stops; what both wrote until then has the same bits.
@@ -18,19 +18,19 @@ import re
 import secrets
 import shutil
 import socket
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, noise_key
+from fedtext.state.outage import Outage
 
 OWNER = "owner.json"  # at the URI
 STATE = ".copy.json"  # in the local folder: the URI, and the owners as which this machine worked on what is there
-WAITS_S: tuple[float, ...] = (1.0, 4.0, 12.0)  # before each further attempt to write
 _UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")
 
 
@@ -42,12 +42,14 @@ class Copy:
         folder: The local folder of the run.
         remote: Where its copy is.
         token: Identifies the owner that this process works for; empty: none yet.
+        outage: What this process knows of failures of the store.
     """
 
     folder: Path
     remote: Remote
     token: str = ""
     _sent: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    outage: Outage = field(default_factory=Outage, repr=False, compare=False)
 
     @staticmethod
     def of(folder: Path) -> "Copy | None":
@@ -130,13 +132,17 @@ class Copy:
 
         Raises:
             OwnershipLostError: Another process has become the owner of the copy.
-            UserError: The copy cannot be written. What it lacks then is copied by the next call.
+            UserError: The copy cannot be written, or the store is left alone since it could not be. What it lacks then
+                is copied by a later call.
         """
+        self.outage.copy(lambda: self._push(parts or ("",), checkpoints))
+
+    def _push(self, parts: Iterable[str], checkpoints: bool) -> None:
         self._check_owner()
-        for part in parts or ("",):
+        for part in parts:
             base = self.remote / part if part else self.remote
             prefix = f"{part}/" if part else ""
-            there = {prefix + name for name in _files(base)}
+            there = {prefix + name for name in self.outage.request(partial(_files, base))}
             local = set(self._local(part))
             units = sorted({name.rpartition("/")[0] for name in local if _UNIT.fullmatch(name)})
             for unit in units if checkpoints else ():
@@ -155,9 +161,9 @@ class Copy:
 
         Raises:
             OwnershipLostError: Another process has become the owner of the copy.
-            UserError: The copy cannot be written.
+            UserError: The copy cannot be written, although each request was tried again.
         """
-        _tried(lambda: self.push(checkpoints=True))
+        self.outage.copy(lambda: self._push(("",), checkpoints=True), last=True)
 
     def _local(self, part: str) -> Iterator[str]:
         """Return the names of the files in a part, without those that are being written."""
@@ -181,7 +187,7 @@ class Copy:
     def _send_checkpoint(self, unit: str, there: Iterable[str]) -> None:
         folder, sums = self.folder / unit, self.remote / f"{unit}/{checkpoint.SUMS}"
         listed = (folder / checkpoint.SUMS).read_bytes()
-        if sums.read() == listed:
+        if self.outage.request(sums.read) == listed:
             return
         self._remove(f"{unit}/{checkpoint.SUMS}")
         names = {file.name for file in folder.iterdir()}
@@ -199,10 +205,10 @@ class Copy:
             self._remove(name)
 
     def _write(self, name: str, content: bytes) -> None:
-        _tried(lambda: (self.remote / name).write(content))
+        self.outage.request(lambda: (self.remote / name).write(content))
 
     def _remove(self, name: str) -> None:
-        _tried((self.remote / name).remove)
+        self.outage.request((self.remote / name).remove)
 
     def _fetch_checkpoint(self, unit: str, names: list[str]) -> None:
         target = self.folder / unit
@@ -222,7 +228,7 @@ class Copy:
         return json.loads(content)["token"] if content else ""
 
     def _check_owner(self) -> None:
-        content = (self.remote / OWNER).read()
+        content = self.outage.request((self.remote / OWNER).read)
         if not content:
             raise UserError(
                 f"storage: {self.remote} has no {OWNER}: the copy was removed while this command works on it"
@@ -262,19 +268,6 @@ def _tokens(folder: Path) -> list[str]:
 def _files(remote: Remote) -> list[str]:
     """Return the names of the files in a part of the copy, without drafts."""
     return [name for name in remote.files() if not name.rpartition("/")[2].startswith(".")]
-
-
-def _tried(attempt: Callable[[], None]) -> None:
-    """Attempt something, and again after each of ``WAITS_S`` if it fails."""
-    for wait in WAITS_S:
-        try:
-            attempt()
-            return
-        except OwnershipLostError:
-            raise
-        except UserError:
-            time.sleep(wait)
-    attempt()
 
 
 def _mode(name: str) -> int:

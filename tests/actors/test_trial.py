@@ -29,7 +29,7 @@ def assignment(copy: Any) -> Assignment:
 
 def test_a_store_that_fails_for_a_while_ends_no_trial() -> None:
     trial = assignment(Away(UserError("the store does not answer"), None))
-    assert copied(trial).startswith("the store does not answer; training goes on, and it is tried again after each")
+    assert copied(trial).startswith("the store does not answer; training goes on, and it is tried again later")
     assert copied(trial) == ""
     assert copied(assignment(None)) == ""
 

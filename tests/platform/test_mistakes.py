@@ -53,6 +53,21 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["run", FILE, "--resume", "begun", "method.lambda1=9"],
         "begun was begun otherwise (method.lambda1 0.01 -> 9.0)",
     ),
+    "quite another experiment": (
+        ["run", "demo.yaml", "--resume", "begun"],
+        'begun was begun otherwise (name "kteps" -> "demo", corpus.validation 0.25 -> 0.2, corpus.clients 4 -> 8, '
+        "corpus.train 40 -> 200 and ",
+    ),
+    "and what to do": (
+        ["run", "demo.yaml", "--resume", "begun"],
+        " more keys): continue it by python -m platform.run --",
+    ),
+    "runs at a URI are not listed": (
+        ["ls", "--storage", "s3://bucket/runs"],
+        "--storage: s3://bucket/runs is on an object store, and folders of this machine are listed: python -m",
+    ),
+    "a run at a URI is not listed": (["ls", "s3://bucket/runs/a"], "ls: s3://bucket/runs/a is on an object store"),
+    "no folder to list": (["ls", "--storage", "file:///nowhere"], "--storage: there is no folder /nowhere"),
     "a second command": (["run", "--resume", "busy"], "the run busy is being worked on by another command"),
     "wrong --data": (["run", FILE, "--data", "HOME/nowhere"], "--data: there is no folder HOME/nowhere"),
     "--data is a file": (["run", FILE, "--data", FILE], "--data: there is no folder HOME/kteps.yaml"),

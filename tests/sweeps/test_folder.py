@@ -16,6 +16,7 @@ from fedtext.config import files
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.outage import Outage
 from sweeps.folder import RunFolder
 from sweeps.job import Job
 from sweeps.places import PLAN
@@ -158,15 +159,19 @@ class Copied:
     """A copy at a URI that fails in one way."""
 
     def __init__(self, error: BaseException) -> None:
-        self.error, self.recorded = error, list[bool]()
+        self.error, self.recorded, self.outage = error, list[bool](), Outage()
 
     def record(self) -> None:
         self.recorded.append(True)
 
     def push(self) -> None:
-        raise self.error
+        self.outage.copy(self._fail)
 
-    complete = push
+    def complete(self) -> None:
+        self.outage.copy(self._fail, last=True)
+
+    def _fail(self) -> None:
+        raise self.error
 
 
 def test_a_copy_that_fails_for_a_while_ends_nothing_but_is_said_at_the_end(
@@ -175,7 +180,8 @@ def test_a_copy_that_fails_for_a_while_ends_nothing_but_is_said_at_the_end(
     away: Any = Copied(UserError("storage: s3://bucket/runs/first cannot be written (denied)"))
     folder = RunFolder(tmp_path, "fedtext run --resume first", away)
     folder.record("01-kteps", Outcome("finished"))
-    assert "(denied); it is tried again at the end" in capsys.readouterr().err
+    folder.record("02-kteps", Outcome("finished"))
+    assert capsys.readouterr().err.count("(denied); it is tried again later, and at the end") == 1
     with pytest.raises(
         UserError, match=rf"\(denied\); the run is whole in {tmp_path}, its copy is not: complete it he"
     ):

@@ -39,7 +39,9 @@ LOSS = Outcome("failed", error="its loss is not finite")
     ],
 )
 def test_the_status_of_trials(outcomes: list[Outcome], left: int, status: int) -> None:
-    assert exit_status({str(number): outcome for number, outcome in enumerate(outcomes)}, left) == status
+    ended = {str(number): outcome for number, outcome in enumerate(outcomes)}
+    assert exit_status(ended, left) == status
+    assert exit_status(ended, left, interrupted=True) == (130 if left else status)
 
 
 def library(*words: str, **how: Any) -> "subprocess.CompletedProcess[str]":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate import messages
 from fedtext import commands
 from fedtext.__main__ import main as as_module
 from fedtext.commands import COMMANDS, copy, local, parser, predict
@@ -108,6 +109,14 @@ def test_a_command_is_spelled_as_it_was_called() -> None:
     assert said("cp", "--help")[1].startswith("usage: fedtext cp ")
     assert "fedtext cp kteps.yaml my.yaml" in said("help", "cp")[1]
     assert spelled("sweep") == "fedtext sweep"
+
+
+def test_messages_spell_commands_as_they_were_called() -> None:
+    """What a message says of a command comes from ``spelled``."""
+    files = [file for package in messages.PACKAGES for file in (ROOT / package).rglob("*.py")]
+    found = [text for file in files for text in messages.messages(file)]
+    names = "|".join(COMMANDS)
+    assert not [text for text in nonempty(found) if re.search(rf"(platform\.|fedtext )({names})\b", text)]
 
 
 def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A copy of a run whose store fails, or whose process is killed: what it lacks is copied the next time."""
 
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import pytest
 
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
-from fedtext.state import copy as copies
+from fedtext.state import outage
 from fedtext.state.checkpoint import SUMS, Checkpoints
 from fedtext.state.copy import OWNER
 from tests.fedtext.state.copied import copy_of, rounds, save
@@ -15,11 +16,17 @@ from tests.stores import Store
 
 
 @pytest.fixture
-def waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waits(store: Store, now: list[float], monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that writers wait, without waiting."""
     waited: list[float] = []
-    monkeypatch.setattr(copies, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(outage, "time", SimpleNamespace(sleep=waited.append, monotonic=lambda: now[0]))
     return waited
+
+
+@pytest.fixture
+def now() -> list[float]:
+    """The time, which the test sets."""
+    return [1000.0]
 
 
 def test_a_write_that_fails_is_tried_again(
@@ -35,9 +42,9 @@ def test_a_write_that_fails_is_tried_again(
         if len(waits) == 2:
             store.denied.clear()
 
-    monkeypatch.setattr(copies, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(outage, "time", SimpleNamespace(sleep=sleep))
     copy.push("00-a", checkpoints=True)
-    assert waits == list(copies.WAITS_S[:2])
+    assert waits == list(outage.WAITS_S[:2])
     assert waits[0] < waits[1]
     assert SUMS in rounds(store)["round-000001"]
 
@@ -53,16 +60,47 @@ def test_what_the_store_did_not_take_is_copied_the_next_time(store: Store, waits
     with pytest.raises(UserError, match=r"storage: s3://fedtext-tests/runs/first/.* cannot be written") as refused:
         copy.push("00-a", checkpoints=True)
     assert not isinstance(refused.value, OwnershipLostError)
-    assert waits == list(copies.WAITS_S)
+    assert waits == list(outage.WAITS_S)
     save(here, 3)
     with pytest.raises(UserError, match="cannot be written"):
         copy.complete()
+    assert waits == [*outage.WAITS_S, *outage.WAITS_S]
     store.denied.clear()
     copy.complete()
     assert sorted(rounds(store)) == ["round-000002", "round-000003"]
     copy_of(store, there).pull()
     assert Checkpoints(there / "00-a" / "checkpoint", "print").load().round == 3  # type: ignore[union-attr]
     assert (there / "00-a" / "tracking.json").read_text() == '{"last_round": 3}'
+
+
+def test_a_store_that_fails_for_long_is_left_alone_for_longer_and_longer(
+    store: Store, waits: list[float], now: list[float], tmp_path: Path
+) -> None:
+    folder = tmp_path / "a" / "first"
+    save(folder, 1)
+    copy = copy_of(store, folder).take()
+    store.denied.add("PUT")
+    pauses = [*outage.PAUSES_S, outage.PAUSES_S[-1]]
+    assert pauses == sorted(pauses)
+    for pause in pauses:
+        with pytest.raises(UserError, match="cannot be written"):
+            copy.push("00-a", checkpoints=True)
+        asked = len(store.refused)
+        now[0] += pause - 1
+        with pytest.raises(UserError, match="cannot be written"):
+            copy.push("00-a", checkpoints=True)
+        assert len(store.refused) == asked, "nothing was tried during the pause"
+        now[0] += 2
+    assert waits == list(outage.WAITS_S), "after the first failure each request is tried once"
+    assert pickle.loads(pickle.dumps(copy)).outage.failed == 0, "another process knows nothing of the store"
+    store.denied.clear()
+    copy.push("00-a", checkpoints=True)
+    assert SUMS in rounds(store)["round-000001"]
+    store.denied.add("PUT")
+    save(folder, 2)
+    with pytest.raises(UserError, match="cannot be written"):
+        copy.push("00-a", checkpoints=True)
+    assert waits == [*outage.WAITS_S, *outage.WAITS_S], "that was a new outage"
 
 
 def test_a_lost_owner_does_not_try_again(store: Store, waits: list[float], tmp_path: Path) -> None:
