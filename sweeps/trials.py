@@ -100,8 +100,17 @@ def _logged(files: Sequence[Path], folder: str, tracker: "Tracker") -> None:
 
 
 def exit_status(outcomes: Mapping[str, Outcome], left: int, interrupted: bool = False) -> int:
-    """Return the exit status: 0 if no trial failed and none is left; 2 if all have ended and each failure is a
-    UserError; 130 if some are left after Ctrl-C; else 1."""
+    """Return the exit status of a job.
+
+    Args:
+        outcomes: The outcomes of its trials that have ended.
+        left: The number of those that have not.
+        interrupted: Whether Ctrl-C has stopped them.
+
+    Returns:
+        0 if no trial failed and none is left; 2 if all have ended and each failure is a UserError; 130 if some are left
+        after Ctrl-C; else 1.
+    """
     if interrupted and left:
         return INTERRUPTED
     failed = [outcome for outcome in outcomes.values() if outcome.status == "failed"]
