@@ -22,12 +22,13 @@ from fedtext.aggregations import Aggregation
 from fedtext.aggregations.mean import Mean
 from fedtext.methods.state import Local, State, Tensors
 from fedtext.models.batch import Batch
+from fedtext.models.fused import FusedLoss
 from fedtext.models.parts import Parts
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]
 Result = TypeVar("Result")
-
+FUSES = ("loss", "weights", "objective")  # what ``Method.fused`` computes in their place
 
 _HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
 
@@ -170,6 +171,23 @@ class Method(Strict, ABC):
         Returns:
             Scalars by the name under which they are logged (``loss_<name>``). A term whose weight is 0 is left out.
         """
+
+    def fused(self, network: nn.Module) -> FusedLoss | None:
+        """Return the terms of ``loss`` and the gradients of ``objective`` as one function; None: there is none.
+
+        Engine ``native`` calls it instead of ``loss`` where it can. It belongs to the class that defines it: if a
+        subclass overrides what it computes (``FUSES``) and not ``fused``, it is not asked.
+
+        Args:
+            network: What ``network`` built.
+        """
+        return None
+
+    @classmethod
+    def fuses(cls) -> bool:
+        """Whether ``fused`` computes this class's objective, and not one that a subclass has replaced."""
+        owners = {name: next(c for c in cls.__mro__ if name in vars(c)) for name in (*FUSES, "fused")}
+        return all(issubclass(owners["fused"], owners[name]) for name in FUSES)
 
     def client_state(self, received: Tensors) -> State:
         """Return the state of a client before its first local update. It stays on the client, is checkpointed, and

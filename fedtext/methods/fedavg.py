@@ -9,8 +9,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from fedtext.methods.base import Batch, Inference, Method, Model
+from fedtext.models.fused import FusedLoss
 from fedtext.models.language import LanguageModel
-from fedtext.models.parts import Parts, whole
+from fedtext.models.parts import Parts, SingleBranch, whole
 
 
 class FedAvg(Method):
@@ -30,6 +31,9 @@ class FedAvg(Method):
         if isinstance(model.network, LanguageModel):
             return {"ce": model(batch).loss}
         return {"ce": model.cross_entropy(batch)}
+
+    def fused(self, network: nn.Module) -> FusedLoss | None:
+        return network.fused() if isinstance(network, SingleBranch) else None
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
         return model(batch).softmax(1)

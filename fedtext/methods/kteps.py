@@ -7,19 +7,23 @@ Legend: B batch, F features, C classes.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import compress
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, model_validator
-from torch import Tensor, nn
+from torch import Tensor, nn, zeros_like
 from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.methods.hsic import hsic
-from fedtext.methods.native_kteps import NativeTerms, Terms
+from fedtext.methods.native_kteps import Branches, NativeTerms, Terms
+from fedtext.models.fused import FusedLoss, RecurrentPass, names_of
 from fedtext.models.output import layers_between_relus
 from fedtext.models.parts import Parts
 
 Architecture = Literal["classifier", "encoder", "everything"]
+NAMES = ("ce_shared", "ce_private", "transfer", "diversity")
 
 
 class TwoBranches(nn.Module):
@@ -46,22 +50,60 @@ class TwoBranches(nn.Module):
             return o_BF, o_BF
         return o_BF, self.encoder_private(self.embedding_private or self.embedding, batch)
 
-    def layers(self, batch: Batch) -> list[Tensor] | None:
-        """Return weights and biases for ``NativeTerms``; None if the terms have to be computed otherwise."""
-        stacked = batch.words is not None and batch.words.packing.clients > 1
-        heads = [layers_between_relus(head) for head in (self.head_shared, self.head_private)]
-        if not batch.native or stacked or not all(heads):
-            return None
+    def layers(self) -> list[Tensor]:
+        """Return weights and biases for ``Branches``; empty if the terms have to be computed otherwise."""
         found: list[Tensor] = []
-        for projection, head in zip((self.projection_shared, self.projection_private), heads, strict=True):
-            found += [projection.weight, projection.bias] if isinstance(projection, nn.Linear) else []
-            found += head or []
+        branches = (self.projection_shared, self.head_shared), (self.projection_private, self.head_private)
+        for projection, head in branches:
+            if (dense := layers_between_relus(head)) is None:
+                return []
+            found += [projection.weight, projection.bias, *dense] if isinstance(projection, nn.Linear) else dense
         return found
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         o_BF, own_BF = self.encoded(batch)
         o_s_BF, o_p_BF = self.projection_shared(o_BF), self.projection_private(own_BF)  # equation 6
         return self.head_shared(o_s_BF), self.head_private(o_p_BF), o_s_BF, o_p_BF
+
+
+@dataclass(frozen=True)
+class FusedTerms:
+    """The terms of KTEPS and their gradients on one table, without autograd.
+
+    Attributes:
+        method: The method.
+        encoders: The encoders of the shared and the private branch, which may be the same.
+        layers: Names of the layers' weights and biases, as ``TwoBranches.layers`` orders them.
+    """
+
+    method: "KTEPS"
+    encoders: tuple[RecurrentPass, ...]
+    layers: tuple[str, ...]
+
+    @staticmethod
+    def of(method: "KTEPS", network: TwoBranches) -> "FusedTerms | None":
+        modules = [each for each in (network.encoder, network.encoder_private) if each is not None]
+        encoders = [RecurrentPass.of(network, encoder) for encoder in modules]
+        layers = names_of(network, network.layers())
+        if not layers or network.embedding_private is not None:
+            return None
+        found = tuple(encoder for encoder in encoders if encoder)
+        return FusedTerms(method, found, layers) if len(found) == len(modules) else None
+
+    def takes(self, batch: Batch) -> bool:
+        return self.encoders[0].takes(batch)
+
+    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, grads: Mapping[str, Tensor]) -> dict[str, float]:
+        states = [encoder.states(parameters, batch) for encoder in self.encoders]
+        shared_BF, private_BF = states[0][0], states[-1][0]
+        layers, found = ([named[name] for name in self.layers] for named in (parameters, grads))
+        branches = Branches.compute(self.method.asked(batch), shared_BF, private_BF, layers)
+        upstream = [zeros_like(each[0]) for each in states]
+        branches.gradients([self.method.weights.get(name, 1.0) for name in NAMES], found, upstream[0], upstream[-1])
+        for encoder, each, grad_BF in zip(self.encoders, states, upstream, strict=True):
+            encoder.gradients(parameters, batch, each, grad_BF, grads)
+        values = dict(zip(NAMES, branches.values.tolist(), strict=True))
+        return {name: values[name] for name in self.method.computed(batch)}
 
 
 class KTEPS(Method):
@@ -117,22 +159,33 @@ class KTEPS(Method):
             "ce_shared": cross_entropy(g_s_BC, batch.labels_B),
             "ce_private": cross_entropy(g_p_BC, batch.labels_B),
         }
-        if self.lambda1:
+        if "transfer" in self.computed(batch):
             terms["transfer"] = self.transfer(g_s_BC, g_p_BC)
-        if self.lambda2 and len(batch.labels_B) > 1:  # HSIC of one sample does not exist
+        if "diversity" in self.computed(batch):
             terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth, batch.native)
         return terms
 
     def _native_terms(self, network: TwoBranches, batch: Batch) -> dict[str, Tensor]:
         """Compute the terms in C; empty if they have to be computed otherwise."""
-        if (layers := network.layers(batch)) is None:
+        stacked = batch.words is not None and batch.words.packing.clients > 1
+        if not batch.native or stacked or not (layers := network.layers()):
             return {}
-        diverse = bool(self.lambda2) and len(batch.labels_B) > 1
+        computed = NativeTerms.apply(self.asked(batch), *network.encoded(batch), *layers)
+        return {name: term for name, term in zip(NAMES, computed, strict=True) if name in self.computed(batch)}
+
+    def asked(self, batch: Batch) -> Terms:
+        """Return the settings of the terms of a batch."""
         standard, bandwidth = self.distillation == "standard", 0.0 if self.bandwidth == "median" else self.bandwidth
-        asked = Terms(batch.labels_B, self.projection, self.temperature, standard, diverse, bandwidth)
-        computed = NativeTerms.apply(asked, *network.encoded(batch), *layers)
-        wanted = {"ce_shared": True, "ce_private": True, "transfer": bool(self.lambda1), "diversity": diverse}
-        return {name: term for (name, there), term in zip(wanted.items(), computed, strict=True) if there}
+        diverse = "diversity" in self.computed(batch)
+        return Terms(batch.labels_B.contiguous(), self.projection, self.temperature, standard, diverse, bandwidth)
+
+    def computed(self, batch: Batch) -> list[str]:
+        """Return the names of the terms of a batch; HSIC of one sample does not exist."""
+        there = True, True, bool(self.lambda1), bool(self.lambda2) and len(batch.labels_B) > 1
+        return list(compress(NAMES, there))
+
+    def fused(self, network: nn.Module) -> FusedLoss | None:
+        return FusedTerms.of(self, network) if type(network) is TwoBranches else None
 
     @property
     def weights(self) -> Mapping[str, float]:

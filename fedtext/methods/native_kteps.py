@@ -4,6 +4,7 @@ Legend: C clients of a stack, B batch, F features.
 """
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -94,11 +95,76 @@ class Terms:
     bandwidth: float
 
 
-class NativeTerms(torch.autograd.Function):
-    """Cross-entropy of the shared and the private branch, transfer, and diversity (0 without it), of one client.
+@dataclass(frozen=True)
+class Branches:
+    """The terms of a batch after ``compute``, from which ``gradients`` goes back.
 
-    Its arguments are the terms' settings, the outputs of the encoders, and weight and bias of the layers of each
-    branch: of its projection, if there is one, and of its classifier.
+    Attributes:
+        asked: The terms' settings.
+        shared_BF, private_BF: The outputs of the encoders, contiguous; they may be the same.
+        parameters: Weight and bias of the layers of each branch, contiguous: of its projection, if there is one, and of
+            its classifier.
+        head: Arguments of the functions in C.
+        memory: What they keep.
+        values: Cross-entropy of the shared and the private branch, transfer, and diversity (0 without it), in float64.
+    """
+
+    asked: Terms
+    shared_BF: Tensor
+    private_BF: Tensor
+    parameters: Sequence[Tensor]
+    head: tuple[Any, ...]
+    memory: Tensor
+    values: Tensor
+
+    @staticmethod
+    def compute(asked: Terms, shared_BF: Tensor, private_BF: Tensor, parameters: Sequence[Tensor]) -> "Branches":
+        """Compute the terms. The arguments are the attributes."""
+        layers = parameters[2 * asked.projected : len(parameters) // 2]
+        widths = places(shared_BF.shape[1], *(len(bias) for bias in layers[1::2]))
+        library, count = _library(shared_BF.dtype), len(layers) // 2
+        head = len(shared_BF), asked.projected, count, widths
+        memory = shared_BF.new_empty(library.terms_memory(len(shared_BF), count, widths))
+        logs = torch.empty(3 * len(layers[-1]) + 4, dtype=torch.float64)
+        values = logs[-4:]
+        library.terms(
+            *head,
+            shared_BF.data_ptr(),
+            private_BF.data_ptr(),
+            addresses(parameters),
+            asked.labels_B.data_ptr(),
+            logs.data_ptr(),
+            asked.temperature,
+            asked.standard,
+            asked.diverse,
+            asked.bandwidth,
+            memory.data_ptr(),
+            values.data_ptr(),
+        )
+        return Branches(asked, shared_BF, private_BF, parameters, head, memory, values)
+
+    def gradients(
+        self, by: Sequence[float], grads: Sequence[Tensor], grad_shared_BF: Tensor, grad_private_BF: Tensor
+    ) -> None:
+        """Add the gradients of the terms, times their weights ``by``, to those of parameters and encoders' outputs."""
+        _library(self.shared_BF.dtype).terms_backward(
+            *self.head,
+            self.shared_BF.data_ptr(),
+            self.private_BF.data_ptr(),
+            addresses(self.parameters),
+            self.asked.diverse,
+            (ctypes.c_double * 4)(*by),
+            self.memory.data_ptr(),
+            addresses(grads),
+            grad_shared_BF.data_ptr(),
+            grad_private_BF.data_ptr(),
+        )
+
+
+class NativeTerms(torch.autograd.Function):
+    """The terms of one client's batch, ``Branches.values``, for autograd.
+
+    Its arguments are the terms' settings, the outputs of the encoders, and the parameters of ``Branches``.
     """
 
     @staticmethod
@@ -106,53 +172,18 @@ class NativeTerms(torch.autograd.Function):
         ctx: Any, asked: Terms, shared_BF: Tensor, private_BF: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.same = shared_BF is private_BF
-        shared_BF, private_BF = shared_BF.contiguous(), private_BF.contiguous()
-        layers = parameters[2 * asked.projected : len(parameters) // 2]
-        ctx.widths = places(shared_BF.shape[1], *(len(bias) for bias in layers[1::2]))
-        library, labels_B, count = _library(shared_BF.dtype), asked.labels_B.contiguous(), len(layers) // 2
-        ctx.head = len(shared_BF), asked.projected, count, ctx.widths
-        ctx.memory = shared_BF.new_empty(library.terms_memory(len(shared_BF), count, ctx.widths))
         kept = [tensor.contiguous() for tensor in parameters]
-        logs = torch.empty(3 * len(layers[-1]) + 4, dtype=torch.float64)
-        values = logs[-4:]
-        library.terms(
-            *ctx.head,
-            shared_BF.data_ptr(),
-            private_BF.data_ptr(),
-            addresses(kept),
-            labels_B.data_ptr(),
-            logs.data_ptr(),
-            asked.temperature,
-            asked.standard,
-            asked.diverse,
-            asked.bandwidth,
-            ctx.memory.data_ptr(),
-            values.data_ptr(),
-        )
-        ctx.diverse = asked.diverse
-        ctx.save_for_backward(shared_BF, private_BF, *kept)
-        return values.to(shared_BF.dtype).unbind()
+        ctx.branches = Branches.compute(asked, shared_BF.contiguous(), private_BF.contiguous(), kept)
+        return ctx.branches.values.to(shared_BF.dtype).unbind()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *by: Tensor) -> tuple[Tensor | None, ...]:
-        shared_BF, private_BF, *parameters = ctx.saved_tensors
-        wanted = [*parameters, shared_BF] if ctx.same else [*parameters, shared_BF, private_BF]
+        branches, count = ctx.branches, len(ctx.branches.parameters)
+        wanted = [*branches.parameters, branches.shared_BF, *([] if ctx.same else [branches.private_BF])]
         sizes = [tensor.numel() for tensor in wanted]
-        pieces = shared_BF.new_zeros(sum(sizes)).split(sizes)
+        pieces = branches.shared_BF.new_zeros(sum(sizes)).split(sizes)
         grads = [piece.view(of.shape) for piece, of in zip(pieces, wanted, strict=True)]
-        own = grads[len(parameters) :]
-        slopes = (ctypes.c_double * 4)(*(slope.item() for slope in by))
-        _library(shared_BF.dtype).terms_backward(
-            *ctx.head,
-            shared_BF.data_ptr(),
-            private_BF.data_ptr(),
-            addresses(parameters),
-            ctx.diverse,
-            slopes,
-            ctx.memory.data_ptr(),
-            addresses(grads[: len(parameters)]),
-            own[0].data_ptr(),
-            own[-1].data_ptr(),
-        )
-        return None, own[0], None if ctx.same else own[1], *grads[: len(parameters)]
+        own = grads[count:]
+        branches.gradients([slope.item() for slope in by], grads[:count], own[0], own[-1])
+        return None, own[0], None if ctx.same else own[1], *grads[:count]

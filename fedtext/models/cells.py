@@ -145,11 +145,11 @@ def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dr
         else:
             inputs, source_P = table_UD, words.source_P
         pooled = means and layer == rnn.num_layers - 1
-        hidden_PH = outputs(_parameters(rnn, layer), inputs, source_P, packing, pooled)
+        hidden_PH = outputs(layer_parameters(rnn, layer), inputs, source_P, packing, pooled)
     return hidden_PH
 
 
-def _parameters(rnn: nn.GRU | nn.LSTM, layer: int) -> list[Tensor]:
+def layer_parameters(rnn: nn.GRU | nn.LSTM, layer: int) -> list[Tensor]:
     """Return the arguments of ``Directions``: each kind of parameter of all directions."""
     suffixes = [f"l{layer}", f"l{layer}_reverse"][: 2 if rnn.bidirectional else 1]
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

@@ -1,9 +1,18 @@
-/* Fully connected layers with ReLU between them (models/bag.c, methods/kteps.c).
+/* Fully connected layers with ReLU between them, and the loss of a classifier (models/bag.c, models/head.c,
+   methods/kteps.c).
 
    Legend: B rows; widths: of the input and of each layer's output; I, O: the widths of a layer. Parameters, and their
    gradients, are the addresses of each layer's weight_OI and bias_O in turn. Memory is that of the largest product. */
 
+#include <math.h>
+
 #include "products.h"
+
+#if REAL_BITS == 32
+#define EXP expf
+#else
+#define EXP exp
+#endif
 
 static place widest(place layers, const place *widths) {
     place found = 0;
@@ -51,4 +60,49 @@ static void dense_backward(place layers, place rows, const place *widths, const 
         for (place i = 0; layer && i < rows * in; i++) below[i] = input[i] > 0 ? below[i] : 0;
         grad = below;
     }
+}
+
+/* Replace logits by the gradient of the mean cross-entropy, and return that. A single unit z stands for the logits 0
+   and z of two classes. */
+static inline double cross_entropy(place texts, place outputs, const place *labels, real *logits) {
+    double loss = 0;
+    for (place text = 0; text < texts; text++, logits += outputs) {
+        double z = logits[0], most = z, sum = 0;
+        if (outputs == 1) {
+            double both = log1p(exp(-fabs(z))) + (z > 0 ? z : 0); /* log(1 + exp(z)) */
+            loss += labels[text] ? both - z : both;
+            logits[0] = (real)((exp(z - both) - (labels[text] != 0)) / texts);
+            continue;
+        }
+        for (place i = 1; i < outputs; i++) most = logits[i] > most ? logits[i] : most;
+        for (place i = 0; i < outputs; i++) sum += EXP(logits[i] - (real)most);
+        loss += log(sum) + most - logits[labels[text]];
+        for (place i = 0; i < outputs; i++)
+            logits[i] = (real)((EXP(logits[i] - (real)most) / sum - (i == labels[text])) / texts);
+    }
+    return loss / texts;
+}
+
+/* The elements of memory that `head_loss` needs. */
+static place head_memory(place texts, place layers, const place *widths) {
+    place each = hidden_widths(layers, widths) + widths[layers] + 2 * widest(layers, widths);
+    return product_memory(widest(layers, widths)) + texts * each;
+}
+
+/* Mean cross-entropy of `layers` dense layers, which may be none, on features_BF. The gradients of features and
+   parameters are added, unless `grads` is null. */
+static inline double head_loss(place texts, place layers, const place *widths, const real *features,
+                               real *const *parameters, const place *labels, real *memory, real *grad_features,
+                               real *const *grads) {
+    place outputs = widths[layers];
+    real *logits = memory + product_memory(widest(layers, widths)), *hidden = logits + texts * outputs;
+    real *scratch = hidden + texts * hidden_widths(layers, widths);
+    if (layers) dense_forward(layers, texts, widths, features, parameters, memory, hidden, logits);
+    else memcpy(logits, features, texts * outputs * sizeof(real));
+    double found = cross_entropy(texts, outputs, labels, logits);
+    for (place i = 0; grads && !layers && i < texts * outputs; i++) grad_features[i] += logits[i];
+    if (grads && layers)
+        dense_backward(layers, texts, widths, features, scratch, logits, parameters, grads, memory, scratch,
+                       grad_features);
+    return found;
 }

@@ -66,6 +66,73 @@ def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
     )
 
 
+def layer_states(
+    inputs_NI: Tensor, source_P: Tensor, packing: Packing, means: bool, parameters: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Compute the states of a layer.
+
+    Args:
+        inputs_NI: The inputs, contiguous.
+        source_P: The projected input of each row.
+        packing: The packing.
+        means: Whether the means of the texts' states are wanted.
+        parameters: Its parameters, as ``cells.Directions`` takes them.
+
+    Returns:
+        With ``means`` first the means, (B, F); then hidden_PH, gates_P4H (of a GRU r, z, the recurrent part of n, and
+        n), and of an LSTM c and tanh(c), (P, H).
+    """
+    gates, width = parameters[len(parameters) // 4].shape[-2:]
+    hidden_PH = inputs_NI.new_empty(len(source_P), width)
+    gates_P4H = inputs_NI.new_empty(len(source_P), 4, width)
+    states = [torch.empty_like(hidden_PH) for _ in range(2 if gates == 4 * width else 0)]
+    texts = packing.clients * packing.texts
+    pooled = [inputs_NI.new_empty(texts, packing.directions * width)] if means else []
+    projected_NG = inputs_NI.new_empty(len(inputs_NI) * packing.directions, gates)
+    layer, used = _layer(inputs_NI, source_P, packing, parameters)
+    library = _library(inputs_NI.dtype)
+    memory = inputs_NI.new_empty(library.memory(layer))
+    cells, means_BF = states or (None, None), pooled[0] if pooled else None
+    tensors = inputs_NI, memory, projected_NG, gates_P4H, hidden_PH, *cells, means_BF
+    library.forward(layer, *map(_address, tensors))
+    del used
+    return *pooled, hidden_PH, gates_P4H, *states
+
+
+def layer_gradients(
+    inputs_NI: Tensor,
+    source_P: Tensor,
+    packing: Packing,
+    means: bool,
+    parameters: Sequence[Tensor],
+    states: Sequence[Tensor],
+    grad: Tensor,
+    grads: Sequence[Tensor],
+    grad_inputs: Tensor | None,
+) -> None:
+    """Add the gradients of a layer to ``grads``, those of its parameters, and to ``grad_inputs``.
+
+    Args:
+        inputs_NI, source_P, packing, means, parameters: As in ``layer_states``.
+        states: What that returned, without the means.
+        grad: The gradient of the means, or without them of hidden_PH; contiguous.
+        grads: Of the shapes of ``parameters``, contiguous.
+        grad_inputs: Of the shape of ``inputs_NI``; None: not wanted.
+    """
+    hidden_PH, gates_P4H, *cells = states
+    gates, width = parameters[len(parameters) // 4].shape[-2:]
+    layer, used = _layer(inputs_NI, source_P, packing, parameters)
+    library, rows = _library(grad.dtype), len(source_P)
+    memory = grad.new_empty(library.memory(layer))
+    scratch = grad.new_empty(rows * (gates + width))
+    grad_projected = grad.new_zeros(len(inputs_NI) * packing.directions, gates)
+    given = (None, grad) if means else (grad, None)
+    tensors = inputs_NI, memory, *given, gates_P4H, hidden_PH, *(cells or (None, None)), grad_projected
+    tensors = *tensors, scratch, scratch[rows * gates :], grad_inputs
+    library.backward(layer, *map(_address, tensors), _addresses(grads, packing))
+    del used
+
+
 class Layer(MappedFunction):
     """A layer of a GRU or LSTM: from inputs_NI to hidden_PH, or with ``means`` to the means of texts' states, (B, F).
 
@@ -77,22 +144,7 @@ class Layer(MappedFunction):
     def forward(
         inputs_NI: Tensor, source_P: Tensor, packing: Packing, means: bool, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
-        inputs_NI = inputs_NI.contiguous()
-        gates, width = parameters[len(parameters) // 4].shape[-2:]
-        hidden_PH = inputs_NI.new_empty(len(source_P), width)
-        gates_P4H = inputs_NI.new_empty(len(source_P), 4, width)  # of a GRU r, z, the recurrent part of n, and n
-        states = [torch.empty_like(hidden_PH) for _ in range(2 if gates == 4 * width else 0)]  # c and tanh(c)
-        texts = packing.clients * packing.texts
-        pooled = [inputs_NI.new_empty(texts, packing.directions * width)] if means else []
-        projected_NG = inputs_NI.new_empty(len(inputs_NI) * packing.directions, gates)
-        layer, used = _layer(inputs_NI, source_P, packing, parameters)
-        library = _library(inputs_NI.dtype)
-        memory = inputs_NI.new_empty(library.memory(layer))
-        cells, means_BF = states or (None, None), pooled[0] if pooled else None
-        tensors = inputs_NI, memory, projected_NG, gates_P4H, hidden_PH, *cells, means_BF
-        library.forward(layer, *map(_address, tensors))
-        del used
-        return *pooled, hidden_PH, gates_P4H, *states
+        return layer_states(inputs_NI.contiguous(), source_P, packing, means, parameters)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -106,26 +158,14 @@ class Layer(MappedFunction):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
         inputs_NI, source_P, *saved = ctx.saved_tensors
-        parameters, (hidden_PH, gates_P4H, *states) = saved[: ctx.parameters], saved[ctx.parameters :]
-        inputs_NI, grad, packing = inputs_NI.contiguous(), grad.contiguous(), ctx.packing
-        gates, width = parameters[len(parameters) // 4].shape[-2:]
-        layer, used = _layer(inputs_NI, source_P, packing, parameters)
-        sizes = [parameter.numel() for parameter in parameters]
-        wanted = ctx.needs_input_grad[0]
-        sizes += [inputs_NI.numel()] * wanted
+        parameters, states = saved[: ctx.parameters], saved[ctx.parameters :]
+        inputs_NI, wanted = inputs_NI.contiguous(), [*parameters, inputs_NI][: ctx.parameters + ctx.needs_input_grad[0]]
+        sizes = [tensor.numel() for tensor in wanted]
         pieces = grad.new_zeros(sum(sizes)).split(sizes)
-        grads = [piece.view(of.shape) for piece, of in zip(pieces, (*parameters, inputs_NI), strict=False)]
-        grad_inputs = grads.pop() if wanted else None
-        addresses = _addresses(grads, packing)
-        library, rows = _library(grad.dtype), len(source_P)
-        memory = grad.new_empty(library.memory(layer))
-        scratch = grad.new_empty(rows * (gates + width))
-        grad_projected = grad.new_zeros(len(inputs_NI) * packing.directions, gates)
-        given = (None, grad) if ctx.means else (grad, None)
-        tensors = inputs_NI, memory, *given, gates_P4H, hidden_PH, *(states or (None, None)), grad_projected
-        tensors = *tensors, scratch, scratch[rows * gates :], grad_inputs
-        library.backward(layer, *map(_address, tensors), addresses)
-        del used
+        grads = [piece.view(of.shape) for piece, of in zip(pieces, wanted, strict=True)]
+        grad_inputs = grads.pop() if ctx.needs_input_grad[0] else None
+        given = inputs_NI, source_P, ctx.packing, ctx.means, parameters, states, grad.contiguous()
+        layer_gradients(*given, grads, grad_inputs)
         return grad_inputs, None, None, None, *grads
 
     @staticmethod

@@ -4,6 +4,7 @@ Legend: B texts, S words of all texts, V rows of the table, D embedding.
 """
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,52 +61,72 @@ def in_c(
     )
 
 
-class BagLoss(torch.autograd.Function):
-    """The mean cross-entropy of dense layers on ReLU(sum of a text's rows + bias), with its gradient.
+def bag_loss(
+    batch: Batch,
+    relu: bool,
+    table_VD: Tensor,
+    bias_D: Tensor | None,
+    layers: Sequence[Tensor],
+    grads: Sequence[Tensor | None] | None = None,
+) -> float:
+    """Compute the mean cross-entropy of dense layers on ReLU(sum of a text's rows + bias), and add its gradients.
 
-    Its arguments are the batch, whether there is the ReLU, table_VD, bias_D or None, and weight and bias of each layer.
+    Args:
+        batch: The batch.
+        relu: Whether there is the ReLU.
+        table_VD, bias_D, layers: The parameters, contiguous; ``layers`` are weight and bias of each.
+        grads: The gradients of table (None: not wanted), bias (None if there is none) and layers; None: none wanted.
     """
+    tokens_S, values_S = words(batch.here)
+    values = None if values_S is None else torch.from_numpy(values_S).to(table_VD)
+    texts, layout = len(batch.labels_B), (len(layers) // 2, places(table_VD.shape[1], *map(len, layers[1::2])))
+    library = _library(table_VD.dtype)
+    memory = table_VD.new_empty(library.loss_memory(texts, *layout))
+    found: float = library.loss(
+        texts,
+        batch.here.lengths_B.ctypes.data,
+        tokens_S.ctypes.data,
+        address(values),
+        table_VD.data_ptr(),
+        address(bias_D),
+        relu,
+        *layout,
+        addresses(layers),
+        batch.labels_B.data_ptr(),
+        memory.data_ptr(),
+        address(grads[0]) if grads else None,
+        address(grads[1]) if grads else None,
+        addresses([each for each in grads[2:] if each is not None]) if grads else None,
+    )
+    return found
+
+
+class BagLoss(torch.autograd.Function):
+    """``bag_loss`` for autograd, with the same arguments; ``layers`` are arguments of their own."""
 
     @staticmethod
     def forward(ctx: Any, batch: Batch, relu: bool, table_VD: Tensor, bias_D: Tensor | None, *layers: Tensor) -> Tensor:
-        tokens_S, values_S = words(batch.here)
-        lengths_B, values = batch.here.lengths_B, None if values_S is None else torch.from_numpy(values_S).to(table_VD)
-        labels_B, texts = batch.labels_B.contiguous(), len(batch.labels_B)
-        layout = len(layers) // 2, places(table_VD.shape[1], *(len(bias) for bias in layers[1::2]))
-        library = _library(table_VD.dtype)
-        memory = table_VD.new_empty(library.loss_memory(texts, *layout))
-        wanted = [table_VD, *layers] if bias_D is None else [table_VD, bias_D, *layers]
-        sizes = [tensor.numel() for tensor in wanted] if any(ctx.needs_input_grad) else []
-        pieces = table_VD.new_zeros(sum(sizes)).split(sizes) if sizes else ()
-        ctx.grads = [piece.view(of.shape) for piece, of in zip(pieces, wanted, strict=False)]
-        if sizes and bias_D is None:
-            ctx.grads.insert(1, None)
-        kept = [tensor.contiguous() for tensor in (table_VD, *layers)]
-        loss = library.loss(
-            texts,
-            lengths_B.ctypes.data,
-            tokens_S.ctypes.data,
-            address(values),
-            kept[0].data_ptr(),
-            address(bias_D),
-            relu,
-            *layout,
-            addresses(kept[1:]),
-            labels_B.data_ptr(),
-            memory.data_ptr(),
-            ctx.grads[0].data_ptr() if ctx.needs_input_grad[2] else None,
-            address(ctx.grads[1]) if sizes else None,
-            addresses(ctx.grads[2:]) if sizes else None,
-        )
-        return table_VD.new_tensor(loss)
+        assert batch.labels_B.is_contiguous()
+        table_VD, *kept = (tensor.contiguous() for tensor in (table_VD, *layers))
+        ctx.grads = None
+        if any(ctx.needs_input_grad):
+            wanted = [tensor for tensor in (table_VD, bias_D, *kept) if tensor is not None]
+            sizes = [tensor.numel() for tensor in wanted]
+            pieces = table_VD.new_zeros(sum(sizes)).split(sizes)
+            ctx.grads = [piece.view(of.shape) for piece, of in zip(pieces, wanted, strict=True)]
+            if bias_D is None:
+                ctx.grads.insert(1, None)
+            if not ctx.needs_input_grad[2]:
+                ctx.grads[0] = None
+        return table_VD.new_tensor(bag_loss(batch, relu, table_VD, bias_D, kept, ctx.grads))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        times, grads = grad.item(), ctx.grads
-        if times != 1:
-            grads = [None if each is None else each * times for each in grads]
-        return None, None, grads[0] if ctx.needs_input_grad[2] else None, *grads[1:]
+        times = grad.item()
+        if times == 1:
+            return None, None, *ctx.grads
+        return None, None, *(None if each is None else each * times for each in ctx.grads)
 
 
 @cache

@@ -6,6 +6,7 @@ from fedtext.errors import UserError
 from fedtext.models.bag import mean_cross_entropy
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.batch import Batch
+from fedtext.models.fused import FusedLoss, classifier_loss
 from fedtext.models.language import GRULanguageModel, LanguageModel
 
 
@@ -89,3 +90,9 @@ class SingleBranch(nn.Module):
         if type(self).forward is not SingleBranch.forward:  # a subclass computes other logits
             return None
         return mean_cross_entropy(self.embedding, self.encoder, self.head, batch)
+
+    def fused(self) -> FusedLoss | None:
+        """Return the mean cross-entropy with its gradients as one function; None: there is none for this model."""
+        if type(self).forward is not SingleBranch.forward:
+            return None
+        return classifier_loss(self, self.encoder, self.head)

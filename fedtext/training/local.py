@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedtext.methods.base import Method, Model
 from fedtext.methods.state import Local, Tensors
 from fedtext.models.batch import Batch
+from fedtext.models.fused import FusedLoss
 from fedtext.models.packing import Ints
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.optimizer import LocalOptimizer
@@ -31,6 +33,10 @@ class Outcome:
     steps: int = 0
     terms: dict[str, float] = field(default_factory=dict)
 
+    def add(self, name: str, value: float) -> None:
+        """Add to the sum of a term."""
+        self.terms[name] = self.terms.get(name, 0.0) + value
+
     @property
     def loss(self) -> float:
         """The mean of the objective: the weighted sum of the terms."""
@@ -44,6 +50,9 @@ class Outcome:
         if not all(bool(torch.isfinite(part.sum())) for part in parameters):
             return "its parameters are not finite; a lower training.optimizer.lr may help"
         return ""
+
+
+_FUSED: WeakKeyDictionary[nn.Module, tuple[Method, FusedLoss | None]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,16 @@ class Problem:
             return None
         now = replace(self.local, parameters=Tensors({name: p.detach() for name, p in parameters.items()}))
         return lambda gradients: self.method.gradient(gradients, now)
+
+    def fused(self) -> FusedLoss | None:
+        """Return the terms and the objective's gradients as one function; None: autograd computes them."""
+        if self.local is not None and self.method.changes_gradients():
+            return None
+        method, found = _FUSED.get(self.network, (None, None))
+        if method is not self.method:
+            found = self.method.fused(self.network) if self.method.fuses() else None
+            _FUSED[self.network] = self.method, found
+        return found
 
     def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Compute the loss terms of one client's batch, without their weights."""
@@ -107,28 +126,37 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         work: The batches of each client, in the order of the optimizer's stack.
     """
     problem.network.train()
-    outcomes = [Outcome(problem.method) for _ in work]
+    outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
     seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end, so that no step waits for the device
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words, batch.task)
-        terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
-        optimizer.step(clients, problem.method.objective(terms), problem.correction(parameters))
         size = batch.labels_B.shape[-1]
-        for name, term in terms.items():
-            seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))
+        if fused and len(clients) == 1 and fused.takes(batch) and (grads := optimizer.gradients(clients)):
+            for name, value in fused(parameters, batch, grads).items():
+                outcomes[clients.start].add(name, size * value)
+            optimizer.advance(clients)
+        else:
+            terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
+            optimizer.step(clients, problem.method.objective(terms), problem.correction(parameters))
+            for name, term in terms.items():
+                seen.setdefault(name, []).append((clients, size, term.detach().reshape(-1)))
         for client in clients:
             outcomes[client].samples += size
             outcomes[client].steps += 1
     optimizer.finish()
-    whose = {name: [(c, size) for clients, size, _ in parts for c in clients] for name, parts in seen.items()}
-    values = torch.cat([term for parts in seen.values() for *_, term in parts]).cpu()
-    for (name, steps), values_S in zip(whose.items(), values.split(list(map(len, whose.values()))), strict=True):
-        sums = dict.fromkeys(range(len(work)), 0.0)
-        for (client, size), value in zip(steps, values_S.tolist(), strict=True):
-            sums[client] += size * value
-        for client, outcome in enumerate(outcomes):
-            outcome.terms[name] = sums[client] / outcome.samples
+    _add_up(outcomes, seen)
     return outcomes
+
+
+def _add_up(outcomes: Sequence[Outcome], seen: Mapping[str, Sequence[tuple[range, int, Tensor]]]) -> None:
+    """Add terms that are tensors to the outcomes of their clients, and make means of all sums."""
+    whose = {name: [(c, size) for clients, size, _ in parts for c in clients] for name, parts in seen.items()}
+    values = torch.cat([term for parts in seen.values() for *_, term in parts]).cpu() if seen else torch.empty(0)
+    for (name, steps), values_S in zip(whose.items(), values.split(list(map(len, whose.values()))), strict=True):
+        for (client, size), value in zip(steps, values_S.tolist(), strict=True):
+            outcomes[client].add(name, size * value)
+    for outcome in outcomes:
+        outcome.terms = {name: total / outcome.samples for name, total in outcome.terms.items()}
 
 
 def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, Batch, list[Ints]]]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
 from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
@@ -61,17 +60,17 @@ def advance(
             maximize=False,
         )
     else:
-        sgd(
+        torch._fused_sgd_(  # the same of torch.optim.SGD(fused=True)
             parameters,
             grads,
-            list(memory["momentum_buffer"]),
-            fused=True,
+            memory["momentum_buffer"] if config.momentum else [],
             weight_decay=0,
             momentum=config.momentum,
             lr=lr,
             dampening=0,
             nesterov=False,
             maximize=False,
+            is_first_step=False,
         )
 
 
@@ -93,6 +92,7 @@ class LocalOptimizer:
     """
 
     only: Tensor | None = None
+    _table_grad: Tensor | None = None
 
     def __init__(
         self,
@@ -190,14 +190,36 @@ class LocalOptimizer:
         table_grad = None if self.frozen else grads.pop()
         if correction:
             grads, table_grad = self._corrected(correction, grads, table_grad)
-        if table_grad is not None and self.only is not None:
-            table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
         held = self._views[self._key][2]
         if grads:
             torch._foreach_copy_(held, grads)
+        self._table_grad = table_grad
+        self.advance(clients)
+
+    def gradients(self, clients: range) -> dict[str, Tensor] | None:
+        """Return zeros to which the gradients at the parameters of ``begin`` are to be added; then call ``advance``.
+
+        Args:
+            clients: The client of the step.
+
+        Returns:
+            The gradients by the names of the parameters; None if not all parameters move.
+        """
+        leaves, moving, held = self._views[self._key]
+        if self.frozen or len(moving) < len(leaves):
+            return None
+        self.grad_CP[clients.start].zero_()
+        self._table_grad = torch.zeros_like(self._leaves[-1])
+        return dict(zip(moving, held, strict=True)) | self.stack.columns(self._table_grad)
+
+    def advance(self, clients: range) -> None:
+        """Make a step along the gradients of ``gradients``, at the parameters of ``begin``."""
+        table_grad, held = self._table_grad, self._views[self._key][2]
+        if table_grad is not None and self.only is not None:
+            table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
         if self.config.clip_norm is not None:
             table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
-        if grads:
+        if held:
             self._advance(self.lr, clients, *self._flat[self._key])
             if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient
                 torch._foreach_zero_(held)

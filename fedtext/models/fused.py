@@ -1,0 +1,173 @@
+"""Engine native: the loss of a classifier and all its gradients as one function.
+
+Autograd needs longer to record a step of a small network, and to go back, than the functions in C take for it.
+
+Legend: B texts of a batch, F features, U distinct words of the batch.
+"""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedtext.layout import TABLE
+from fedtext.models.bag import BagEncoder, Dense
+from fedtext.models.batch import Batch
+from fedtext.models.cells import layer_parameters
+from fedtext.models.native import layer_gradients, layer_states
+from fedtext.models.native_bag import bag_loss
+from fedtext.models.output import layers_between_relus
+from fedtext.models.recurrent import Encoder
+from fedtext.runtime.compiled import addresses, compiled, places
+
+SOURCE = Path(__file__).with_name("head.c")
+Named = Mapping[str, Tensor]
+
+
+class FusedLoss(Protocol):
+    """The loss terms of one client's batch with their gradients, without autograd."""
+
+    def takes(self, batch: Batch) -> bool:
+        """Whether it can be called with this batch."""
+
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> Mapping[str, float]:
+        """Compute the terms, and add the gradients of their weighted sum to ``grads``.
+
+        Args:
+            parameters: All parameters, contiguous; the table has the rows of the batch's words.
+            batch: The batch.
+            grads: Of the shapes of the parameters, contiguous.
+        """
+
+
+@cache
+def _library(dtype: torch.dtype) -> ctypes.CDLL:
+    library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
+    library.loss_memory.argtypes, library.loss_memory.restype = [place, place, pointer], place
+    library.loss.argtypes, library.loss.restype = [place, place, *[pointer] * 7], ctypes.c_double
+    return library
+
+
+def names_of(network: nn.Module, tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    """Return the names of parameters of a network."""
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    return tuple(names[id(tensor)] for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class RecurrentPass:
+    """A recurrent encoder of one layer, forward and back.
+
+    Attributes:
+        names: Names of the layer's parameters, in the order of ``layer_parameters``.
+    """
+
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(network: nn.Module, encoder: nn.Module) -> "RecurrentPass | None":
+        """Return the pass of an encoder of this network; None: it has more layers, dropout, or other features."""
+        if type(encoder) is not Encoder or encoder.rnn.num_layers > 1 or encoder.dropout.p or encoder.pooling == "last":
+            return None
+        return RecurrentPass(names_of(network, layer_parameters(encoder.rnn, 0)))
+
+    @staticmethod
+    def takes(batch: Batch) -> bool:
+        words = batch.words
+        return batch.native and words is not None and words.rows_U is None and words.packing.clients == 1
+
+    def states(self, parameters: Named, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the features, shape (B, F), and what ``gradients`` needs."""
+        assert batch.words is not None
+        own = [parameters[name] for name in self.names]
+        return layer_states(parameters[TABLE], batch.words.source_P, batch.words.packing, True, own)
+
+    def gradients(
+        self, parameters: Named, batch: Batch, states: Sequence[Tensor], grad_BF: Tensor, grads: Named
+    ) -> None:
+        """Add the gradients of the encoder and of the table from that of the features."""
+        assert batch.words is not None
+        own, found = ([named[name] for name in self.names] for named in (parameters, grads))
+        given = parameters[TABLE], batch.words.source_P, batch.words.packing, True, own, states[1:], grad_BF
+        layer_gradients(*given, found, grads[TABLE])
+
+
+@dataclass(frozen=True)
+class RecurrentLoss:
+    """The cross-entropy ``ce`` of a recurrent encoder with dense layers.
+
+    Attributes:
+        encoder: The encoder.
+        head: Names of the dense layers' weights and biases.
+        widths: Widths of the features and of each layer.
+    """
+
+    encoder: RecurrentPass
+    head: tuple[str, ...]
+    widths: tuple[int, ...]
+
+    def takes(self, batch: Batch) -> bool:
+        return self.encoder.takes(batch) and batch.features_BK is None
+
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> dict[str, float]:
+        features_BF, *_ = states = self.encoder.states(parameters, batch)
+        library, layout = _library(features_BF.dtype), (len(self.widths) - 1, places(*self.widths))
+        memory = features_BF.new_empty(library.loss_memory(len(features_BF), *layout))
+        grad_BF = torch.zeros_like(features_BF)
+        loss = library.loss(
+            len(features_BF),
+            *layout,
+            features_BF.data_ptr(),
+            addresses([parameters[name] for name in self.head]),
+            batch.labels_B.data_ptr(),
+            memory.data_ptr(),
+            grad_BF.data_ptr(),
+            addresses([grads[name] for name in self.head]),
+        )
+        self.encoder.gradients(parameters, batch, states, grad_BF, grads)
+        return {"ce": loss}
+
+
+@dataclass(frozen=True)
+class BagOfWordsLoss:
+    """The cross-entropy ``ce`` of a classifier on bags of words.
+
+    Attributes:
+        relu: Whether there is a ReLU after the sums.
+        bias: Name of their bias; empty if there is none.
+        head: As in ``RecurrentLoss``.
+    """
+
+    relu: bool
+    bias: str
+    head: tuple[str, ...]
+
+    def takes(self, batch: Batch) -> bool:
+        return batch.native and batch.features_BK is None
+
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> dict[str, float]:
+        first, *layers = (parameters.get(name) for name in (self.bias, *self.head))
+        table, found = parameters[TABLE], [grads.get(name) for name in (TABLE, self.bias, *self.head)]
+        return {"ce": bag_loss(batch, self.relu, table, first, [each for each in layers if each is not None], found)}
+
+
+def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> FusedLoss | None:
+    """Return the loss of a classifier; None: it is one that only autograd can train.
+
+    Args:
+        network: The classifier, with one embedding.
+        encoder, head: Its other parts.
+    """
+    if type(encoder) is BagEncoder and isinstance(head, Dense) and not encoder.dropout.p:
+        bias = "" if encoder.bias is None else names_of(network, [encoder.bias])[0]
+        return BagOfWordsLoss(encoder.relu, bias, names_of(network, head.parameters_in_order()))
+    recurrent, layers = RecurrentPass.of(network, encoder), layers_between_relus(head)
+    if recurrent is None or not layers:
+        return None
+    widths = layers[0].shape[1], *map(len, layers[1::2])
+    return RecurrentLoss(recurrent, names_of(network, layers), widths)

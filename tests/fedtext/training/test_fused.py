@@ -1,0 +1,175 @@
+"""The loss with its gradients as one function (``Method.fused``): what autograd computes, and when it is asked."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedtext.layout import Layout
+from fedtext.methods import KTEPS, FedAvg, FedPer, FedProx
+from fedtext.methods.base import Batch, Method, Model
+from fedtext.models.bag import BagClassifier, LogisticClassifier
+from fedtext.models.parts import Parts, SingleBranch
+from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.runtime.compiled import compile_problem
+from fedtext.testing.epochs import Client, Trained, epoch
+from fedtext.training.batches import Assembler, Texts, shuffled
+from fedtext.training.config import SGD, Adam, AdamW
+from fedtext.training.local import Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack, Workspace
+from tests import tiny
+
+pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+CLIENTS = [
+    Client(tiny.token_set(np.random.default_rng(n), texts, 1, 90 + n, 12), 90 + n) for n, texts in ((0, 29), (1, 9))
+]
+
+
+class Counted:
+    """A fused loss that counts its calls."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss, self.calls = loss, 0
+
+    def takes(self, batch: Batch) -> bool:
+        return self.loss.takes(batch)
+
+    def __call__(self, *arguments: Any) -> Mapping[str, float]:
+        self.calls += 1
+        return self.loss(*arguments)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
+    """Every fused loss that is used."""
+    made: list[Counted] = []
+    ask = Problem.fused
+
+    def fused(problem: Problem) -> Counted | None:
+        found = ask(problem)
+        made.extend([Counted(found)] * (found is not None))
+        return made[-1] if found else None
+
+    monkeypatch.setattr(Problem, "fused", fused)
+    return made
+
+
+def run(method: Method, model: dict[str, Any], optimizer: SGD | Adam, clients: int = 1) -> list[Trained]:
+    keys = {"name": "bigru", "embedding": {"dim": 6}, "hidden": 5, "head": {"hidden": 4}} | model
+    return epoch("native", method, RecurrentClassifier.model_validate(keys), CLIENTS[:clients], optimizer, longest=12)
+
+
+OPTIMIZERS = [SGD(lr=0.05), SGD(lr=0.05, momentum=0), Adam(lr=0.05, clip_norm=0.1), AdamW(lr=0.05, schedule="linear")]
+CASES: list[tuple[Method, dict[str, Any]]] = [
+    (FedAvg(), {}),
+    (FedAvg(), {"name": "lstm", "pooling": "mean"}),
+    (FedPer(), {"name": "bilstm", "head": {"layers": 1}}),
+    (FedAvg(), {"head": {"hidden": [4, 3]}}),
+    (KTEPS(), {}),
+    (KTEPS(projection=False, lambda2=0, bandwidth=2.0), {"name": "gru"}),
+    (KTEPS(architecture="encoder", distillation="standard", lambda1=0), {}),
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_steps_are_those_of_autograd(
+    method: Method, model: dict[str, Any], optimizer: SGD | Adam, counted: list[Counted], monkeypatch: Any
+) -> None:
+    (got,) = run(method, model, optimizer)
+    assert [each.calls for each in counted] == [4], "every batch"
+    monkeypatch.setattr(Problem, "fused", lambda problem: None)
+    (expected,) = run(method, model, optimizer)
+    assert got.terms == pytest.approx(expected.terms, rel=1e-12)
+    for name, tensor in expected.after.items():
+        assert torch.allclose(got.after[name], tensor, rtol=1e-10, atol=1e-13), name
+
+
+def test_only_clients_that_are_alone_in_a_step_take_it(counted: list[Counted]) -> None:
+    run(KTEPS(), {}, SGD(lr=0.05), 2)
+    assert counted[0].calls == 4, "three of the first client, and the second's last text: not their first, of 8 each"
+
+
+@pytest.mark.parametrize("model", [BagClassifier(hidden=(4,)), LogisticClassifier()])
+def test_bags_of_words(model: Any, counted: list[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = [bags(model)]
+    assert counted[0].calls == 4
+    monkeypatch.setattr(Problem, "fused", lambda problem: None)
+    trained.append(bags(model))
+    for name, tensor in trained[1].items():
+        assert torch.allclose(trained[0][name], tensor, rtol=1e-10, atol=1e-13), name
+
+
+def bags(model: Any) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    method, client, cpu = FedAvg(), CLIENTS[0], torch.device("cpu")
+    network = method.network(Parts(model, 2)).double()
+    shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+    stack = Stack(Layout(shapes), [client.rows], Workspace(cpu, torch.float64))
+    for tensor in stack.tensors(0).values():
+        tensor.copy_(torch.randn(tensor.shape, dtype=torch.float64) / 4)
+    optimizer = LocalOptimizer(Adam(lr=0.01), stack, 0.01, True, native=True)
+    tokens = replace(client.tokens, labels_N=client.tokens.labels_N % 2)
+    texts = Texts(tokens, client.rows, as_sets=True)
+    work = Work(texts, list(shuffled(len(texts), 8, 1, 0, 1, 0)))
+    train(Problem(method, network, {}), Assembler(None, True, cpu, "native"), optimizer, [work])
+    return {name: tensor.clone() for name, tensor in stack.tensors(0).items()}
+
+
+class Halved(FedAvg):
+    """A subclass with an objective of its own."""
+
+    name: str = "halved"  # type: ignore[assignment]
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        return {"ce": model.cross_entropy(batch) / 2}
+
+
+class Weighted(KTEPS):
+    """A subclass with other weights."""
+
+    name: str = "weighted"  # type: ignore[assignment]
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {"ce_private": 0.5}
+
+
+class Logits(SingleBranch):
+    """A network with other logits."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return 2 * super().forward(batch)
+
+
+class Own(FedAvg):
+    """A method with that network."""
+
+    name: str = "own"  # type: ignore[assignment]
+
+    def network(self, parts: Parts) -> nn.Module:
+        return Logits(parts)
+
+
+@pytest.mark.parametrize("method", [Halved(), Weighted(), Own(), FedProx(mu=0.5)])
+def test_a_subclass_with_another_objective_is_not_asked(method: Method, counted: list[Counted]) -> None:
+    (trained,) = run(method, {}, SGD(lr=0.05))
+    assert not counted
+    assert any(bool((trained.after[name] != before).any()) for name, before in trained.before.items())
+
+
+@pytest.mark.parametrize("model", [{"dropout": 0.2}, {"pooling": "last"}, {"layers": 2}])
+def test_models_that_only_autograd_trains(model: dict[str, Any], counted: list[Counted]) -> None:
+    run(FedAvg(), model, SGD(lr=0.05))
+    assert not counted
+
+
+def test_what_does_not_move_is_left_to_autograd(counted: list[Counted]) -> None:
+    (trained,) = run(FedAvg(), {}, SGD(lr=0.05, embedding_lr=0))
+    assert counted[0].calls == 0
+    assert torch.equal(trained.before["embedding.weight"], trained.after["embedding.weight"])
