@@ -68,10 +68,20 @@ static void pack(real *panels, const real *from, place depth, place parts, place
     place padded = whole_vectors(width), columns = parts * padded;
     for (place first = 0, wide; first < columns; first += PANEL, panels += depth * wide) {
         wide = columns - first < PANEL ? columns - first : PANEL;
-        for (place column = 0; column < wide; column++) {
-            place unit = (first + column) % padded, there = unit < width;
-            const real *source = from + (first + column) / padded * part + unit * across;
-            for (place k = 0; k < depth; k++) panels[k * wide + column] = there ? source[k * down] : 0;
+        for (place v = 0; v < wide; v += LANES) { /* of one part */
+            place unit = (first + v) % padded, there = width - unit < LANES ? width - unit : LANES;
+            const real *source = from + (first + v) / padded * part + unit * across;
+            real *to = panels + v;
+            if (across == 1 && there == LANES) {
+                for (place k = 0; k < depth; k++) memcpy(to + k * wide, source + k * down, BYTES);
+                continue;
+            }
+            for (place block = 0, end; block < depth; block = end) { /* its cache lines are all written before the next */
+                end = depth - block < LANES ? depth : block + LANES;
+                for (place column = 0; column < LANES; column++)
+                    for (place k = block; k < end; k++)
+                        to[k * wide + column] = column < there ? source[column * across + k * down] : 0;
+            }
         }
     }
 }

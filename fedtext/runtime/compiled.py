@@ -84,6 +84,12 @@ def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
+def array_address(array: Any) -> int:
+    """Return where the numbers of a contiguous array are; its ``ctypes.data`` takes several times as long."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
 def addresses(tensors: Sequence[Tensor]) -> Any:
     """Return an array of the addresses of contiguous tensors. It is never null, though there may be none."""
     return (ctypes.c_void_p * (len(tensors) + 1))(*(tensor.data_ptr() for tensor in tensors))

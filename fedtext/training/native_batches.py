@@ -7,7 +7,6 @@ U distinct words, K directions, P = K x S packed rows.
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedtext.models.batch import Words
 from fedtext.models.packing import Ints, Packing
-from fedtext.runtime.compiled import compiled
+from fedtext.runtime.compiled import array_address, compiled
 
 SOURCE, CPU = Path(__file__).with_name("batches.c"), torch.device("cpu")
 
@@ -48,10 +47,10 @@ def numbered(tokens_NT: NDArray[np.int32], chosen_B: Ints, lengths_B: Ints, numb
     found = _library().number(
         len(chosen_B),
         tokens_NT.shape[1],
-        *map(_address, inputs),
+        *map(array_address, inputs),
         len(number_R),
         most,
-        *map(_address, (number_R, words_S, numbers_BT, numbers_S)),
+        *map(array_address, (number_R, words_S, numbers_BT, numbers_S)),
     )
     return words_S[:found], numbers_BT, numbers_S
 
@@ -68,12 +67,7 @@ def arranged(numbers_BT: Ints, lengths_B: Ints, directions: int) -> Words:
     order_B, starts_T = np.empty(texts, np.int64), np.empty(most + 1, np.int64)
     word_S, source_P = np.empty(tokens, np.int64), np.empty(directions * tokens, np.int64)
     arrays = lengths_B, numbers_BT, order_B, starts_T, word_S, source_P
-    _library().arrange(texts, most, directions, *map(_address, arrays))
+    _library().arrange(texts, most, directions, *map(array_address, arrays))
     sizes_T = np.diff(starts_T).tolist()
     packing = Packing(directions, lengths_B[None], order_B[None], sizes_T, starts_T, CPU, "native")
     return Words(None, torch.from_numpy(word_S), torch.from_numpy(source_P), packing)
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedtext.models.packing import Ints
-from fedtext.runtime.compiled import compiled
+from fedtext.runtime.compiled import array_address, compiled
 from fedtext.training.config import BETAS, EPSILON, Adam, AdamW
 from fedtext.training.stack import Stack
 from fedtext.training.tables import StatefulTables, TouchedRows, batch_rows, leaf
@@ -22,8 +24,10 @@ SOURCE = Path(__file__).with_name("rows.c")
 def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     real = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}[dtype]
-    library.fetch.argtypes = [place, place, *[pointer] * 6]
-    library.step.argtypes = [place, place, *[pointer] * 3, real, *[pointer] * 4]
+    batch: list[Any] = [place, place, place, *[pointer] * 3]
+    library.fetch.argtypes = [*batch, place, *[pointer] * 5]
+    library.step.argtypes = [*batch, pointer, pointer, real, *[pointer] * 4]
+    library.finish.argtypes = [*[place] * 4, pointer, place, *[pointer] * 4]
     library.adam.argtypes = [place, place, pointer, place, place, pointer, *[real] * 7, *[pointer] * 4]
     return library
 
@@ -31,18 +35,48 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
 class NativeRows(TouchedRows):
     """``TouchedRows`` that reads and writes each row once."""
 
-    def _fetch(self, rows: Tensor, missed: Tensor) -> Tensor:
-        table_ND = self.stack.table_ND
-        fetched_UD = table_ND.new_empty(len(rows), table_ND.shape[1])
-        operands = rows, missed, self.move_K1, table_ND, self.velocity_ND, fetched_UD
-        _library(table_ND.dtype).fetch(*fetched_UD.shape, *(tensor.data_ptr() for tensor in operands))
-        return fetched_UD
+    def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
+        self.rows = batch_rows(self.stack, clients, words)
+        self._look_ahead_of(clients)
+        table_ND, self.missed_U = self.stack.table_ND, np.empty(len(self.rows), np.int64)
+        self.fetched = table_ND.new_empty(len(self.rows), table_ND.shape[1])
+        _library(table_ND.dtype).fetch(
+            *self._batch(clients),
+            len(self.decay_K1) - 2,
+            self.move_K1.data_ptr(),
+            table_ND.data_ptr(),
+            self.velocity_ND.data_ptr(),
+            array_address(self.missed_U),
+            self.fetched.data_ptr(),
+        )
+        return leaf(self.fetched, clients)
 
-    def _move(self, grad_UD: Tensor) -> None:
-        table_ND, grad_UD = self.stack.table_ND, grad_UD.contiguous()
-        before = (tensor.data_ptr() for tensor in (self.rows, self.missed, self.decay_K1))
-        after = (tensor.data_ptr() for tensor in (grad_UD, self.fetched, table_ND, self.velocity_ND))
-        _library(table_ND.dtype).step(*grad_UD.shape, *before, self.lr, *after)
+    def step(self, clients: range, grad: Tensor) -> None:
+        table_ND, grad = self.stack.table_ND, grad.contiguous()
+        _library(table_ND.dtype).step(
+            *self._batch(clients),
+            array_address(self.missed_U),
+            self.decay_K1.data_ptr(),
+            self.lr,
+            grad.data_ptr(),
+            self.fetched.data_ptr(),
+            table_ND.data_ptr(),
+            self.velocity_ND.data_ptr(),
+        )
+        self.steps_C[clients.start : clients.stop] += 1
+
+    def _batch(self, clients: range) -> tuple[int, ...]:
+        """Return what both functions read of the clients and their rows."""
+        sizes = len(clients), len(self.rows) // len(clients), self.stack.table_ND.shape[1]
+        steps = array_address(self.steps_C) + clients.start * self.steps_C.itemsize
+        return *sizes, self.rows.data_ptr(), steps, self.made_N.data_ptr()
+
+    def finish(self) -> None:
+        table_ND, starts = self.stack.table_ND, self.stack.starts
+        shared = self.made_N.data_ptr(), len(self.decay_K1) - 2, self.move_K1.data_ptr(), self.decay_K1.data_ptr()
+        for first, last, steps in zip(starts, starts[1:], self.steps_C.tolist(), strict=False):
+            changed = table_ND.data_ptr(), self.velocity_ND.data_ptr()
+            _library(table_ND.dtype).finish(table_ND.shape[1], first, last, steps, *shared, *changed)
 
 
 class NativeAdamRows(StatefulTables):

@@ -18,15 +18,21 @@ static inline void prefetch(const real *row, place columns) {
     for (place i = 0; i < columns; i += 64 / (place)sizeof(real)) __builtin_prefetch(row + i);
 }
 
-/* Momentum SGD. fetched_UD: the rows after the steps that they missed, during which their velocity alone moved them. */
-void fetch(place count, place columns, const place *rows, const place *missed, const real *move, const real *table,
-           const real *velocity, real *fetched) {
-    for (place u = 0; u < count; u++) {
-        if (u + AHEAD < count) {
+/* Momentum SGD. `made` has the number of steps that each row has made. The clients of a stack have `count` rows each, and
+   the number of steps in `steps`; a row that missed some is moved by its velocity alone, as `move` has it for 0, 1, 2, ...
+   missed steps, at most `most`.
+
+   fetched_UD: the rows after the steps that they missed, of which `missed` gets the numbers. */
+void fetch(place clients, place count, place columns, const place *rows, const place *steps, const place *made,
+           place most, const real *move, const real *table, const real *velocity, place *missed, real *fetched) {
+    for (place u = 0; u < clients * count; u++) {
+        if (u + AHEAD < clients * count) {
             prefetch(table + rows[u + AHEAD] * columns, columns);
             prefetch(velocity + rows[u + AHEAD] * columns, columns);
         }
         const real *from = table + rows[u] * columns, *moving = velocity + rows[u] * columns;
+        place behind = steps[u / count] - made[rows[u]];
+        missed[u] = behind < most ? behind : most;
         const real by = move[missed[u]];
         real *to = fetched + u * columns;
         for (place i = 0; i < columns; i++) to[i] = from[i] - by * moving[i];
@@ -34,10 +40,11 @@ void fetch(place count, place columns, const place *rows, const place *missed, c
 }
 
 /* One step: the velocity decays by the steps missed and this one, the gradient is added to it, and the row moves. */
-void step(place count, place columns, const place *rows, const place *missed, const real *decay, real lr,
-          const real *grad, const real *restrict fetched, real *restrict table, real *restrict velocity) {
-    for (place u = 0; u < count; u++) {
-        if (u + AHEAD < count) {
+void step(place clients, place count, place columns, const place *rows, const place *steps, place *made,
+          const place *missed, const real *decay, real lr, const real *grad, const real *restrict fetched,
+          real *restrict table, real *restrict velocity) {
+    for (place u = 0; u < clients * count; u++) {
+        if (u + AHEAD < clients * count) {
             prefetch(table + rows[u + AHEAD] * columns, columns);
             prefetch(velocity + rows[u + AHEAD] * columns, columns);
         }
@@ -47,6 +54,23 @@ void step(place count, place columns, const place *rows, const place *missed, co
             moving[i] = grad[u * columns + i] + left * moving[i];
             to[i] = fetched[u * columns + i] - lr * moving[i];
         }
+        made[rows[u]] = steps[u / count] + 1;
+    }
+}
+
+/* Make the steps that the rows of a client, from `first` to `last`, have missed. */
+void finish(place columns, place first, place last, place steps, place *made, place most, const real *move,
+            const real *decay, real *restrict table, real *restrict velocity) {
+    for (place row = first; row < last; row++) {
+        place behind = steps - made[row];
+        if (!behind) continue;
+        behind = behind < most ? behind : most;
+        real *to = table + row * columns, *moving = velocity + row * columns;
+        for (place i = 0; i < columns; i++) {
+            to[i] -= move[behind] * moving[i];
+            moving[i] *= decay[behind];
+        }
+        made[row] = steps;
     }
 }
 

@@ -174,14 +174,18 @@ class TouchedRows:
 
     def begin(self, clients: range, words: Sequence[Ints]) -> Tensor:
         self.rows = batch_rows(self.stack, clients, words)
-        most = int(self.steps_C.max()) + 1  # steps that a row may have missed by the end of this one
-        if min(most, self.dead) > len(self.decay_K1) - 2:
-            self._look_ahead(2 * most)
+        self._look_ahead_of(clients)
         counts = np.repeat(self.steps_C[clients.start : clients.stop], len(self.rows) // len(clients))
         self.counts = to_device(counts, self.rows.device)
         self.missed = self._missed(self.rows, self.counts)
         self.fetched = self._fetch(self.rows, self.missed)
         return leaf(self.fetched, clients)
+
+    def _look_ahead_of(self, clients: range) -> None:
+        """Look ahead as far as rows of these clients may have missed steps by the end of this one."""
+        most = int(max(self.steps_C[clients.start : clients.stop])) + 1
+        if min(most, self.dead) > len(self.decay_K1) - 2:
+            self._look_ahead(2 * most)
 
     def _missed(self, rows: Tensor, steps: Tensor) -> Tensor:
         """Return the number of steps, of ``steps``, since each row was last updated; at most what is looked ahead."""
