@@ -119,7 +119,13 @@ class Branches:
 
     @staticmethod
     def compute(asked: Terms, shared_BF: Tensor, private_BF: Tensor, parameters: Sequence[Tensor]) -> "Branches":
-        """Compute the terms. The arguments are the attributes."""
+        """Compute the terms of a batch.
+
+        Args:
+            asked: The terms' settings.
+            shared_BF, private_BF: The outputs of the encoders, contiguous; they may be the same.
+            parameters: As in the attributes.
+        """
         layers = parameters[2 * asked.projected : len(parameters) // 2]
         widths = places(shared_BF.shape[1], *(len(bias) for bias in layers[1::2]))
         library, count = _library(shared_BF.dtype), len(layers) // 2
@@ -146,7 +152,13 @@ class Branches:
     def gradients(
         self, by: Sequence[float], grads: Sequence[Tensor], grad_shared_BF: Tensor, grad_private_BF: Tensor
     ) -> None:
-        """Add the gradients of the terms, times their weights ``by``, to those of parameters and encoders' outputs."""
+        """Add the gradients of the weighted terms.
+
+        Args:
+            by: The weight of each term, in the order of ``values``.
+            grads: The gradients of ``parameters``, contiguous.
+            grad_shared_BF, grad_private_BF: Those of the encoders' outputs, which are the same if these are.
+        """
         _library(self.shared_BF.dtype).terms_backward(
             *self.head,
             self.shared_BF.data_ptr(),

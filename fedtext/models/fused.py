@@ -90,7 +90,14 @@ class RecurrentPass:
     def gradients(
         self, parameters: Named, batch: Batch, states: Sequence[Tensor], grad_BF: Tensor, grads: Named
     ) -> None:
-        """Add the gradients of the encoder and of the table from that of the features."""
+        """Add the gradients of the encoder and of the table.
+
+        Args:
+            parameters, batch: As in ``states``.
+            states: What that returned.
+            grad_BF: The gradient of the features, contiguous.
+            grads: The gradients of all parameters.
+        """
         assert batch.words is not None
         own, found = ([named[name] for name in self.names] for named in (parameters, grads))
         given = parameters[TABLE], batch.words.source_P, batch.words.packing, True, own, states[1:], grad_BF

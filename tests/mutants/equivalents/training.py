@@ -1,12 +1,6 @@
 """Equivalent mutants of ``fedtext/training/``."""
 
 EQUIVALENTS = (
-    (
-        "training/optimizer",
-        "fused=True,",
-        "fused=False,",
-        "the same arithmetic in several calls: only time is lost",
-    ),
     *(
         ("training/optimizer", before, before.replace("zeros", "ones"), "``reset``, which follows, sets them to zero")
         for before in (
