@@ -47,7 +47,7 @@ class Outcome:
         """Return what is wrong with a training with these final parameters; empty if nothing is."""
         if not math.isfinite(self.loss):
             return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"
-        if not all(bool(torch.isfinite(part.sum())) for part in parameters):
+        if not all(math.isfinite(float(part.sum())) for part in parameters):
             return "its parameters are not finite; a lower training.optimizer.lr may help"
         return ""
 
@@ -125,7 +125,8 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
     """
-    problem.network.train()
+    if not problem.network.training:  # it goes through all modules
+        problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
     seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end, so that no step waits for the device
     for clients, batch, words in _steps(assembler, work):

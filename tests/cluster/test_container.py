@@ -93,6 +93,7 @@ def test_the_package_is_installed_from_what_was_copied(image: Path, tmp_path: Pa
     assert list((tmp_path / "site").rglob("native.c")), "compiled when it is first used"
 
 
+@pytest.mark.slow
 def test_a_command_of_platform_runs_from_the_copied_rooms_alone(image: Path) -> None:
     done = run(image, "sweep", "demo.yaml", "--dry-run", "--num-cpus", "4", "--num-gpus", "1")
     assert done.returncode == 0, done.stderr

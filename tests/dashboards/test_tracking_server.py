@@ -146,6 +146,7 @@ def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_tune_drives_tracking_and_progress_and_no_fault_in_them_ends_a_sweep(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from fedtext.metrics import METRICS, column_order, find, legend, of_test, of_val
 from tests import tiny
 from tests.loops import nonempty
 from tests.runs.test_language_models import SELECTING, federation
+from tests.sampled import slow_but
 
 
 @pytest.mark.parametrize("stop", [None, 1, 3])
@@ -50,7 +51,7 @@ EVALUATION = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", slow_but(METHODS, "fedavg", "kteps", "asp_mtl", "pfl_da", "scaffold"))
 def test_every_metric_that_a_run_logs_is_in_the_table(name: str) -> None:
     clients = [replace(client, validation=client.test) for client in tiny.TWO.clients]
     made = tiny.Finished(name, replace(tiny.TWO, clients=clients), evaluation=EVALUATION)

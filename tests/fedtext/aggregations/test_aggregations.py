@@ -27,6 +27,7 @@ from fedtext.metrics import find
 from fedtext.server.aggregation import WeightedSum
 from tests import tiny
 from tests.loops import nonempty
+from tests.sampled import slow_but
 
 STATE = {TABLE: np.arange(8, dtype=np.float32).reshape(4, 2), "w": np.array([10, 20], np.float32)}
 SIZE = sum(tensor.size for tensor in STATE.values())
@@ -280,7 +281,7 @@ SHARING = [
 ]
 
 
-@pytest.mark.parametrize("method", [*SHARING, TWO_STAGES], ids=str)
+@pytest.mark.parametrize("method", slow_but([*SHARING, TWO_STAGES], "fedavg", "kteps", "fedmmd", TWO_STAGES), ids=str)
 def test_every_method_runs_with_the_median(method: Any) -> None:
     training = tiny.TRAINING if method == TWO_STAGES else ONCE
     changed, mean = (run(method, name, training=training) for name in ("median", "mean"))

@@ -19,6 +19,7 @@ from fedtext.state.fingerprint import SCIENCE, fingerprint
 from fedtext.wire.decoder import Decoder
 from tests import planned, tiny
 from tests.loops import nonempty
+from tests.sampled import slow_but
 from tests.tiny import Recording
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def test_neighbours_are_words_of_the_clients_train_texts_also_where_all_rows_mov
 
 
 @pytest.mark.parametrize("uplink", [[], STRONG], ids=["none", "project"])
-@pytest.mark.parametrize("method", SHARING)
+@pytest.mark.parametrize("method", slow_but(SHARING, "fedavg", "kteps", "fedper"))
 def test_results_with_and_without_are_the_same_to_the_bit(method: str, uplink: Any) -> None:
     changes: dict[str, Any] = {"uplink": uplink, "wire": {"rows": "own"}}
     changes["participation"] = {"fraction": 0.7}

@@ -82,6 +82,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_experiments_keys_values_and_runs(place: Path) -> None:
     asked = "".join(f"candidates '{line}'\n" for line in LINES)
     done = subprocess.run(

@@ -176,6 +176,7 @@ def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert said("predict")[2].startswith("error: the following arguments are required: MODEL; ")
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_the_command_quietly(tmp_path: Path) -> None:
     script = f"import sys; sys.argv[1:] = ['--keys']; {FEDTEXT}"
     with subprocess.Popen(

@@ -185,6 +185,7 @@ print(fingerprint(fedtext.load(content, "method=fedavg"), "content", 3))
 """
 
 
+@pytest.mark.slow
 def test_a_package_brings_its_plug_in(tmp_path: Path) -> None:
     """Its source is part of what names a run that uses it, and of no other."""
     package, about = tmp_path / "mypackage", tmp_path / "mypackage-1.0.dist-info"

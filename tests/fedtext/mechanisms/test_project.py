@@ -21,6 +21,7 @@ from fedtext.server.federation import Federation
 from fedtext.wire.decoder import Decoder
 from tests import tiny
 from tests.loops import nonempty
+from tests.sampled import slow_but
 from tests.tiny import Recording
 from tune_spaces.cases import cases
 
@@ -150,7 +151,7 @@ def test_every_method_sends_so_many_numbers_of_its_embedding(method: str, rows: 
 
 
 @pytest.mark.parametrize("rows", ["own", "all"])
-@pytest.mark.parametrize("method", SHARING)
+@pytest.mark.parametrize("method", slow_but(SHARING, "fedavg", "kteps", "fedper"))
 def test_a_run_with_all_components_is_one_without_compression(method: str, rows: str) -> None:
     if not tiny.experiment(method).shares_table:
         return

@@ -16,6 +16,7 @@ from fedtext.parameters import initial
 from tests import tiny
 from tests.elsewhere import DEVICE, Elsewhere
 from tests.fedtext.models.test_models import METHODS, MODELS, named
+from tests.sampled import slow_but
 
 BIGRU: dict[str, Any] = {"name": "bigru", "embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
 TRAINING = tiny.TRAINING | {"local_epochs": 1}  # each operation takes a millisecond elsewhere
@@ -42,7 +43,7 @@ def check(experiment: Any, corpus: Any, exactly: bool = True) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", slow_but(METHODS, "fedavg", "kteps", "asp_mtl", "scaffold"))
 def test_every_method_comes_to_the_same_elsewhere(method: str) -> None:
     """Two side by side, and one alone, where the method can do so."""
     stack = "auto" if tiny.experiment(method).reads_table else 2

@@ -30,6 +30,7 @@ from fedtext.testing import (
 )
 from tests import tiny
 from tests.data import real_data
+from tests.sampled import slow_but
 
 METHOD_SECTIONS: dict[str, dict[str, Any]] = {
     "fedsgd": {"training": tiny.TRAINING | {"local_epochs": 1}},
@@ -47,7 +48,7 @@ MECHANISM_KEYS: dict[str, dict[str, Any]] = {"project": {"d1": 2, "d2": 4}, "cli
 AUDIT_KEYS: dict[str, dict[str, Any]] = {"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", slow_but(METHODS, "fedavg", "kteps", "asp_mtl", "fedrecon", "scaffold"))
 def test_methods(name: str) -> None:
     check_method(METHODS[name](), **METHOD_SECTIONS.get(name, {}))
 
@@ -57,7 +58,7 @@ def test_mechanisms(name: str) -> None:
     check_mechanism(MECHANISMS[name](**MECHANISM_KEYS.get(name, {})), BEFORE.get(name, []))
 
 
-@pytest.mark.parametrize("name", AGGREGATIONS)
+@pytest.mark.parametrize("name", slow_but(AGGREGATIONS, "mean", "median", "attention"))
 def test_aggregations(name: str) -> None:
     keys: dict[str, Any] = {"norm_bounded": {"norm": 0.05}, "trimmed_mean": {"share": 0.2}}.get(name, {})
     check_aggregation(AGGREGATIONS[name](**keys))
