@@ -1,5 +1,6 @@
 """A table of a paper beside our own results, as Markdown and as a picture."""
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -9,12 +10,13 @@ from dashboards.paired import LEVEL, above_unigram, differs, order, paired_rows
 
 REFERENCE = "FedAvg"  # costs are shown relative to this row's
 PANELS = 3  # of a picture, side by side
+_CODE_OR_TAG = re.compile(r"(`[^`]*`)|(<[a-z]+>)|<(?=[A-Za-z/!?])")
 
 
 def markdown(made: Reproduction) -> str:
     """Return the table, notes on what was run, paired tests, and the order of the rows compared with the paper's."""
     columns = list(dict.fromkeys(cell.column for cell in made.cells))
-    lines = [f"# {made.title}", "", *[f"{sentence}  " for sentence in made.about]]
+    lines = [f"# {made.title}", "", *[f"{_visible(sentence)}  " for sentence in made.about]]
     if made.origin:
         commands = made.origin.commands
         lines.append(f"Command{'s' * (len(commands) > 1)}: {'; '.join(f'`{one}`' for one in commands)}  ")
@@ -34,8 +36,13 @@ def markdown(made: Reproduction) -> str:
         lines += _table(["", *names], [*_clients(made.clients, names)])
     for row, text in made.shown.items():
         title, *rest = text.strip().splitlines()
-        lines += ["", f"## {row}: {title.lstrip('# ')}", *rest]
+        lines += ["", f"## {row}: {title.lstrip('# ')}", *map(_visible, rest)]
     return "\n".join(lines) + "\n"
+
+
+def _visible(text: str) -> str:
+    """Return Markdown in which no word of a text is hidden as an HTML tag: ``<unk>`` as code, any other as it is."""
+    return _CODE_OR_TAG.sub(lambda found: found[1] or (f"`{found[2]}`" if found[2] else "&lt;"), text)
 
 
 def _versions(made: Reproduction) -> list[str]:

@@ -51,6 +51,13 @@ def test_what_runs_have_written_stands_below_the_figures() -> None:
     assert text.endswith("\n\n## A: Texts of dvd\n\nGood **film**.\n")
 
 
+def test_no_word_is_hidden_as_an_html_tag() -> None:
+    said, shown = ["More words are <unk>, as `<unk>` is; 1 < 2."], {"A": "# Texts\n\nGood.<br />\n<!-- so -->\n<b>\n"}
+    text = markdown(Reproduction("T", 1.5, [Cell("A", "Ag", None, [70.0])], [], {}, said, shown=shown))
+    assert "More words are `<unk>`, as `<unk>` is; 1 < 2.  \n" in text
+    assert text.endswith("\n\nGood.&lt;br />\n&lt;!-- so -->\n`<b>`\n")
+
+
 def test_a_table_says_what_was_tested_and_what_was_not_run() -> None:
     cells = [Cell("FedAvg", "Ag", 85.0, [80.0, 82.0, 84.0]), Cell("KTEPS", "Ag", 86.0, [81.0, 83.1, 85.2])]
     made = Reproduction("T", 1.5, cells, [], {}, ["Said."], [("KTEPS", "FedAvg")], missing=["LG.", "FS"])
