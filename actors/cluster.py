@@ -1,17 +1,22 @@
 """Connect to Ray, or start it, and ship this code to every worker."""
 
+import contextlib
 import logging
 import os
+import re
 import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import AuthenticationError
+from ray.exceptions import AuthenticationError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.job import job_ships_code
-from fedtext.errors import UserError, option
+from fedtext.errors import UserError, option, spelled
 from fedtext.runtime import compiled
 from fedtext.runtime.environment import ENVIRONMENT
 
@@ -26,6 +31,7 @@ FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # version of Ray that does not know these names ignores them.
 AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
 
+_joined = False  # whether Ray was started by others, so that a node may have another environment than this process
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -67,13 +73,65 @@ def connect(
     if not job_ships_code():
         environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
         environment["excludes"] = ["__pycache__"]
+    global _joined
+    with _said_by_ray() as said:
+        try:
+            ray.init(address, runtime_env=environment, **QUIET)
+        except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
+            raise UserError(f"the Ray cluster at {address} {_refusal(str(error), said())}") from error
+    _joined = True
+
+
+@contextlib.contextmanager
+def _said_by_ray() -> Iterator[Callable[[], str]]:
+    """Keep what Ray's C++ part writes to the standard error of this process, and write it there after all unless the
+    block raises a UserError. Yields a function that returns it."""
+    sys.stderr.flush()
     try:
-        ray.init(address, runtime_env=environment, **QUIET)
-    except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
-        raise UserError(
-            f"the Ray cluster at {address} cannot be used ({str(error).splitlines()[0].partition('. ')[0]}): check the "
-            "address, that it runs, and RAY_AUTH_MODE and its token"
-        ) from error
+        before = os.dup(2)
+    except OSError:  # there is none
+        yield lambda: ""
+        return
+    with tempfile.TemporaryFile() as kept:
+
+        def said() -> str:
+            kept.seek(0)
+            return kept.read().decode(errors="replace")
+
+        os.dup2(kept.fileno(), 2)
+        refused = False
+        try:
+            yield said
+        except UserError:
+            refused = True
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            if not refused:
+                os.write(2, said().encode())
+
+
+def _refusal(error: str, said: str) -> str:
+    """Return why a cluster cannot be joined, and what to do.
+
+    Args:
+        error: The message of Ray's exception.
+        said: What Ray wrote meanwhile.
+    """
+    versions = re.findall(r"^\s*(Ray|Python): (\S+)$", error, re.MULTILINE)
+    if len(versions) == 4:
+        there, here = (
+            " and ".join(f"{name} {version}" for name, version in pair) for pair in (versions[:2], versions[2:])
+        )
+        return f"has {there}, and this command {here}: use the same on both sides (constraints.txt)"
+    if "InvalidAuthToken" in said:
+        return (
+            "refuses the token of this machine: RAY_AUTH_MODE=token needs the head's token, in ~/.ray/auth_token, "
+            "$RAY_AUTH_TOKEN_PATH or $RAY_AUTH_TOKEN"
+        )
+    why = error.splitlines()[0].partition(". ")[0]
+    return f"cannot be used ({why}): check the address, that it runs, and RAY_AUTH_MODE and its token"
 
 
 def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> None:
@@ -114,19 +172,38 @@ def nodes() -> list[dict[str, float]]:
 
 
 def compile_problem() -> str:
-    """Return why a node of the cluster cannot compile the engine ``native``; empty if all can. They keep the result."""
+    """Return why a node of the cluster cannot compile the engine ``native``; empty if all can. They keep the result.
+
+    Raises:
+        UserError: A node cannot run our code.
+    """
     alive = [node for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else []
-    if len(alive) <= 1:  # this one
+    if len(alive) <= 1 and not _joined:  # this one
         return compiled.compile_problem()
     check = ray.remote(num_cpus=0, max_retries=0)(_compile_problem_there)
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive]
-    problems = ray.get([check.options(scheduling_strategy=place).remote() for place in places])
+    calls = [check.options(scheduling_strategy=place).remote() for place in places]
+    for node, call in zip(alive, calls, strict=True):
+        try:
+            ray.get(call)
+        except RayError as error:
+            raise UserError(
+                f"node {node['NodeManagerAddress']} cannot run a task ({cause(error)}): install there what is "
+                f"installed here ({spelled('doctor')} --address compares them)"
+            ) from error
+    problems = ray.get(calls)
     found = (
         f"node {node['NodeManagerAddress']}: {problem}"
         for node, problem in zip(alive, problems, strict=True)
         if problem
     )
     return next(found, "")
+
+
+def cause(error: RayError) -> str:
+    """Return the last line of the traceback in an error of a task."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _compile_problem_there() -> str:

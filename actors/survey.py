@@ -15,7 +15,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import cluster
-from fedtext.errors import UserError
+from fedtext.errors import UserError, command_line
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import no_cuda
 
@@ -82,13 +82,13 @@ def _answer(call: ray.ObjectRef) -> dict[str, Any]:
     try:
         return ray.get(call, timeout=0.0)
     except (RayError, GetTimeoutError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        return {"error": (lines or [type(error).__name__])[-1].strip()}
+        return {"error": cluster.cause(error)}
 
 
 if __name__ == "__main__":
-    try:
-        print("\n" + json.dumps(survey(sys.argv[1])), flush=True)
-    except UserError as refused:
-        print("\n" + json.dumps({"error": str(refused)}), flush=True)
+    with command_line():
+        try:
+            print("\n" + json.dumps(survey(sys.argv[1])), flush=True)
+        except UserError as refused:
+            print("\n" + json.dumps({"error": str(refused)}), flush=True)
     os._exit(0)  # taking Ray down takes seconds

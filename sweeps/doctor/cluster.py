@@ -110,8 +110,11 @@ def surveyed(address: str, found: Mapping[str, Any]) -> Iterator[Finding]:
     yield _about.ok(f"{address} answers; nodes: {', '.join(node['address'] for node in nodes)}")
     for node in nodes:
         if "error" in node:
-            yield _about.problem(f"node {node['address']} cannot run a task: {node['error']}", "install fedtext there")
-    yield versions(found["driver"], answered)
+            yield _about.problem(
+                f"node {node['address']} cannot run a task: {node['error']}", "install there what is installed here"
+            )
+    if answered:
+        yield versions(found["driver"], answered)
     yield free(found["total"], found["free"])
     yield from lacking(answered)
 

@@ -1,0 +1,104 @@
+"""The doctor and commands on a cluster of ``ray start`` whose token or environment is not that of this machine."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from ray._private.utils import check_version_info
+
+from actors.cluster import _refusal
+from sweeps.doctor.cluster import begin, surveyed
+from tests.commands import Forked, write
+from tests.dashboards.test_tracking_server import free_port
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head with a token in ``token``. Its workers import what lies in ``packages`` before what is installed."""
+
+    address: str
+    token: Path
+    packages: Path
+
+
+@pytest.fixture
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
+    port = free_port()
+    made = Head(f"127.0.0.1:{port}", folder / "token", folder / "packages")
+    made.token.write_text("a" * 32)
+    made.token.chmod(0o600)
+    made.packages.mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(made.token))
+    argv = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}"]
+    argv += ["--num-cpus=1", "--include-dashboard=false", "--object-store-memory=100000000"]
+    argv += [f"--ray-client-server-port={free_port()}", "--min-worker-port=0", "--max-worker-port=0"]
+    with (folder / "log").open("w") as log:
+        environment = os.environ | {"PYTHONPATH": str(made.packages)}
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while "Ray runtime started" not in (folder / "log").read_text():
+            assert process.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield made
+    finally:
+        parts = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        for part in psutil.wait_procs(parts, timeout=10)[1]:
+            part.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def said(head: Head) -> list[str]:
+    return [finding.line for finding in surveyed(head.address, begin(head.address).result())]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_wrong_token_and_nodes_with_other_packages(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (head.packages / "fedtext-0.0.9.dist-info").mkdir()
+    (head.packages / "fedtext-0.0.9.dist-info" / "METADATA").write_text("Name: fedtext\nVersion: 0.0.9\n")
+    found = said(head)
+    assert found[0].startswith(f"  ok       {head.address} answers")
+    assert "warning  versions differ: fedtext 0.0.9 on " in found[1]
+
+    (head.packages / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
+    sentence = "cannot run a task{}ModuleNotFoundError: No module named 'torch'{}: install there what is installed here"
+    assert sentence.format(": ", "") in said(head)[1]
+    words = ["run", str(write(tmp_path)), "--address", head.address]
+    done = Forked(tmp_path, *words).wait()
+    assert done.returncode == 2, done.stderr
+    assert sentence.format(" (", ")") in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+    other = tmp_path / "token"
+    other.write_text("b" * 32)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(other))
+    refused = (
+        f"the Ray cluster at {head.address} refuses the token of this machine: RAY_AUTH_MODE=token needs the head's"
+    )
+    assert refused in said(head)[0]
+
+
+def test_other_versions_are_one_sentence() -> None:
+    with pytest.raises(RuntimeError, match="Version mismatch") as raised:
+        check_version_info({"ray_version": "2.55.0", "python_version": "3.12.1"}, "a node")
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert _refusal(str(raised.value), "").startswith("has Ray 2.55.0 and Python 3.12.1, and this command Ray ")
+    assert f" and Python {python}: use the same on both sides" in _refusal(str(raised.value), "")
