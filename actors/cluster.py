@@ -136,6 +136,8 @@ def _refusal(error: str, said: str) -> str:
 
 def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> None:
     """Start Ray on this machine. Arguments and errors are those of ``connect``."""
+    global _joined
+    _joined = False
     ahead = AHEAD if (num_cpus or os.cpu_count() or 1) <= processes else {}
     os.environ.update({name: os.environ.get(name, value) for name, value in (ENVIRONMENT | FREEING | ahead).items()})
     # "local": otherwise Ray would join a cluster that happens to run on this machine, without our code there.

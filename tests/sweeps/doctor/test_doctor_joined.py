@@ -17,7 +17,7 @@ from ray._private.utils import check_version_info
 
 from actors.cluster import _refusal
 from sweeps.doctor.cluster import begin, surveyed
-from tests.commands import Forked, write
+from tests.commands import command, write
 from tests.dashboards.test_tracking_server import free_port
 
 
@@ -82,7 +82,7 @@ def test_a_wrong_token_and_nodes_with_other_packages(
     sentence = "cannot run a task{}ModuleNotFoundError: No module named 'torch'{}: install there what is installed here"
     assert sentence.format(": ", "") in said(head)[1]
     words = ["run", str(write(tmp_path)), "--address", head.address]
-    done = Forked(tmp_path, *words).wait()
+    done = command(tmp_path, *words)
     assert done.returncode == 2, done.stderr
     assert sentence.format(" (", ")") in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -90,9 +90,7 @@ def test_a_wrong_token_and_nodes_with_other_packages(
     other = tmp_path / "token"
     other.write_text("b" * 32)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(other))
-    refused = (
-        f"the Ray cluster at {head.address} refuses the token of this machine: RAY_AUTH_MODE=token needs the head's"
-    )
+    refused = f"the Ray cluster at {head.address} refuses the token of this machine: RAY_AUTH_MODE=token needs the"
     assert refused in said(head)[0]
 
 
