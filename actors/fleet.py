@@ -204,10 +204,10 @@ class RayFleet:
         found = self._get(calls, self.timeout, "collect the clients' parts of the model")
         return {client: part for parts in found for client, part in parts.items()}
 
-    def private_states(self) -> dict[int, bytes]:
-        members = self._by_actor(range(len(self.clients)))
+    def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
+        members = self._by_actor(range(len(self.clients)) if clients is None else clients)
         calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True)]
-        found = self._get(calls, self.timeout, "collect the clients' state for a checkpoint")
+        found = self._get(calls, self.timeout, "collect the clients' state")
         return {client: state for states in found for client, state in states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -63,8 +63,8 @@ class LocalFleet:
     def parts(self, handle: NDArray[np.float32], round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
         return {client: part_of(self.worker, handle, round_, client) for client in clients}
 
-    def private_states(self) -> dict[int, bytes]:
-        return self.worker.private_states([client.id for client in self.clients])
+    def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
+        return self.worker.private_states(range(len(self.clients)) if clients is None else clients)
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         self.worker.restore(states)

@@ -217,7 +217,8 @@ class Worker(Host):
             splits: ``test``, ``validation`` or both.
 
         Raises:
-            ClientError: The computation of a client failed.
+            ClientError: The computation of a client failed, and ``participation.on_client_error`` is ``fail``; with
+                ``skip`` its evaluation has the ``problem``.
         """
         evaluations: dict[int, Evaluated] = {}
         common: dict[str, Evaluated] = {}
@@ -227,7 +228,10 @@ class Worker(Host):
                     evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
                     evaluated.metrics.update(self.audits.metrics(client, round_, flat))
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
-                raise ClientError(self.clients[client].name, round_, f"{type(error).__name__}: {error}") from error
+                problem = f"{type(error).__name__}: {error}"
+                if self.experiment.participation.on_client_error == "fail":
+                    raise ClientError(self.clients[client].name, round_, problem) from error
+                evaluations[client] = Evaluated(problem=problem)
         return evaluations
 
 

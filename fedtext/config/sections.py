@@ -22,7 +22,15 @@ class Participation(Strict):
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client is not available")
     on_client_error: Literal["fail", "skip"] = Field(
-        "fail", description="after a NaN loss or an exception in a client, fail the run or skip the client"
+        "fail",
+        description="after a NaN loss, an exception or an unusable update of a client, in training or evaluation, fail "
+        "the run or skip the client",
+    )
+    min_clients: int = Field(
+        1,
+        ge=1,
+        description="least number of clients whose updates a round needs; a round with fewer is repeated with another "
+        "sample, and after three attempts the run fails",
     )
 
 

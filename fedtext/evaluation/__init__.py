@@ -22,11 +22,13 @@ class Evaluated:
         metrics: Metrics by name.
         pooled: Scores that the server pools over clients, by the name of the evaluation.
         curves: Values of accuracies while the model is fine-tuned, by name.
+        problem: Why it failed; empty if it did not.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
     pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
     curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    problem: str = ""
 
     def add(self, other: "Evaluated") -> None:
         """Add an evaluation on another split, or of another model."""

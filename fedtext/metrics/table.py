@@ -216,6 +216,19 @@ METRICS: list[Metric] = [
         better="smaller",
     ),
     _server(
+        "evaluations_failed",
+        "clients left out of the evaluation because it failed (participation.on_client_error: skip)",
+        "Only if there are any.",
+        better="smaller",
+        when="evaluated rounds",
+    ),
+    _server(
+        "round_attempts",
+        "attempts at a round that too few clients completed at first (participation.min_clients)",
+        "Only if there was more than one.",
+        better="smaller",
+    ),
+    _server(
         "attention_clients/<tensor>",
         "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (attention, fedatt)",
     ),

@@ -1,5 +1,6 @@
 """The loop over rounds, against the interface Fleet: independent of Ray, of processes, and of the place of clients."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -11,20 +12,22 @@ from numpy.typing import NDArray
 from fedtext.aggregations import IndividualAggregation
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
-from fedtext.evaluation import SPLITS, curves, pooled
+from fedtext.evaluation import SPLITS
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
 from fedtext.server.downlink import Downlink
+from fedtext.server.evaluations import add_evaluations
 from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import PREFIX, MethodState
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
+from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, repeatable, sentence, too_few
 from fedtext.server.sampling import sampled
 from fedtext.server.selection import best_round, reached
-from fedtext.server.traffic import Traffic
+from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire.decoder import Decoder
 
@@ -58,6 +61,7 @@ class Federation(Generic[FleetT]):
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
+        check_sizes(experiment, len(trainees))
         self.deviation = deviation(experiment, len(trainees))  # of the server's noise
         self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
@@ -70,7 +74,7 @@ class Federation(Generic[FleetT]):
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
         self.beside = MethodState(experiment.method, shared, snapshot.moments if snapshot else None)
-        self.downlink = Downlink(experiment, self.beside.received, self._sample)
+        self.downlink = Downlink(experiment, self.beside.received, self._took_part)
         if len(self.history) > experiment.training.rounds:
             raise UserError(
                 f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "
@@ -98,11 +102,8 @@ class Federation(Generic[FleetT]):
         told = next((record.files[FILE] for record in reversed(self.history) if FILE in record.files), "")
         for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
-            cohort = self._sample(round_)
-            traffic = Traffic()
-            updates = self._updates(in_order(self.fleet.train(handle, round_, cohort), cohort), round_, traffic)
             before = self.flat
-            self.flat, aggregated = self._aggregate(updates, round_)
+            attempts, aggregated = self._train(handle, round_)
             if not finite(self.flat):
                 raise UserError(
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
@@ -113,7 +114,10 @@ class Federation(Generic[FleetT]):
             handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
-            metrics = self._metrics(cohort, round_, traffic) | dict(aggregated) | spent(self.ledger(round_))
+            each = [self.fleet.clients[client] for attempt in attempts for client in attempt.cohort]
+            down = self.downlink.size(each, round_)
+            metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history)
+            metrics |= dict(aggregated) | spent(self.ledger(round_))
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)
@@ -130,6 +134,32 @@ class Federation(Generic[FleetT]):
                 self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, kept, selected)
             yield record
 
+    def _train(self, handle: Any, round_: int) -> tuple[list[Traffic], Mapping[str, float]]:
+        """Train clients and aggregate their updates, again with other clients if too few complete the round.
+
+        Returns:
+            The traffic of each attempt, and the metrics of the aggregation.
+        """
+        attempts: list[Traffic] = []
+        again = repeatable(self.experiment, len(self.trainees))
+        while True:
+            cohort = self._sample(round_, len(attempts) + 1)
+            partly = again and self.experiment.participation.min_clients > 1  # too few may be more than none
+            states = self.fleet.private_states(cohort) if partly else {}
+            attempts.append(Traffic(cohort))
+            replies = in_order(self.fleet.train(handle, round_, cohort), cohort)
+            try:
+                self.flat, aggregated = self._aggregate(self._updates(replies, round_, attempts[-1]), round_)
+                return attempts, aggregated
+            except TooFewClientsError:
+                said = sentence(self.experiment, round_, attempts, self.names)
+            if not again or len(attempts) == ATTEMPTS:
+                raise UserError(f"{said}: lower training.optimizer.lr or participation.min_clients")
+            logging.getLogger(__name__).warning("%s; another sample of clients repeats it", said)
+            for _ in self.fleet.partials(round_):  # the sums of those who did complete it
+                pass
+            self.fleet.restore(states)
+
     def _broadcast(self) -> Any:
         """Give the parameters, with the server's state if clients receive it, to the fleet."""
         return self.fleet.broadcast(self.beside.with_state(self.flat))
@@ -143,12 +173,22 @@ class Federation(Generic[FleetT]):
         """Number of coordinates that a client sends."""
         return self.decoder.sent.numbers
 
-    def _sample(self, round_: int) -> list[int]:
-        """Return the ids of the clients that train in a round."""
-        return sampled(self.experiment, [client.id for client in self.trainees], round_, self.fleet.noise)
+    def _sample(self, round_: int, attempt: int = 1) -> list[int]:
+        """Return the ids of the clients that train in an attempt at a round."""
+        ids = [client.id for client in self.trainees]
+        return sampled(self.experiment, ids, round_, self.fleet.noise, attempt)
+
+    def _took_part(self, round_: int) -> list[int]:
+        """Return the ids of the clients that trained in a completed round."""
+        return self._sample(round_, int(self.history[round_ - 1].metrics.get("round_attempts", 1)))
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
-        """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client."""
+        """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
+
+        Raises:
+            ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
+            TooFewClientsError: All replies have come, and too few have an update.
+        """
         for reply in replies:
             error, update = reply.error, None
             if reply.payload.size and not error:
@@ -165,6 +205,8 @@ class Federation(Generic[FleetT]):
             traffic.add(reply)
             if update:
                 yield update
+        if too_few(self.experiment, traffic):
+            raise TooFewClientsError
 
     def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
         """Return the parameters after a round, and the metrics of the aggregation.
@@ -239,15 +281,9 @@ class Federation(Generic[FleetT]):
 
     def _evaluate_fleet(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
         """Add to the record each client's metrics, means (KTEPS paper, equation 15), pooled metrics and baselines."""
-        evaluations = dict(sorted(self.fleet.evaluate(handle, record.round, final, splits).items()))
-        for client, evaluated in evaluations.items():
-            record.clients.setdefault(self.names[client], {}).update(evaluated.metrics)
-        for name in sorted({name for evaluated in evaluations.values() for name in evaluated.metrics}):
-            values = [evaluated.metrics[name] for evaluated in evaluations.values() if name in evaluated.metrics]
-            record.metrics[name] = float(sum(values) / len(values))
-        record.metrics |= pooled(list(evaluations.values()))
-        if final and self.experiment.evaluation.personalize:
-            record.curves |= curves(list(evaluations.values()), self.experiment.evaluation.personalize.every)
+        evaluations = self.fleet.evaluate(handle, record.round, final, splits)
+        tuning = self.experiment.evaluation.personalize if final else None
+        add_evaluations(record, evaluations, self.names, tuning.every if tuning else None)
         for name, value in self.fleet.baselines.items():
             if ("validation" if name.endswith("_val") else "test") in splits:
                 record.metrics[name] = value
@@ -257,34 +293,3 @@ class Federation(Generic[FleetT]):
         found = {name for audit in self.experiment.audits for name in audit.metrics}
         shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
         return self.fleet.report(handle, min(shown)) if shown else {}
-
-    def _metrics(self, cohort: Sequence[int], round_: int, traffic: Traffic) -> dict[str, float]:
-        """Return metrics of the local updates, weighted by samples, and bytes of the round and of all rounds so far."""
-        metrics = {name: total / traffic.samples for name, total in traffic.sums.items()}
-        trained = len(cohort) - len(traffic.errors)
-        up, down = traffic.bytes_up, self.downlink.size([self.fleet.clients[client] for client in cohort], round_)
-        if self.experiment.method.pooled:  # the only client that trains is at the server
-            up = down = 0
-        metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": trained}
-        rounds = [*(record.metrics for record in self.history), metrics]  # a resumed run has its whole history
-        up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
-        metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
-        metrics["train_cpu_seconds"] = traffic.cpu_seconds
-        if traffic.gpu_seconds is not None:
-            metrics["train_gpu_seconds"] = traffic.gpu_seconds
-        if trained:
-            metrics["bytes_per_client"] = (up + down) / trained
-        if traffic.errors:
-            metrics["clients_failed"] = len(traffic.errors)
-        return {name: float(value) for name, value in metrics.items()}
-
-
-def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
-    """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived."""
-    waiting, due = {}, iter(cohort)
-    wanted = next(due, None)
-    for reply in replies:
-        waiting[reply.client] = reply
-        while wanted in waiting:
-            yield waiting.pop(wanted)
-            wanted = next(due, None)

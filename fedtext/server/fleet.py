@@ -109,8 +109,9 @@ class Fleet(Protocol):
             The parts by client.
         """
 
-    def private_states(self) -> dict[int, bytes]:
-        """Return every client's private state, for a checkpoint. A real server would not have it."""
+    def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
+        """Return the private states of these clients, None: of all, for a checkpoint or to go back to. A real server
+        would not have them."""
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Restore private states that ``private_states`` returned."""

@@ -13,7 +13,9 @@ def most(experiment: Experiment, clients: int) -> int:
     return clients if experiment.participation.sampling == "poisson" else max(1, round(fraction * clients))
 
 
-def sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey) -> list[int]:
+def sampled(
+    experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey, attempt: int = 1
+) -> list[int]:
     """Sample the clients of a round.
 
     Args:
@@ -22,17 +24,19 @@ def sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: 
         round_: Number of the round.
         noise: The run's key. A Poisson sample amplifies the guarantee of the server's noise only if it is unknown:
             with a secret key it is drawn from the key.
+        attempt: Number of the attempt at the round, from 1; each has a sample of its own.
 
     Returns:
         Ids, ascending, without those that drop out. A Poisson sample may be empty.
     """
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
     size = most(experiment, len(ids))
+    again = f"/{attempt}" if attempt > 1 else ""
     if config.sampling == "poisson":
-        chances = noise.paired(seed, "cohort", round_).random(len(ids))
+        chances = noise.paired(seed, f"cohort{again}", round_).random(len(ids))
         ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
     elif size < len(ids):
-        ids = sorted(generator(seed, "cohort", round_).choice(ids, size, replace=False).tolist())
+        ids = sorted(generator(seed, f"cohort{again}", round_).choice(ids, size, replace=False).tolist())
     if config.dropout:
-        ids = [i for i in ids if generator(seed, "dropout", round_, i).random() >= config.dropout]
+        ids = [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]
     return ids

@@ -1,9 +1,11 @@
 """Sums over a round's local updates: the metrics that clients report, and the bytes that are sent."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedtext.messages import Reply
+from fedtext.records import RoundRecord
 
 NOT_AVERAGED = {
     "samples",
@@ -15,9 +17,10 @@ NOT_AVERAGED = {
 
 @dataclass
 class Traffic:
-    """Sums over the replies of a round.
+    """Sums over the replies to an attempt at a round.
 
     Attributes:
+        cohort: Ids of the clients.
         samples: Number of train texts behind them.
         bytes_up: Bytes of the payloads.
         cpu_seconds: CPU time of the local updates.
@@ -26,6 +29,7 @@ class Traffic:
         sums: Metrics of the local updates, times samples.
     """
 
+    cohort: Sequence[int] = ()
     samples: float = 0.0
     bytes_up: int = 0
     cpu_seconds: float = 0.0
@@ -44,3 +48,50 @@ class Traffic:
         for name, value in reply.metrics.items():
             if name not in NOT_AVERAGED:
                 self.sums[name] += samples * value
+
+    @property
+    def trained(self) -> int:
+        """Number of clients that completed the round."""
+        return len(self.cohort) - len(self.errors)
+
+
+def round_metrics(
+    attempts: Sequence[Traffic], down: int, pooled: bool, history: Sequence[RoundRecord]
+) -> dict[str, float]:
+    """Return metrics of the local updates, weighted by samples, and bytes of the round and of all rounds so far.
+
+    Args:
+        attempts: The attempts at the round, of which the last succeeded.
+        down: Bytes that all of them have sent to clients.
+        pooled: Whether the only client that trains is at the server.
+        history: The records of the earlier rounds; a resumed run has all of them.
+    """
+    last, up = attempts[-1], sum(attempt.bytes_up for attempt in attempts)
+    metrics: dict[str, float] = {name: total / last.samples for name, total in last.sums.items()}
+    if pooled:
+        up = down = 0
+    metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": last.trained}
+    rounds = [*(record.metrics for record in history), metrics]
+    up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
+    metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
+    metrics["train_cpu_seconds"] = sum(attempt.cpu_seconds for attempt in attempts)
+    if last.gpu_seconds is not None:
+        metrics["train_gpu_seconds"] = sum(attempt.gpu_seconds or 0.0 for attempt in attempts)
+    if last.trained:
+        metrics["bytes_per_client"] = (up + down) / last.trained
+    if failed := sum(len(attempt.errors) for attempt in attempts):
+        metrics["clients_failed"] = failed
+    if len(attempts) > 1:
+        metrics["round_attempts"] = len(attempts)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
+    """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived."""
+    waiting, due = {}, iter(cohort)
+    wanted = next(due, None)
+    for reply in replies:
+        waiting[reply.client] = reply
+        while wanted in waiting:
+            yield waiting.pop(wanted)
+            wanted = next(due, None)

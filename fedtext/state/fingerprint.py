@@ -24,6 +24,7 @@ SCIENCE = {
 ADDED: dict[str, dict[str, Any]] = {
     "server": {"aggregation": {"name": "auto"}},
     "evaluation": {"personalize_at": "last"},
+    "participation": {"min_clients": 1},
 }
 
 

@@ -39,6 +39,11 @@ def server_noise(e: "Settings") -> Iterator[str]:
             "server.noise: in a sample of fixed size another client takes the place of an absent one: set "
             "participation.sampling: poisson"
         )
+    if participation.min_clients > 1:
+        yield (
+            "server.noise: its guarantee is of rounds that are not repeated for who was in them: leave out "
+            "participation.min_clients"
+        )
     if e.shares_table and e.own_rows:
         yield "server.noise: own rows disclose the words of a client, and no noise hides them: set wire.rows: all"
 

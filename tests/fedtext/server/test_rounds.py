@@ -13,7 +13,8 @@ from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import initial
-from fedtext.server.federation import Federation, in_order
+from fedtext.server.federation import Federation
+from fedtext.server.traffic import in_order
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.wire import encoding
@@ -92,6 +93,14 @@ def test_time_on_gpus_is_summed_up_where_there_is_some(monkeypatch: pytest.Monke
     assert "train_gpu_seconds" not in row.metrics
 
 
+def test_an_empty_sample_has_no_client_to_divide_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    participation = {"fraction": 1e-9, "sampling": "poisson"}
+    experiment = tiny.experiment(participation=participation, training=tiny.TRAINING | {"rounds": 1})
+    (row,) = scripted(experiment, monkeypatch, replies=[]).run()
+    assert row.metrics["clients_trained"] == 0
+    assert not {"bytes_per_client", "loss", "clients_failed"} & set(row.metrics)
+
+
 def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three clients come, with 30 and 10 texts. A round's training takes 10 s and its broadcast 1 s; its
     evaluation takes 3 s, in every second round. Each client receives all rows that it holds."""
@@ -125,14 +134,11 @@ def test_a_rounds_row_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(made.flat, before), "nobody sent anything"
 
 
-def test_whom_nobody_joins_is_no_client_to_divide_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_no_client_completes_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = tiny.experiment(participation={"on_client_error": "skip"}, training=tiny.TRAINING | {"rounds": 1})
     replies = [said(client, 5, "OSError: no") for client in range(3)]
-    (row,) = scripted(experiment, monkeypatch, replies=replies).run()
-    assert row.metrics["clients_trained"] == 0
-    assert row.metrics["clients_failed"] == 3
-    assert "bytes_per_client" not in row.metrics
-    assert "loss" not in row.metrics
+    with pytest.raises(UserError, match=r"round 1: 0 of 3 clients .*; client client0: OSError: no:"):
+        next(scripted(experiment, monkeypatch, replies=replies).run())
     with pytest.raises(ClientError, match="client client0 failed in round 1: OSError: no"):
         next(scripted(tiny.experiment(), monkeypatch, replies=replies).run())
 

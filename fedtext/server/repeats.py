@@ -1,0 +1,61 @@
+"""Rounds that too few clients complete: they are repeated with another sample."""
+
+from collections.abc import Mapping, Sequence
+
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
+from fedtext.server.sampling import most
+from fedtext.server.traffic import Traffic
+
+ATTEMPTS = 3  # at a round
+
+
+class TooFewClientsError(Exception):
+    """A round has fewer updates than it needs. Neither parameters nor the server's state have changed."""
+
+
+def check_sizes(experiment: Experiment, clients: int) -> None:
+    """Check that a round can have as many clients as it needs.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients that train.
+
+    Raises:
+        UserError: It cannot.
+    """
+    least, largest = experiment.participation.min_clients, most(experiment, clients)
+    if least > largest:
+        raise UserError(
+            f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, or "
+            "raise participation.fraction"
+        )
+
+
+def too_few(experiment: Experiment, traffic: Traffic) -> bool:
+    """Whether a round that has had all replies has too few updates. An empty Poisson sample is as it should be."""
+    least = experiment.participation.min_clients
+    return traffic.trained < least and (bool(traffic.cohort) or least > 1)
+
+
+def repeatable(experiment: Experiment, clients: int) -> bool:
+    """Whether another attempt at a round has other clients, or may have, and no guarantee that would not cover it."""
+    config = experiment.participation
+    others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
+    return others and experiment.server.noise is None
+
+
+def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Mapping[int, str]) -> str:
+    """Return what went wrong in the last attempt at a round, in one sentence.
+
+    Args:
+        experiment: The experiment.
+        round_: Number of the round.
+        attempts: All attempts so far.
+        names: Names of all clients.
+    """
+    last, least = attempts[-1], experiment.participation.min_clients
+    found = f"round {round_}: {last.trained} of {len(last.cohort)} clients completed it, fewer than the {least} of "
+    found += f"participation.min_clients{f', in attempt {len(attempts)}' if len(attempts) > 1 else ''}"
+    client = min(last.errors, default=None)
+    return found if client is None else f"{found}; client {names[client]}: {last.errors[client]}"
