@@ -134,7 +134,10 @@ FAULTS = (
         "limit, judged_M = losses_N.mean",
     ),
     Fault("the last round unsaved", "server/federation", "(last or round_ %", "(round_ %"),
-    Fault("failed clients counted as trained", "server/federation", "len(cohort) - len(traffic.errors)", "len(cohort)"),
+    Fault(
+        "failed clients counted as trained", "server/traffic", "len(self.cohort) - len(self.errors)", "len(self.cohort)"
+    ),
+    Fault("who trained in vain is not set back", "server/federation", "self.fleet.restore(states)", "pass"),
     Fault("row ids of any type", "wire/encoding", "rows.dtype != np.int32 or ", ""),
     Fault("memory sent as it lies", "wire/encoding", 'np.asarray(t, order="C")', "t"),
     Fault("rows sent as they lie in memory", "wire/encoding", 'np.asarray(update.rows, order="C")', "update.rows"),
