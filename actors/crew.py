@@ -12,10 +12,12 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.client import ClientActor
+from actors.patience import HungActorsError
 from actors.placement import Plan
 
-# Ray's errors for a lost process. OutOfMemoryError, of its memory monitor, is not a subclass of RayActorError.
-LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError)
+# Ray's errors for a lost process, and ours for one that hangs. OutOfMemoryError, of Ray's memory monitor, is no subclass of
+# RayActorError.
+LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, HungActorsError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number, CPUs and GPUs of its actors
 _waiting: tuple[Share, list[Any]] | None = None  # actors of this process without a trial; they end with it

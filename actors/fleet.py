@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
-from actors import crew
+from actors import crew, patience
 from actors.placement import Plan, assign, unused_gpus
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import baselines, describe, participants, stacks
@@ -93,7 +93,8 @@ class RayFleet:
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.aggregation.sums
-        self.timeout = experiment.resources.round_timeout_s
+        self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
+        self.evaluated_s: dict[Sequence[str], float] = {}  # by splits, of the last round's
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
@@ -142,12 +143,19 @@ class RayFleet:
                 waiting[self.actors[place].train.remote(handle, round_, call, fold[place])] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         self.took, self.late = [], 0
-        deadline = time.monotonic() + self.timeout
+        expected = patience.expected(self.seconds, self._by_actor(cohort))
+        limit = patience.allowed(expected, self.hang, self.timeout)
+        deadline = time.monotonic() + limit
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
             if not done:
                 missing = sorted(chain(*waiting.values()))
-                self.late, late = len(missing), ", ".join(self.clients[client].name for client in missing)
+                self.late, late = len(missing), patience.told([self.clients[client].name for client in missing])
+                if limit < self.timeout:
+                    raise patience.HungActorsError(
+                        f"in round {round_} local updates had not returned after {limit:.1f} s, {expected:.1f} s being "
+                        f"expected: those of {late}"
+                    )
                 raise TimeoutError(
                     f"round {round_} took over resources.round_timeout_s = {self.timeout:g} s, waiting for {late}"
                 )
@@ -191,7 +199,10 @@ class RayFleet:
             for actor, chosen in zip(self.actors, members, strict=True)
             if chosen
         ]
-        found = self._get(calls, self.timeout, f"evaluate round {round_}")
+        began, before = time.monotonic(), None if final else self.evaluated_s.get(tuple(splits))
+        found = self._get(calls, self.timeout, f"evaluate round {round_}", before)
+        if not final:
+            self.evaluated_s[tuple(splits)] = time.monotonic() - began
         return {client: evaluated for evaluations in found for client, evaluated in evaluations.items()}
 
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
@@ -259,12 +270,16 @@ class RayFleet:
         else:
             crew.end(self.actors)
 
-    def _get(self, calls: list[Any], timeout: float, what: str) -> list[Any]:
+    def _get(self, calls: list[Any], timeout: float, what: str, expected: float | None = None) -> list[Any]:
+        limit = patience.allowed(expected, self.hang, timeout)
         try:
-            return ray.get(calls, timeout=timeout)
+            return ray.get(calls, timeout=limit)
         except RayTaskError as error:
             raise error.cause from None  # what the client's code raised, in its own words
         except GetTimeoutError as error:
+            if limit < timeout:
+                late = f"{limit:.1f} s, {expected:.1f} s being expected"
+                raise patience.HungActorsError(f"it took longer than {late}, to {what}") from error
             raise TimeoutError(
                 f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free"
             ) from error

@@ -70,7 +70,7 @@ COUNTERS = (
     _counter("bytes_up", "bytes that clients sent"),
     _counter("bytes_down", "bytes that clients received"),
     _counter("stragglers", f"local updates that took more than {SLOW:g} times the median of their round"),
-    _counter("late_updates", "local updates that had not returned after resources.round_timeout_s"),
+    _counter("late_updates", "local updates that had not returned in time (resources.hang_timeout_s, round_timeout_s)"),
     _counter("retries", "returns to the last checkpoint after a client actor was lost"),
     _counter("trials_failed", "trials that ended with an error"),
 )

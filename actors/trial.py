@@ -61,8 +61,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     It reports the ``record`` of each round. If the trial fails it reports the ``error``, whether it is a
     ``user_error``, and whether the run is ``taken``: another command has continued it.
 
-    If client actors die, or Ray kills them because memory runs out, new ones continue from the last checkpoint. If this
-    process dies, Tune starts it again, and the trial continues in the same way.
+    If client actors die or hang, or Ray kills them because memory runs out, new ones continue from the last checkpoint.
+    If this process dies, Tune starts it again, and the trial continues in the same way.
 
     Args:
         config: The point of Tune's search space. Its ``case`` is the name of the assignment.
@@ -82,12 +82,12 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
-    reported, lost = 0, ""
-    for restarts in range(assignment.experiment.resources.max_restarts + 1):
+    reported, lost, restarts, in_row = 0, "", 0, 0
+    while in_row <= assignment.experiment.resources.max_restarts:
         try:
             for record, said in rounds(assignment, metrics):
                 if record.round > reported:
-                    reported = record.round
+                    reported, in_row = record.round, 0
                     tune.report({"record": record, "restarts": restarts, "lost": lost, **said})
                     lost = ""
             return
@@ -97,11 +97,12 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
             tune.report({"error": str(error), "user_error": isinstance(error, UserError), "taken": taken})
             return
         except LOST as error:
+            restarts, in_row = restarts + 1, in_row + 1
             lost = str(error).partition("\n")[0]
             metrics.add(retries=1)
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
     metrics.add(trials_failed=1)
-    times = f"more than {restarts} times (resources.max_restarts)"
+    times = f"{in_row} times in a row (more than resources.max_restarts)"
     tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 

@@ -176,8 +176,17 @@ class Resources(Strict):
         "auto", description="GPUs that an actor reserves, 1/n or integer; auto: a share for each client or stack"
     )
     round_timeout_s: float = Field(3600.0, gt=0, description="seconds after which a round fails with a message")
+    hang_timeout_s: float = Field(
+        60.0,
+        gt=0,
+        description="seconds after which client actors that have not returned are replaced, beside ten times what they "
+        "took in the round before",
+    )
     max_restarts: int = Field(
-        3, ge=0, description="number of times a trial is restored after one of its processes died"
+        3,
+        ge=0,
+        description="number of times in a row, with no round completed between them, that a trial is restored after one "
+        "of its processes died or hung",
     )
 
 

@@ -1,13 +1,17 @@
 """What a trial does about the copy of its run at a URI."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from actors import trial as trials
+from actors.patience import HungActorsError
 from actors.trial import Assignment, copied
 from fedtext.errors import OwnershipLostError, UserError
+from fedtext.records import RoundRecord
 
 
 class Away:
@@ -37,3 +41,33 @@ def test_a_store_that_fails_for_a_while_ends_no_trial() -> None:
 def test_a_run_that_another_command_has_continued_ends_the_trial() -> None:
     with pytest.raises(OwnershipLostError, match="another command has continued"):
         copied(assignment(Away(OwnershipLostError("another command has continued"))))
+
+
+@pytest.mark.parametrize(
+    ("completes", "ends"), [([1, 1, 1, 1], "finished"), ([1, 1, 0, 1], "finished"), ([1, 0, 0], "lost")]
+)
+def test_restarts_count_from_the_last_completed_round(
+    completes: list[int], ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One restart is allowed in a row; each attempt but the last completes so many rounds, and is lost then."""
+    left, told, done = list(completes), list[dict[str, Any]](), [0]
+
+    def rounds(assignment: Any, metrics: Any) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
+        for _ in range(left.pop(0) if left else 1):
+            done[0] += 1
+            yield RoundRecord(done[0], 0.0, {}), {}
+        if left or ends == "lost":
+            raise HungActorsError("late")
+
+    monkeypatch.setattr(trials, "rounds", rounds)
+    monkeypatch.setattr(trials.tune, "report", told.append)
+    given: Any = SimpleNamespace(experiment=SimpleNamespace(resources=SimpleNamespace(max_restarts=1)))
+    trials._serve(given, SimpleNamespace(add=lambda **counts: None))  # type: ignore[arg-type]
+    reported = [each["record"].round for each in told if "record" in each]
+    assert reported == list(range(1, sum(completes) + 1))
+    errors = [each["error"] for each in told if "error" in each]
+    lost = (
+        "its client actors were lost 2 times in a row (more than resources.max_restarts), the last time because: late"
+    )
+    assert errors == ([lost] if ends == "lost" else [])
+    assert told[-1].get("restarts", len(completes) - 1) == len(completes) - 1

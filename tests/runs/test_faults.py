@@ -19,12 +19,12 @@ ROUNDS = 12
 GIB = 2**30
 
 
-def kill(driver: Forked, title: str) -> None:
-    """SIGKILL to one process of the driver's Ray whose title begins with ``title``."""
+def hurt(driver: Forked, title: str, how: signal.Signals = signal.SIGKILL) -> None:
+    """A signal to one process of the driver's Ray whose title begins with ``title``."""
     for process in psutil.Process(driver.pid).children(recursive=True):
         try:
             if " ".join(process.cmdline()).startswith(title):
-                process.send_signal(signal.SIGKILL)
+                process.send_signal(how)
                 return
         except psutil.Error:  # it ended meanwhile
             continue
@@ -48,9 +48,9 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
     driver = Forked(tmp_path, "run", str(file), "--name", "hurt")
     checkpoint = tmp_path / "runs" / "hurt" / "00-kteps" / "checkpoint"
     reached(checkpoint, 2, driver)
-    kill(driver, "ray::ClientActor")
+    hurt(driver, "ray::ClientActor")
     reached(checkpoint, 5, driver)
-    kill(driver, "ray::ImplicitFunc")
+    hurt(driver, "ray::ImplicitFunc")
     done = driver.wait()
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -58,6 +58,20 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == list(range(1, ROUNDS + 1))
+
+
+def test_a_client_actor_that_hangs_is_replaced(tmp_path: Path) -> None:
+    experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": ROUNDS, "local_epochs": 3}}
+    resources = {"hang_timeout_s": 5}
+    file = write(tmp_path, training=experiment["training"], space={}, baselines=[], resources=resources)
+    driver = Forked(tmp_path, "run", str(file), "--name", "stopped")
+    reached(tmp_path / "runs" / "stopped" / "00-kteps" / "checkpoint", 3, driver)
+    hurt(driver, "ray::ClientActor", signal.SIGSTOP)
+    done = driver.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "went back to its last checkpoint, since it lost a client actor (" in done.stderr
+    assert "s being expected" in done.stderr
+    assert states(tmp_path / "runs" / "stopped")["00-kteps"] == undisturbed(experiment, tmp_path)
 
 
 def used() -> int:

@@ -1,0 +1,39 @@
+"""How long the server waits for client actors: a multiple of what they took before."""
+
+from collections.abc import Iterable, Mapping
+
+TIMES = 10.0
+
+
+class HungActorsError(RuntimeError):
+    """Client actors have not returned long after they should have: they are given up, as if they had died."""
+
+
+def allowed(expected_s: float | None, hang_s: float, timeout_s: float) -> float:
+    """Return the seconds to wait.
+
+    Args:
+        expected_s: Seconds that it took before; None: that is not known.
+        hang_s: Seconds beyond ``TIMES`` of these (``resources.hang_timeout_s``).
+        timeout_s: At most so many (``resources.round_timeout_s``).
+    """
+    return timeout_s if expected_s is None else min(timeout_s, hang_s + TIMES * expected_s)
+
+
+def expected(seconds: Mapping[int, float], members: Iterable[Iterable[int]]) -> float | None:
+    """Return the seconds of the slowest actor's local updates; None: none has been measured.
+
+    Args:
+        seconds: Seconds of each client's last local update; another client's are taken to be those of the slowest.
+        members: The clients of each actor.
+    """
+    if not seconds:
+        return None
+    most = max(seconds.values())
+    return max(sum(seconds.get(client, most) for client in clients) for clients in members)
+
+
+def told(names: list[str]) -> str:
+    """Return some of the clients' names, for a message."""
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{rest}"
