@@ -185,8 +185,8 @@ class Resources(Strict):
     max_restarts: int = Field(
         3,
         ge=0,
-        description="number of times in a row, with no round completed between them, that a trial is restored after one "
-        "of its processes died or hung",
+        description="number of times in a row, without a completed round between them, that a trial is restored after "
+        "one of its processes died or hung",
     )
 
 

@@ -19,8 +19,6 @@ def test_the_slowest_actor_is_expected_and_unknown_clients_are_as_slow_as_any() 
     assert expected(seconds, [[0, 1], [7, 1], []]) == 6.0
 
 
-@pytest.mark.parametrize(
-    ("names", "sentence"), [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (list("abcde"), "a, b, c and 2 more")]
-)
-def test_not_all_names_are_told(names: list[str], sentence: str) -> None:
-    assert told(names) == sentence
+@pytest.mark.parametrize(("names", "sentence"), [("a", "a"), ("abc", "a, b, c"), ("abcde", "a, b, c and 2 more")])
+def test_not_all_names_are_told(names: str, sentence: str) -> None:
+    assert told(list(names)) == sentence
