@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import ray
@@ -26,10 +27,13 @@ SHIPPED = ("fedtext", "actors")  # packages for workers; never platform/, which 
 # For a Ray started here, and in the cluster files. Objects without references are freed at once, not once a second: the
 # next parameters reuse memory that is mapped already, which makes a round trip to an actor twice as fast.
 FREEING = {"RAY_free_objects_period_milliseconds": "0"}
-# For a Ray started here. It starts a worker for each CPU before the first trial. The workers import torch while the
-# driver is still busy. Without the second setting Ray would end them a second after Tune has reserved their CPUs. A
-# version of Ray that does not know these names ignores them.
-AHEAD = {"RAY_preload_python_modules": "torch", "RAY_idle_worker_killing_time_threshold_ms": "60000"}
+# For a Ray started here. It starts a worker for each CPU before the first trial. The workers import the library while
+# the driver is still busy; torch alone where the library is not installed. Without the second setting Ray would end them
+# a second after Tune has reserved their CPUs. A version of Ray that does not know these names ignores them.
+AHEAD = {
+    "RAY_preload_python_modules": "fedtext.client.ahead,torch",
+    "RAY_idle_worker_killing_time_threshold_ms": "60000",
+}
 
 _joined = False  # whether Ray was started by others, so that a node may have another environment than this process
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -148,6 +152,17 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
             f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
             "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
         ) from error
+
+
+def leave() -> Thread:
+    """Disconnect from Ray, and end a Ray that was started here, in a thread: its processes take seconds to end.
+
+    Returns:
+        The thread. The interpreter waits for it before it exits.
+    """
+    leaving = Thread(target=ray.shutdown, name="ray-shutdown")
+    leaving.start()
+    return leaving
 
 
 def _check_address(address: str) -> None:

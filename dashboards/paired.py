@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from scipy import stats
-
 from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit, counted_rows
 
 LEVEL = 0.05  # p-values below it are called significant
@@ -48,7 +46,9 @@ def difference(one: Cell, other: Cell) -> Difference | None:
     error = statistics.stdev(between) / math.sqrt(count)
     if error <= ROUNDING * max(abs(value) for value in (*one.found, *other.found)):
         return Difference(mean, 0.0, None)
-    return Difference(mean, error, float(2 * stats.t.sf(abs(mean) / error, count - 1)))
+    from scipy.special import stdtr  # here: few tables need it, and importing it takes time
+
+    return Difference(mean, error, float(2 * stdtr(count - 1, -abs(mean) / error)))
 
 
 def differs(cell: Cell, noise: float) -> bool:
@@ -58,7 +58,9 @@ def differs(cell: Cell, noise: float) -> bool:
         return False
     interval = 0.0
     if cell.ours.deviation is not None:
-        quantile = float(stats.t.ppf(1 - LEVEL / 2, cell.ours.count - 1))
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(cell.ours.count - 1, 1 - LEVEL / 2))
         interval = quantile * cell.ours.deviation / math.sqrt(cell.ours.count)
     return abs(cell.ours.mean - cell.paper) > noise + interval
 

@@ -171,7 +171,7 @@ def planned(
         UserError: Trials in the folder were computed from other data, MLflow does not accept the experiment, or the
             cases do not fit on the cluster.
     """
-    with ThreadPoolExecutor(1) as aside:  # importing MLflow and Ray Tune takes 2 s, and Ray's start is mostly waiting
+    with ThreadPoolExecutor(1) as aside:  # imports that take 2 s: Ray's start is mostly waiting
         taken = None
         if not mlflow_store.is_new(store):
             named, register = experiment.tracking.experiment or experiment.name, experiment.tracking.register_as
@@ -180,7 +180,8 @@ def planned(
         folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
         if taken and taken.done():
             taken.result()
-        aside.submit(import_module, "ray.tune")
+        for name in ("sweeps.trials", "mlflow"):  # with Ray Tune, which imports MLflow before the first trial
+            aside.submit(import_module, name)
         processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if all cases ran at once
         cluster.connect(place.address, place.num_cpus, place.num_gpus, processes)
         if taken:
