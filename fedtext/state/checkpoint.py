@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedtext.errors import UserError, writing
 from fedtext.records import RoundRecord
 
 KEPT = 2  # checkpoints of a run
+WRITERS = 8  # files of a checkpoint that are written at the same time
 SUMS = "SHA256SUMS"
 STATE, SERVER = "state.json", "server.f32"
 EXTRA = "extra-"  # prefix of the names of files that a caller adds
@@ -108,9 +110,10 @@ class Checkpoints:
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir(parents=True)
-            for name, data in files.items():
-                _write(draft / name, data, 0o600 if name.startswith(EXTRA) else 0o666)
-            _write(draft / SUMS, _sums({name: hashlib.sha256(data).hexdigest() for name, data in files.items()}))
+            sums = _sums({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+            with ThreadPoolExecutor(WRITERS) as pool:  # each file waits for the disk
+                for written in [pool.submit(_write, draft / n, data) for n, data in [*files.items(), (SUMS, sums)]]:
+                    written.result()
         except OSError:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -250,7 +253,8 @@ def _remove(state: Path) -> None:
     shutil.rmtree(draft)
 
 
-def _write(file: Path, content: bytes, mode: int = 0o666) -> None:
+def _write(file: Path, content: bytes) -> None:
+    mode = 0o600 if file.name.startswith(EXTRA) else 0o666
     with open(file, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
         stream.write(content)
         stream.flush()
