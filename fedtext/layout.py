@@ -46,8 +46,9 @@ class Layout:
         self.shapes = dict(shapes)
         self.starts: dict[str, int] = {}
         self.size = 0
+        self._ends: dict[str, int] = {}
         for name, shape in self.shapes.items():
-            self.starts[name] = self.size
+            self.starts[name], self._ends[name] = self.size, self.size + prod(shape)
             self.size += -(-prod(shape) // ALIGN) * ALIGN
 
     @property
@@ -57,10 +58,8 @@ class Layout:
 
     def views(self, flat: Any) -> dict[str, Any]:
         """Return the named tensors as views into ``flat``, which is an array or a tensor."""
-        return {
-            name: flat[self.starts[name] : self.starts[name] + prod(shape)].reshape(shape)
-            for name, shape in self.shapes.items()
-        }
+        starts, ends = self.starts, self._ends
+        return {name: flat[starts[name] : ends[name]].reshape(shape) for name, shape in self.shapes.items()}
 
     def places(self) -> list[tuple[str, int, tuple[int, ...]]]:
         """Return (name, offset, shape) of each tensor."""

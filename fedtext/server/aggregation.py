@@ -96,7 +96,7 @@ class WeightedSum:
 
     def _rounded(self, client: int, delta: NDArray[np.float32], share: float) -> NDArray[np.float64]:
         part = np.multiply(delta, share, dtype=np.float64)
-        if len(part) and not max(part.max(), -part.min()) < LARGEST:  # also for NaN
+        if not _largest(part) < LARGEST:  # also for NaN
             raise UserError(
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
                 "sum: lower training.optimizer.lr, or the noise of the uplink"
@@ -141,6 +141,11 @@ class WeightedSum:
             table = self.layout.views(mean_N)[TABLE]
             table *= shares_V[:, None]
         return mean_N
+
+
+def _largest(tensor: NDArray) -> float:
+    """Return the largest absolute value; 0 of an empty tensor, NaN if there is one."""
+    return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 0.0
 
 
 def _chunks(pieces: Sequence[tuple[int, NDArray]]) -> Iterator[list[tuple[int, NDArray]]]:
@@ -196,7 +201,7 @@ class Summation:
             return
         share, bound = self.weight(update) / self.scale, self.aggregation.largest
         for name, tensor in update.tensors.items():
-            largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 0.0
+            largest = _largest(tensor)
             if not min(largest, bound) * share < LARGEST:
                 raise ValueError(
                     f"it changed {name} by {largest:g} in one round, too much for an exact sum: lower "

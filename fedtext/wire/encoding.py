@@ -22,6 +22,7 @@ _SAMPLES, _ROWS = "#samples", "#rows"
 # Codes of types in headers. Tensors are in this order of types, then by name, as safetensors writes them.
 _ORDER = ["U64", "I64", "F64", "F32", "U32", "I32", "F16", "U16", "I16", "I8", "U8"]
 _CODES = {np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}"): code for code in _ORDER}
+_LENGTH = 8  # bytes of the header's length, before it
 _FLOAT32, _BYTES = np.dtype(np.float32), np.dtype(np.uint8)
 
 Kinds = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of each tensor
@@ -72,7 +73,7 @@ def decode(
             that are not finite, or rows that are not distinct rows of the table.
     """
     try:
-        content = load(bytes(data))
+        content = _tensors(data)
     except SafetensorError as error:
         raise ValueError(f"it sent no readable payload: {error}") from error
     if _SAMPLES not in content:
@@ -97,6 +98,34 @@ def decode(
         raise ValueError(f"it sent {broken} with numbers that are not finite")
     in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
     return Update(client, int(count_1[0]), in_order, rows)
+
+
+def _tensors(data: bytes | NDArray[np.uint8]) -> dict[str, NDArray]:
+    """Return the tensors of a payload, in a copy of it.
+
+    Raises:
+        SafetensorError: It is not in the format.
+    """
+    copy = bytearray(data)
+    end = _LENGTH + int.from_bytes(copy[:_LENGTH], "little")
+    places = _places(bytes(copy[:end]), len(copy))
+    return {
+        name: np.frombuffer(copy, dtype, count, end + start).reshape(shape)
+        for name, dtype, shape, count, start in places
+    }
+
+
+@lru_cache(maxsize=4096)
+def _places(header: bytes, size: int) -> tuple[tuple[str, np.dtype, tuple[int, ...], int, int], ...]:
+    """Return name, type, shape, number of elements and offset of each tensor of payloads with this header and this many
+    bytes. Whether it is valid does not depend on the other bytes: safetensors checks it with zeros.
+
+    Raises:
+        SafetensorError: It is not valid.
+    """
+    checked = load(header + bytes(size - len(header)))
+    starts = {name: entry["data_offsets"][0] for name, entry in json.loads(header[_LENGTH:]).items() if name in checked}
+    return tuple((name, found.dtype, found.shape, found.size, starts[name]) for name, found in checked.items())
 
 
 def _check_rows(rows: NDArray, vocabulary: int) -> None:
