@@ -28,8 +28,8 @@ SHIPPED = ("fedtext", "actors")  # packages for workers; never platform/, which 
 # next parameters reuse memory that is mapped already, which makes a round trip to an actor twice as fast.
 FREEING = {"RAY_free_objects_period_milliseconds": "0"}
 # For a Ray started here. It starts a worker for each CPU before the first trial. The workers import the library while
-# the driver is still busy; torch alone where the library is not installed. Without the second setting Ray would end them
-# a second after Tune has reserved their CPUs. A version of Ray that does not know these names ignores them.
+# the driver is still busy; torch alone where the library is not installed. Without the second setting Ray would end
+# them a second after Tune has reserved their CPUs. A version of Ray that does not know these names ignores them.
 AHEAD = {
     "RAY_preload_python_modules": "fedtext.client.ahead,torch",
     "RAY_idle_worker_killing_time_threshold_ms": "60000",

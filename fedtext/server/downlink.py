@@ -40,13 +40,17 @@ class Downlink:
         for one in range(self.drawn + 1, round_) if unsent else ():
             self.took_part |= dict.fromkeys(self.cohort(one), one)
             self.drawn = one
+        sizes: dict[tuple[int, frozenset[str]], int] = {}  # by rows of the table, and what a client knows
         total = 0
         for client in clients:
-            known = {
+            known = frozenset(
                 name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
-            }
-            shapes = self.received.with_rows(self._rows(client)).shapes
-            total += encoding.encoded_size({name: shape for name, shape in shapes.items() if name not in known})
+            )
+            alike = self._rows(client), known
+            if alike not in sizes:
+                shapes = self.received.with_rows(alike[0]).shapes
+                sizes[alike] = encoding.encoded_size({n: shape for n, shape in shapes.items() if n not in known})
+            total += sizes[alike]
         return total
 
     def _rows(self, client: ClientInfo) -> int:
