@@ -9,6 +9,8 @@ import json
 import logging
 import shutil
 import tempfile
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +61,11 @@ def package(folder: Path) -> str:
     with tempfile.TemporaryDirectory() as draft:
         made = Path(draft) / "made"
         mlflow.pyfunc.save_model(
-            made, loader_module=LOADER, signature=_signature(model), input_example=example, pip_requirements=_needed()
+            made,
+            loader_module=LOADER,
+            signature=_signature(model),
+            input_example=example,
+            pip_requirements=list(_needed()),
         )
         for file in made.iterdir():
             if file.name != MLMODEL:
@@ -102,9 +108,12 @@ def _signature(model: "Model") -> "ModelSignature":
     return ModelSignature(Schema(asks), Schema(answers))
 
 
-def _needed() -> list[str]:
+@cache
+def _needed() -> tuple[str, ...]:
     # Without the build of a local version, +cpu, which package indexes do not have. A fedtext that a job brought along
     # is not installed, and has no version.
-    there = {found.metadata["Name"] for found in importlib.metadata.distributions()}
-    named = [name for name in PACKAGES if name in there]
-    return [f"{name}=={importlib.metadata.version(name).partition('+')[0]}" for name in named]
+    named = []
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            named.append(f"{name}=={importlib.metadata.version(name).partition('+')[0]}")
+    return tuple(named)

@@ -24,8 +24,8 @@ EQUIVALENTS = (
     ),
     (
         "server/aggregation",
-        "largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 0.0",
-        "largest = float(max(tensor.max(), -tensor.min())) if tensor.size else 1.0",
+        "return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 0.0",
+        "return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 1.0",
         "1, times a share that is at most 1, is far below the limit too",
     ),
     (
