@@ -104,7 +104,7 @@ class ClientActor:
             return reply
         try:
             update = self.decoder.update(reply.payload, reply.client, flat, round_)
-            self.summation.check_size(update)
+            self.summation.check(update)
         except ValueError as refused:  # the server would refuse it as well
             return Reply(reply.client, error=str(refused))
         if self.sum is None or self.sum[0] != round_:

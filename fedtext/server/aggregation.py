@@ -172,7 +172,7 @@ class Summation:
     """
 
     def __init__(self, experiment: Experiment, layout: Layout, samples: Sequence[int]) -> None:
-        self.layout, self.aggregation = layout, experiment.aggregation
+        self.layout, self.aggregation, self.samples = layout, experiment.aggregation, samples
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else sum(samples))
         self.holders_only = experiment.server.absent_rows == "holders_only"
@@ -191,12 +191,14 @@ class Summation:
         """Return w_k."""
         return 1.0 if self.uniform else float(update.samples)
 
-    def check_size(self, update: Update) -> None:
-        """Check that an exact sum can hold an update.
+    def check(self, update: Update) -> None:
+        """Check what a client says of itself, and that an exact sum can hold its update.
 
         Raises:
-            ValueError: It is too large.
+            ValueError: It has another number of texts, or its update is too large.
         """
+        if update.samples != self.samples[update.client]:
+            raise ValueError(f"it says that it has {update.samples} train texts, and has {self.samples[update.client]}")
         if not isinstance(self.aggregation, SumAggregation):
             return
         share, bound = self.weight(update) / self.scale, self.aggregation.largest

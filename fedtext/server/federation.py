@@ -194,7 +194,7 @@ class Federation(Generic[FleetT]):
             if reply.payload.size and not error:
                 try:
                     update = self.decoder.update(reply.payload, reply.client, self.flat, round_)
-                    self.summation.check_size(update)
+                    self.summation.check(update)
                 except ValueError as refused:
                     error = str(refused)
             if error:

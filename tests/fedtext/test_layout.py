@@ -56,7 +56,7 @@ def test_an_update_is_refused_from_the_first_number_that_a_sum_could_not_hold(
     intake = Summation(tiny.experiment(method, server=server), Layout({"b": (3,)}), [25, 75])
 
     def check(number: float) -> None:
-        intake.check_size(Update(0, 25, {"empty": np.zeros(0, np.float32), "b": np.array([0, number, 1], np.float32)}))
+        intake.check(Update(0, 25, {"empty": np.zeros(0, np.float32), "b": np.array([0, number, 1], np.float32)}))
 
     if largest is None:
         return check(1e30)

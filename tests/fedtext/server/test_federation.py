@@ -94,6 +94,8 @@ def damaged(payload: NDArray[np.uint8], how: str) -> NDArray[np.uint8]:
         return payload[:-1]
     if how == "count":
         content["#samples"] = np.zeros(0, np.int64)
+    elif how == "more":
+        content["#samples"] = content["#samples"] + 1000
     else:
         name = max(name for name in content if not name.startswith("#"))
         content[name] = content[name].copy()
@@ -130,6 +132,7 @@ SENT = {
     "-inf": r"it sent \S+ with numbers that are not finite",
     "cut": "it sent no readable payload",
     "count": "it sent a sample count that is none",
+    "more": r"it says that it has 10\d\d train texts, and has \d+",
 }
 TOO_LARGE = {"1e9": r"it changed \S+ by 1e\+09 in one round, too much for an exact sum"}
 SUMMED = [("fedavg", how) for how in SENT | TOO_LARGE] + [("fedatt", how) for how in SENT]
