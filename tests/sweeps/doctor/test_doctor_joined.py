@@ -1,66 +1,22 @@
 """The doctor and commands on a cluster of ``ray start`` whose token or environment is not that of this machine."""
 
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 from ray._private.utils import check_version_info
 
 from actors.cluster import _refusal
 from sweeps.doctor.cluster import begin, surveyed
 from tests.commands import command, write
-from tests.dashboards.test_tracking_server import free_port
-
-
-@dataclass(frozen=True)
-class Head:
-    """A head with a token in ``token``. Its workers import what lies in ``packages`` before what is installed."""
-
-    address: str
-    token: Path
-    packages: Path
+from tests.heads import Head, ray_head
 
 
 @pytest.fixture
 def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
-    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # a short path: sockets lie in it
-    port = free_port()
-    made = Head(f"127.0.0.1:{port}", folder / "token", folder / "packages")
-    made.token.write_text("a" * 32)
-    made.token.chmod(0o600)
-    made.packages.mkdir()
-    monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(made.token))
-    argv = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}"]
-    argv += ["--num-cpus=1", "--include-dashboard=false", "--object-store-memory=100000000"]
-    argv += [f"--ray-client-server-port={free_port()}", "--min-worker-port=0", "--max-worker-port=0"]
-    with (folder / "log").open("w") as log:
-        environment = os.environ | {"PYTHONPATH": str(made.packages)}
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 120
-        while "Ray runtime started" not in (folder / "log").read_text():
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        yield made
-    finally:
-        parts = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-        for part in psutil.wait_procs(parts, timeout=10)[1]:
-            part.kill()
-        shutil.rmtree(folder, ignore_errors=True)
+    with ray_head(monkeypatch) as head:
+        yield head
 
 
 def said(head: Head) -> list[str]:
