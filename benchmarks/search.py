@@ -4,8 +4,8 @@ The demo is swept over the weight of FedProx's proximal term. One trial in 40 ha
 (SIGKILL), one in 40 a client whose code raises: 5 % of the trials. The other way is the same sweep with one trial at a
 time and without failures, and training alone, in one process without Ray, MLflow and checkpoints.
 
-Printed are CPU seconds of all processes, and whether the trials that both have are ranked alike. Wall times want idle
-cores. `python -m benchmarks.search --trials 200 --rounds 4`
+Printed are CPU seconds of all processes, what failures and platform add, and whether the trials that finished in all
+ways are ranked alike. Wall times want idle cores. `python -m benchmarks.search --trials 200 --rounds 4`
 """
 
 import argparse
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,19 @@ def _measured(
     return cpu, time.perf_counter() - began
 
 
+def conclusion(found: Mapping[str, Ended], trials: int) -> str:
+    """Return in a sentence what failures and the platform cost, and whether the rankings agree."""
+    failures, reference, alone = (found[name] for name in ("failures", "one at a time", "alone"))
+    both = sorted(failures.losses)
+    alike = all(one.ranking(both) == reference.ranking(both) for one in found.values())
+    return (
+        f"{len(failures.errors)} of {trials} trials failed. Failures and trials side by side: "
+        f"{failures.cpu / reference.cpu - 1:+.1%} CPU. Platform: {(reference.cpu - alone.cpu) / trials:.2f} CPU s "
+        f"a trial ({reference.cpu / alone.cpu - 1:+.0%} of training alone). The {len(both)} trials that finished "
+        f"are ranked {'alike in all ways' if alike else 'DIFFERENTLY'}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=200)
@@ -185,13 +199,15 @@ def main() -> None:
         folders = {name: Path(scratch) / name for name in ("failures", "one at a time", "alone", "marks")}
         for folder in folders.values():
             folder.mkdir()
-        found = {
-            "failures": swept(content(trials, rounds, folders["marks"]), folders["failures"]),
-            "one at a time": swept(
-                content(trials, rounds, None, tune={"metric": "loss", "concurrent": 1}), folders["one at a time"]
-            ),
-            "alone": alone(content(trials, rounds, None), folders["alone"]),
+        ways: dict[str, Callable[[Path], Ended]] = {
+            "failures": partial(swept, content(trials, rounds, folders["marks"])),
+            "one at a time": partial(swept, content(trials, rounds, None, tune={"metric": "loss", "concurrent": 1})),
+            "alone": partial(alone, content(trials, rounds, None)),
         }
+        found = {}
+        for name, way in ways.items():
+            found[name] = way(folders[name])
+            print(f"{name}: {trials} trials in {found[name].wall:.0f} s", file=sys.stderr, flush=True)
     first, reference = found["failures"], found["one at a time"]
     both = sorted(first.losses)
     rows = [
@@ -207,6 +223,7 @@ def main() -> None:
         for name, one in found.items()
     ]
     print(table(rows))
+    print(conclusion(found, trials))
     write(words.json, rows)
 
 

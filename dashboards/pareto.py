@@ -10,6 +10,8 @@ from dashboards.trial import Case, Outcome, data_size, decimal, written
 from fedtext.ledger import format_epsilon
 from fedtext.metrics import find, of_test
 
+DIGITS = 9  # of values that are compared
+
 
 def front(cases: Sequence[Case], outcomes: Mapping[str, Outcome], objectives: Mapping[str, Mode]) -> list[Found]:
     """Return the cases of the space that no other one beats: that is as good in every objective and better in one.
@@ -26,7 +28,10 @@ def front(cases: Sequence[Case], outcomes: Mapping[str, Outcome], objectives: Ma
     """
     found = [(group, metrics_of(group, outcomes)) for group in candidates(cases, outcomes, objectives)]
     signs = {name: 1 if mode == "max" else -1 for name, mode in objectives.items()}
-    scored = [([sign * values[name].mean for name, sign in signs.items()], (group, values)) for group, values in found]
+    scored = [
+        ([sign * rounded(values[name].mean) for name, sign in signs.items()], (group, values))
+        for group, values in found
+    ]
     kept = [(mine, one) for mine, one in scored if not any(_beats(theirs, mine) for theirs, _ in scored)]
     return [one for _, one in sorted(kept, key=lambda pair: pair[0], reverse=True)]
 
@@ -43,6 +48,11 @@ def candidates(cases: Sequence[Case], outcomes: Mapping[str, Outcome], objective
         if not group.case.baseline and all(name in values and values[name].count == count for name in objectives):
             kept.append(group)
     return kept
+
+
+def rounded(value: float) -> float:
+    """Return a value without the last digits, in which means of the same numbers differ by rounding alone."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -77,6 +77,7 @@ class View:
             "compareRunCharts": [chart],
             "compareRunSections": [
                 {"uuid": name, "name": name, "display": True, "isReordered": False, "deleted": False}
+                | ({"columns": 1} if name == PARALLEL else {})  # as wide as the page: an axis for each swept key
                 for name in sections
             ],
             "isAccordionReordered": True,  # keeps our order of sections

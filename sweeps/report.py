@@ -79,6 +79,6 @@ def commands(folder: RunFolder) -> dict[str, str]:
     """Return the commands that repeat a run, continue it and report it, by purpose."""
     data = folder.begun_with()
     run = shlex.split(folder.again)[-1]
-    again = f"python -m platform.{folder.command} {shlex.quote(str(folder.path / 'experiment.yaml'))}"
+    again = f"{spelled(folder.command or 'sweep')} {shlex.quote(str(folder.path / 'experiment.yaml'))}"
     again += f" --data {shlex.quote(data)}" if data else ""
-    return {"repeat": again, "continue": folder.again, "report": f"python -m platform.report {shlex.quote(run)}"}
+    return {"repeat": again, "continue": folder.again, "report": f"{spelled('report')} {shlex.quote(run)}"}

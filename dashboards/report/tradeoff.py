@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboards.pareto import rounded
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.compare import measures
 from dashboards.report.measures import COSTS, Measure, measure
@@ -68,12 +69,12 @@ def points(sweep: Sweep, across: Measure, up: Measure) -> list[Point]:
             continue
         named = str(place)
         if x is not None:
-            made.append(Point(row, across.unit.factor * x.mean, up.unit.factor * y.mean, "", named))
+            made.append(Point(row, rounded(across.unit.factor * x.mean), rounded(up.unit.factor * y.mean), "", named))
         elif across.name == "epsilon" and row.experiment is not None:
             method = row.experiment.method
             sent = method.shares or method.pooled
             side: Sideways = "no guarantee" if sent else "nothing sent"
-            made.append(Point(row, math.inf if sent else -math.inf, up.unit.factor * y.mean, side, named))
+            made.append(Point(row, math.inf if sent else -math.inf, rounded(up.unit.factor * y.mean), side, named))
     return made
 
 

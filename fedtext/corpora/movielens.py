@@ -46,14 +46,18 @@ class MovieLensCorpus(CorpusConfig):
     The words of a film come from the keywords file if there is one, otherwise from its title, genres and tags. Features
     are further rows after the vocabulary: age, year and time of rating have one row each, with a value from 0 to 1
     (scaled by minimum and maximum of train); each gender, occupation and genre has a row of its own, with the value 1.
-    The paper does not say how ratings were split; here the share ``test`` of them is drawn.
+    The paper does not say how ratings were split; here the share ``test`` of them is drawn. They are dealt out to
+    clients in equal shares, as in the paper: a client is no user, and those of one user lie with many clients.
     """
 
     name: Literal["movielens"] = "movielens"
     files = ("ratings.*", "movies.*", "tags.*", "users.dat")
+    label_names = ("below 4 stars", "4 stars or more")
     release: Release = Field("ml-latest-small", description="release of MovieLens (RR-LDP paper: ml-1m)")
     clients: int = Field(
-        100, ge=1, description="number of clients the ratings are split over (RR-LDP paper: 10, 50, 100, 250)"
+        100,
+        ge=1,
+        description="number of clients the ratings are split over, whoever gave them (RR-LDP paper: 10, 50, 100, 250)",
     )
     test: float = Field(0.2, gt=0, lt=1, description="share of the ratings that is held out for the test")
     keywords: str | None = Field(
@@ -117,6 +121,10 @@ class MovieLensCorpus(CorpusConfig):
             parts = zip(ratings.titles, ratings.genres, ratings.tags, strict=True)
             return [" ".join([_YEAR.sub("", title), *genres, *tags]) for title, genres, tags in parts]
         given = read_keywords(self.keywords, data)
+        if given.keys().isdisjoint(ratings.film_ids):
+            raise UserError(
+                f"corpus.keywords: {self.keywords} has no film of {self.release}: give the file of its films"
+            )
         words = (letters(given.get(film, "").translate(_BETWEEN)).split() for film in ratings.film_ids)
         return [" ".join(word for word in text if word not in STOPWORDS) for text in words]
 

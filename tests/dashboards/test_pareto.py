@@ -37,6 +37,9 @@ OUTCOMES = {
 def test_the_front_has_what_no_other_case_beats() -> None:
     found = front(CASES, OUTCOMES, OBJECTIVES)
     assert [group.id for group, _ in found] == ["00-kteps", "04-kteps", "01-kteps", "02-kteps"]
+    nearly = OUTCOMES | {"03-kteps": outcome(Ap_val=0.8 + 1e-16, epsilon=2.5 - 1e-15, bytes_total=1e6)}
+    both = [group.id for group, _ in front(CASES, nearly, OBJECTIVES)]
+    assert both == ["00-kteps", "04-kteps", "01-kteps", "02-kteps", "03-kteps"], "values that differ by rounding alone"
     assert [group.id for group, _ in front(CASES, OUTCOMES, {"Ap_val": "min"})] == ["01-kteps", "02-kteps", "03-kteps"]
     baseline = Planned("07-fedavg", "fedavg", True, CASES[0].experiment)
     better = OUTCOMES | {"07-fedavg": outcome(Ap_val=1.0, epsilon=0.1, bytes_total=1.0)}

@@ -51,6 +51,7 @@ def test_a_view_opens_with_the_swept_keys_and_the_metric_that_sorts(tmp_path: Pa
     )
     names = [section["name"] for section in view["compareRunSections"]]
     assert names[:4] == ["swept keys", "eval", "fine_tuning", "leakage"]
+    assert [section.get("columns") for section in view["compareRunSections"][:2]] == [1, None]
     assert chart["metricSectionId"] == view["compareRunSections"][0]["uuid"]
     assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`eval/Ap_val`", False)
     found = client.search_runs(["1"], view["searchFilter"], order_by=[f"{view['orderByKey']} DESC"])

@@ -113,6 +113,7 @@ def test_ml_latest_small(tmp_path: Path, form: str, inner: str) -> None:
     write_latest(tmp_path / inner, form)
     corpus = encoded(tmp_path)
     assert corpus.name == "ml-latest-small"
+    assert corpus.labels == ("below 4 stars", "4 stars or more")
     assert corpus.features == 2 + len(GENRES)
     assert {"so", "funny", "scifi"} <= set(about(corpus, "caf")[0][0])  # its tags
     labels = sorted(label for side in ("train", "test") for _, label in every(corpus, side))
@@ -198,6 +199,9 @@ def test_keywords_take_the_place_of_titles(tmp_path: Path) -> None:
     }
     (tmp_path / "keywords.txt").write_text("10 war\n")
     with pytest.raises(UserError, match=r"keywords\.txt, line 1: not a film's id"):
+        encoded(tmp_path, keywords="keywords.txt")
+    (tmp_path / "keywords.txt").write_text("12\twar\n")
+    with pytest.raises(UserError, match=r"corpus\.keywords: keywords\.txt has no film of ml-latest-small"):
         encoded(tmp_path, keywords="keywords.txt")
     with pytest.raises(UserError, match=r"corpus\.keywords: no file nowhere\.txt"):
         encoded(tmp_path, keywords="nowhere.txt")
