@@ -92,6 +92,17 @@ def add_cluster(made: argparse.ArgumentParser) -> None:
     group.add_argument("--num-gpus", type=at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")
 
 
+def keep_ray_here() -> None:
+    """Have a Ray that this command starts listen on the loopback address, where no other machine reaches it.
+
+    Ray does so by itself on macOS and Windows, where it starts no clusters, and elsewhere if this variable says so. It
+    is read when Ray is imported. A command that joins a cluster leaves it as it is.
+    """
+    joins = os.environ.get("RAY_ADDRESS") or any(word.startswith("--ad") for word in sys.argv[1:])
+    if not joins:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
 def place(words: argparse.Namespace) -> "Cluster":
     """Return the Ray cluster that the options name."""
     from sweeps.request import Cluster

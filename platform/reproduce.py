@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from platform._words import add_cluster, guarded, place  # type: ignore[import-not-found]
+from platform._words import add_cluster, guarded, keep_ray_here, place  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import at_least, command_parser
@@ -83,4 +83,5 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
+    keep_ray_here()
     sys.exit(guarded(main, "the same command continues it")())

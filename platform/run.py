@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from platform import _words  # type: ignore[attr-defined]
-from platform._words import RESUME, guarded, launch  # type: ignore[import-not-found]
+from platform._words import RESUME, guarded, keep_ray_here, launch  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser, local
 from fedtext.commands.parser import Refused
@@ -39,4 +39,5 @@ def main(words: Sequence[str] | None) -> int:
 
 
 if __name__ == "__main__":
+    keep_ray_here()
     sys.exit(guarded(main, RESUME)())

@@ -1,0 +1,55 @@
+"""Where the processes of a command listen."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import ROOT, environment, write
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def listening(driver: int) -> set[tuple[str, str]]:
+    """The addresses at which a process and those that it has started listen, with the name of the process."""
+    found = set()
+    for process in [psutil.Process(driver), *psutil.Process(driver).children(recursive=True)]:
+        try:
+            sockets = process.net_connections("inet")
+        except psutil.Error:  # it ended meanwhile
+            continue
+        found |= {(s.laddr.ip, process.name()) for s in sockets if s.status == psutil.CONN_LISTEN}
+    return found
+
+
+def test_a_ray_that_is_started_here_listens_on_the_loopback_address(tmp_path: Path, ready: Path) -> None:
+    shutil.copy(ready, tmp_path / "mlflow.db")
+    file, folder = write(tmp_path, space={}, baselines=[]), tmp_path / "runs" / "here"
+    argv = [sys.executable, "-m", "platform.run", str(file), "--name", "here", "training.rounds=500"]
+    env = {name: value for name, value in environment(tmp_path).items() if name != "RAY_ADDRESS"}
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        try:
+            deadline = time.monotonic() + 200
+            while not list(folder.glob("00-kteps/checkpoint/round-00000[3-9]")):
+                assert time.monotonic() < deadline
+                assert driver.poll() is None, driver.communicate()
+                time.sleep(0.02)
+            found = listening(driver.pid)
+        finally:
+            os.kill(driver.pid, signal.SIGINT)
+            driver.communicate(timeout=120)
+    assert {"gcs_server", "raylet"} <= {name for _, name in found}
+    outside = {(address, name) for address, name in found if not _loopback(address)}
+    assert not outside
+
+
+def _loopback(address: str) -> bool:
+    ip = ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
