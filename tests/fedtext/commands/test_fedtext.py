@@ -5,7 +5,6 @@ import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,11 @@ from docs.generate import messages
 from fedtext import commands
 from fedtext.__main__ import main as as_module
 from fedtext.commands import COMMANDS, copy, local, parser, predict
-from fedtext.errors import UserError, called_by, spelled
+from fedtext.errors import UserError, spelled
 from tests import ROOT
 from tests.loops import nonempty
 
 FEDTEXT = "import sys; from fedtext.commands import main; sys.exit(main())"
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    yield
-    called_by("python -m platform.")
 
 
 def said(*words: str, main: object = commands.main) -> tuple[int, str, str]:
