@@ -133,14 +133,17 @@ class RayFleet:
         self.size = flat.nbytes
         return ray.put(flat)
 
-    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(
+        self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1
+    ) -> Iterator[Reply]:
         self.balance()
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
         for place, hosted in enumerate(self._by_actor(cohort)):
             for call in self._calls(stacks(hosted, self.stack)):
-                waiting[self.actors[place].train.remote(handle, round_, call, fold[place])] = list(chain(*call))
+                reply = self.actors[place].train.remote(handle, round_, call, fold[place], attempt)
+                waiting[reply] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         self.took, self.late = [], 0
         expected = patience.expected(self.seconds, self._by_actor(cohort))

@@ -1,6 +1,6 @@
 """Runs the audits of the clients that are hosted in one place."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +55,8 @@ class AuditRunner:
         self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment), tests, public_SV)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
-        self.cohort: tuple[int, list[int]] = 0, []  # of a round
+        self.attempt = 1  # at the round whose local updates follow
+        self.cohort: tuple[tuple[int, int], list[int]] = (0, 0), []  # of an attempt at a round
         self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and its observations
 
     def observe(
@@ -78,12 +79,18 @@ class AuditRunner:
         if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
             return
         update = self.decoder.update(payload, data.id, flat, round_)
-        if self.cohort[0] != round_:
-            self.cohort = round_, sampled(self.experiment, range(self.clients), round_, self.noise)
+        if self.cohort[0] != (round_, self.attempt):
+            cohort = sampled(self.experiment, range(self.clients), round_, self.noise, self.attempt)
+            self.cohort = (round_, self.attempt), cohort
         place = self.cohort[1].index(data.id)
         local = LocalUpdate(data, self.layout.views(flat), parameters, update, round_, place, self.known)
         found = [audit.observe(local, self.words) for audit in self.experiment.audits]
         self.seen[data.id] = round_, [observation for observation in found if observation]
+
+    def forget(self, clients: Iterable[int]) -> None:
+        """Forget the local updates of these clients."""
+        for client in clients:
+            self.seen.pop(client, None)
 
     def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
         """Return the audits' metrics of a client in a round; empty if it did not take part.

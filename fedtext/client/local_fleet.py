@@ -44,9 +44,11 @@ class LocalFleet:
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
 
-    def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(
+        self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int], attempt: int = 1
+    ) -> Iterator[Reply]:
         for members in stacks(cohort, self.stack):
-            yield from self.worker.train(handle, round_, members)
+            yield from self.worker.train(handle, round_, members, attempt)
 
     def partials(self, round_: int) -> Iterator[WeightedSum]:
         return iter(())

@@ -147,7 +147,7 @@ class Federation(Generic[FleetT]):
             partly = again and self.experiment.participation.min_clients > 1  # too few may be more than none
             states = self.fleet.private_states(cohort) if partly else {}
             attempts.append(Traffic(cohort))
-            replies = in_order(self.fleet.train(handle, round_, cohort), cohort)
+            replies = in_order(self.fleet.train(handle, round_, cohort, len(attempts)), cohort)
             try:
                 self.flat, aggregated = self._aggregate(self._updates(replies, round_, attempts[-1]), round_)
                 return attempts, aggregated

@@ -63,7 +63,7 @@ class Fleet(Protocol):
             A handle of these parameters, for the other methods.
         """
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         """Run the local updates of a round.
 
         If the aggregation needs only sums, a place may add up the updates of its clients and leave their payloads out;
@@ -73,6 +73,7 @@ class Fleet(Protocol):
             handle: The parameters that clients receive.
             round_: Number of the round.
             cohort: Ids of the clients.
+            attempt: Number of the attempt at the round, from 1.
 
         Returns:
             The reply of each client, in the order in which they finish.

@@ -40,7 +40,7 @@ class Watching(Recording):
 
     sent_to: Any
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         self.tables, self.sent_to = {}, handle
         observe = self.worker.audits.observe
 
@@ -49,7 +49,7 @@ class Watching(Recording):
             observe(payload, flat, parameters, round_, data)
 
         self.worker.audits.observe = noting  # type: ignore[method-assign]
-        yield from super().train(handle, round_, cohort)
+        yield from super().train(handle, round_, cohort, attempt)
         self.worker.audits.observe = observe  # type: ignore[method-assign]
 
 

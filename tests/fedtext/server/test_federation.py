@@ -57,8 +57,8 @@ def test_state_is_saved_every_so_often_and_after_the_last_round(
 class Unlucky(LocalFleet):
     """One in which client 1 fails in every round."""
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        for reply in super().train(handle, round_, cohort):
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+        for reply in super().train(handle, round_, cohort, attempt):
             if reply.client == 1:
                 yield Reply(1, error="OSError: no")
             else:
@@ -108,8 +108,8 @@ class Faulty(LocalFleet):
 
     how = "nan"
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        for reply in super().train(handle, round_, cohort):
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+        for reply in super().train(handle, round_, cohort, attempt):
             if reply.client == 1 and round_ == 2:
                 reply = (
                     Reply(1, error="away")
@@ -174,9 +174,9 @@ class Adding(LocalFleet):
 
     federation: Federation
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         self.sum = self.federation.summation.empty()
-        for reply in super().train(handle, round_, cohort):
+        for reply in super().train(handle, round_, cohort, attempt):
             if reply.client:
                 self.sum.add(self.federation.decoder.update(reply.payload, reply.client, handle, round_))
                 reply = replace(reply, payload=reply.payload[:0])

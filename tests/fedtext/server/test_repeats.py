@@ -48,10 +48,10 @@ class Failing(LocalFleet):
 
     failing: Mapping[int, set[int]] = {}
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         self.cohorts = [*getattr(self, "cohorts", []), list(cohort)]
         broken = self.failing.get(len(self.cohorts), set())
-        for reply in super().train(handle, round_, cohort):
+        for reply in super().train(handle, round_, cohort, attempt):
             yield Reply(reply.client, error="OSError: no") if reply.client in broken else reply
 
 
@@ -106,6 +106,18 @@ def test_a_run_that_goes_on_knows_who_took_part(tmp_path: Path) -> None:
             break
     rest = list(federation(made, {}, tmp_path).run())
     assert [record.metrics["bytes_down"] for record in rest] == [r.metrics["bytes_down"] for r in records[2:]]
+
+
+def test_audits_know_the_clients_of_the_last_attempt() -> None:
+    """The first of a round's clients is attacked; a client of the attempt before, which is set back, is not."""
+    words = [f"w{number}" for number in range(2, 40, 3)]
+    made = experiment(2, "fedavg", min_clients=2)
+    made = Experiment.model_validate(made.model_dump() | {"audits": [{"name": "word_relations", "words": words}]})
+    first, second = cohort(made, 2, 1), cohort(made, 2, 2)
+    assert set(first) - set(second)
+    assert set(second) - set(first)
+    last = list(federation(made, {2: set(first[:2])}).run())[-1]
+    assert {name for name, scores in last.clients.items() if "I_ser" in scores} == {f"client{i}" for i in second}
 
 
 def test_after_three_attempts_the_run_fails() -> None:
