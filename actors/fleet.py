@@ -94,6 +94,8 @@ class RayFleet:
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.aggregation.sums
         self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
+        if experiment.audits:  # in some rounds they attack for minutes, in others they do nothing
+            self.hang = math.inf
         self.evaluated_s: dict[Sequence[str], float] = {}  # by splits, of the last round's
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
@@ -133,9 +135,7 @@ class RayFleet:
         self.size = flat.nbytes
         return ray.put(flat)
 
-    def train(
-        self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1
-    ) -> Iterator[Reply]:
+    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         self.balance()
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters

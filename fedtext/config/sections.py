@@ -180,7 +180,7 @@ class Resources(Strict):
         60.0,
         gt=0,
         description="seconds after which client actors that have not returned are replaced, beside ten times what they "
-        "took in the round before",
+        "took in the round before; not with audits, whose rounds differ",
     )
     max_restarts: int = Field(
         3,

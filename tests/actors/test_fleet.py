@@ -63,6 +63,20 @@ def started() -> Iterator[None]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
+def test_audits_take_what_they_take() -> None:
+    """Those of one round may be an attack of minutes, and those of the next one nothing: no actor is given up."""
+    audits, hasty = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}], Resources(hang_timeout_s=1e-9)
+    experiment = tiny.experiment("fedavg", audits=audits, training=THREE).model_copy(update={"resources": hasty})
+    federation = in_actors(experiment, FEW)
+    run, fleet = federation.run(), federation.fleet
+    next(run)
+    fleet.seconds, fleet.evaluated_s = (dict.fromkeys(each, 1e-9) for each in (fleet.seconds, fleet.evaluated_s))
+    assert next(run).round == 2
+    fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
 def test_any_number_of_actors_gives_the_weights_of_one_process() -> None:
     """Sixteen clients in two actors, and in four, each on a quarter of a logical GPU: there are no more quarters. What
     is sent has gone through numpy's linear algebra, which may have fewer threads in an actor than here."""
