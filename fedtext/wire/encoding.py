@@ -23,6 +23,7 @@ _SAMPLES, _ROWS = "#samples", "#rows"
 _ORDER = ["U64", "I64", "F64", "F32", "U32", "I32", "F16", "U16", "I16", "I8", "U8"]
 _CODES = {np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}"): code for code in _ORDER}
 _LENGTH = 8  # bytes of the header's length, before it
+_LONGEST = 65_536  # bytes of a header that is kept, since clients choose it: some 500 tensors
 _FLOAT32, _BYTES = np.dtype(np.float32), np.dtype(np.uint8)
 
 Kinds = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of each tensor
@@ -105,10 +106,11 @@ def _tensors(data: bytes | NDArray[np.uint8]) -> dict[str, NDArray]:
 
     Raises:
         SafetensorError: It is not in the format.
+        ValueError: It has a type that numpy does not have.
     """
     copy = bytearray(data)
     end = _LENGTH + int.from_bytes(copy[:_LENGTH], "little")
-    places = _places(bytes(copy[:end]), len(copy))
+    places = (_places if end <= _LONGEST else _places.__wrapped__)(bytes(copy[:end]), len(copy))
     return {
         name: np.frombuffer(copy, dtype, count, end + start).reshape(shape)
         for name, dtype, shape, count, start in places
@@ -122,8 +124,12 @@ def _places(header: bytes, size: int) -> tuple[tuple[str, np.dtype, tuple[int, .
 
     Raises:
         SafetensorError: It is not valid.
+        ValueError: It has a type that numpy does not have.
     """
-    checked = load(header + bytes(size - len(header)))
+    try:
+        checked = load(header + bytes(size - len(header)))
+    except KeyError as error:
+        raise ValueError(f"it sent a tensor of a type that is none of numpy: {error}") from error
     starts = {name: entry["data_offsets"][0] for name, entry in json.loads(header[_LENGTH:]).items() if name in checked}
     return tuple((name, found.dtype, found.shape, found.size, starts[name]) for name, found in checked.items())
 

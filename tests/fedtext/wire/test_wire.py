@@ -1,5 +1,6 @@
 """What crosses the wire: its encoding, its size, and that nothing else does."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,6 +85,21 @@ def test_bits_are_refused_where_numbers_are_expected_and_the_other_way_round() -
 NO_COUNTS: list[Any] = [[-1], [1.0], [1, 2], [], 1]
 
 
+def _typed(code: str) -> bytes:
+    """A payload with a tensor of two bytes of a type that numpy does not have."""
+    text = json.dumps({"b": {"dtype": code, "shape": [1], "data_offsets": [0, 2]}}).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(2)
+
+
+def test_long_headers_are_not_kept() -> None:
+    """A client could fill the server's memory with them."""
+    kept = encoding._places.cache_info().currsize
+    shapes = {f"{number:0100}": (1,) for number in range(1000)}
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    assert encoding.decode(encoding.encode(Update(1, 10, tensors)), 1, shapes).samples == 10
+    assert encoding._places.cache_info().currsize == kept
+
+
 def test_what_is_not_the_expected_payload_is_refused() -> None:
     shapes = {TABLE: (5, 2), "b": (3,)}
     rows = np.array([0, 4], np.int32)
@@ -95,6 +111,7 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
     assert nothing.tensors[TABLE].shape == (0, 2), "a client need not hold any row"
     for bad, word in (
         (good[:-1], "no readable payload"),
+        (_typed("BF16"), "BF16"),
         (b"", "no readable payload"),
         (save(tensors), "without its sample count"),
         *((save(tensors | {"#samples": np.array(count)}), "a sample count that is none") for count in NO_COUNTS),
