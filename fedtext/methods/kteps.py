@@ -9,7 +9,7 @@ Legend: B batch, F features, C classes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn, zeros_like
@@ -168,7 +168,7 @@ class KTEPS(Method):
     def _native_terms(self, network: TwoBranches, batch: Batch) -> dict[str, Tensor]:
         """Compute the terms in C; empty if they have to be computed otherwise."""
         stacked = batch.words is not None and batch.words.packing.clients > 1
-        if not batch.native or stacked or not (layers := network.layers()):
+        if not batch.native or stacked or not self._in_c(network) or not (layers := network.layers()):
             return {}
         computed = NativeTerms.apply(self.asked(batch), *network.encoded(batch), *layers)
         return {name: term for name, term in zip(NAMES, computed, strict=True) if name in self.computed(batch)}
@@ -185,7 +185,11 @@ class KTEPS(Method):
         return list(compress(NAMES, there))
 
     def fused(self, network: nn.Module) -> FusedLoss | None:
-        return FusedTerms.of(self, network) if type(network) is TwoBranches else None
+        return FusedTerms.of(self, network) if self._in_c(network) else None
+
+    def _in_c(self, network: nn.Module) -> TypeGuard[TwoBranches]:
+        """Whether the functions in C compute the terms, and not what a subclass has replaced."""
+        return type(network) is TwoBranches and type(self).transfer is KTEPS.transfer
 
     @property
     def weights(self) -> Mapping[str, float]:

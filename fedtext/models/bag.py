@@ -154,7 +154,7 @@ def mean_cross_entropy(table: nn.Embedding, encoder: nn.Module, head: nn.Module,
     """
     if not batch.native or batch.features_BK is not None:
         return None
-    if not isinstance(encoder, BagEncoder) or not isinstance(head, Dense) or (encoder.training and encoder.dropout.p):
+    if type(encoder) is not BagEncoder or type(head) is not Dense or (encoder.training and encoder.dropout.p):
         return None
     return BagLoss.apply(batch, encoder.relu, table.weight, encoder.bias, *head.parameters_in_order())
 

@@ -53,10 +53,11 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     return library
 
 
-def names_of(network: nn.Module, tensors: Sequence[Tensor]) -> tuple[str, ...]:
-    """Return the names of parameters of a network."""
+def names_of(network: nn.Module, tensors: Sequence[Tensor]) -> tuple[str, ...] | None:
+    """Return the names of parameters of a network; None if a tensor is none of them, but computed from some."""
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    return tuple(names[id(tensor)] for tensor in tensors)
+    found = tuple(names[id(tensor)] for tensor in tensors if id(tensor) in names)
+    return found if len(found) == len(tensors) else None
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class RecurrentPass:
         """Return the pass of an encoder of this network; None: it has more layers, dropout, or other features."""
         if type(encoder) is not Encoder or encoder.rnn.num_layers > 1 or encoder.dropout.p or encoder.pooling == "last":
             return None
-        return RecurrentPass(names_of(network, layer_parameters(encoder.rnn, 0)))
+        names = names_of(network, layer_parameters(encoder.rnn, 0))
+        return RecurrentPass(names) if names else None
 
     @staticmethod
     def takes(batch: Batch) -> bool:
@@ -170,11 +172,12 @@ def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> 
         network: The classifier, with one embedding.
         encoder, head: Its other parts.
     """
-    if type(encoder) is BagEncoder and isinstance(head, Dense) and not encoder.dropout.p:
-        bias = "" if encoder.bias is None else names_of(network, [encoder.bias])[0]
-        return BagOfWordsLoss(encoder.relu, bias, names_of(network, head.parameters_in_order()))
+    if type(encoder) is BagEncoder and type(head) is Dense and not encoder.dropout.p:
+        first = names_of(network, [] if encoder.bias is None else [encoder.bias])
+        names = names_of(network, head.parameters_in_order())
+        return None if first is None or names is None else BagOfWordsLoss(encoder.relu, "".join(first), names)
     recurrent, layers = RecurrentPass.of(network, encoder), layers_between_relus(head)
-    if recurrent is None or not layers:
+    names = names_of(network, layers) if layers else None
+    if recurrent is None or not layers or names is None:
         return None
-    widths = layers[0].shape[1], *map(len, layers[1::2])
-    return RecurrentLoss(recurrent, names_of(network, layers), widths)
+    return RecurrentLoss(recurrent, names, (layers[0].shape[1], *map(len, layers[1::2])))

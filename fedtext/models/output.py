@@ -37,11 +37,12 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 def layers_between_relus(head: nn.Module) -> list[Tensor] | None:
     """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them.
 
-    Nor is it that if its output, a single unit, becomes the logits of two classes.
+    Nor is it that if its output, a single unit, becomes the logits of two classes, or if a class of its own computes
+    the output of G or of a layer.
     """
     layers = list(head.children())
     relus = all(type(layer) is nn.ReLU for layer in layers[1::2])
-    linear = [layer for layer in layers[::2] if isinstance(layer, nn.Linear)]
-    if not relus or len(layers) != 2 * len(linear) - 1 or getattr(head, "sigmoid", False):
+    linear = [layer for layer in layers[::2] if type(layer) is nn.Linear and layer.bias is not None]
+    if type(head) is not nn.Sequential or not relus or len(layers) != 2 * len(linear) - 1:
         return None
     return [tensor for layer in linear for tensor in (layer.weight, layer.bias)]

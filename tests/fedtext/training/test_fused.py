@@ -157,7 +157,69 @@ class Own(FedAvg):
         return Logits(parts)
 
 
-@pytest.mark.parametrize("method", [Halved(), Weighted(), Own(), FedProx(mu=0.5)])
+class Smoothed(SingleBranch):
+    """A network with another loss."""
+
+    def cross_entropy(self, batch: Batch) -> Tensor:
+        return nn.functional.cross_entropy(self(batch), batch.labels_B, label_smoothing=0.1)
+
+
+class Smooth(FedAvg):
+    """A method with that network."""
+
+    name: str = "smooth"  # type: ignore[assignment]
+
+    def network(self, parts: Parts) -> nn.Module:
+        return Smoothed(parts)
+
+
+class Scaled(nn.Linear):
+    """A layer of another kind that is a Linear."""
+
+    def forward(self, features_BF: Tensor) -> Tensor:
+        return 2 * super().forward(features_BF)
+
+
+class Headed(FedAvg):
+    """A method whose network has another head: of layers of another kind, without biases, or with computed weights."""
+
+    name: str = "headed"  # type: ignore[assignment]
+    kind: str
+
+    def network(self, parts: Parts) -> nn.Module:
+        network = super().network(parts)
+        last = network.head[-1]
+        if self.kind == "layer":
+            network.head[-1] = Scaled(last.in_features, last.out_features)
+        elif self.kind == "unbiased":
+            network.head[-1] = nn.Linear(last.in_features, last.out_features, bias=False)
+        elif self.kind == "normed":
+            nn.utils.parametrizations.weight_norm(last)
+        else:
+            network.head = Residual(*network.head)
+        return network
+
+
+class Residual(nn.Sequential):
+    """Layers to whose output something is added."""
+
+    def forward(self, features_BF: Tensor) -> Tensor:
+        return super().forward(features_BF) + features_BF.mean()
+
+
+class Transferred(KTEPS):
+    """A subclass with another term."""
+
+    name: str = "transferred"  # type: ignore[assignment]
+
+    def transfer(self, g_s_BC: Tensor, g_p_BC: Tensor) -> Tensor:
+        return 100 * super().transfer(g_s_BC, g_p_BC)
+
+
+HEADS = [Headed(kind=kind) for kind in ("layer", "unbiased", "normed", "head")]
+
+
+@pytest.mark.parametrize("method", [Halved(), Weighted(), Own(), FedProx(mu=0.5), Smooth(), Transferred(), *HEADS])
 def test_a_subclass_with_another_objective_is_not_asked(method: Method, counted: list[Counted]) -> None:
     (trained,) = run(method, {}, SGD(lr=0.05))
     assert not counted
