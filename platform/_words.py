@@ -98,8 +98,9 @@ def keep_ray_here() -> None:
     Ray does so by itself on macOS and Windows, where it starts no clusters, and elsewhere if this variable says so. It
     is read when Ray is imported. A command that joins a cluster leaves it as it is.
     """
-    joins = os.environ.get("RAY_ADDRESS") or any(word.startswith("--ad") for word in sys.argv[1:])
-    if not joins:
+    options = [word.partition("=")[0] for word in sys.argv[1:]]
+    named = any(len(option) > 2 and "--address".startswith(option) for option in options)  # it may be abbreviated
+    if not named and not os.environ.get("RAY_ADDRESS"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 

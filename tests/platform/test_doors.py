@@ -14,7 +14,26 @@ import pytest
 
 from tests.commands import ROOT, environment, write
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+ASKED = "import os; from platform._words import keep_ray_here as keep; keep(); print(os.environ.get({0!r}))"
+
+
+@pytest.mark.parametrize(
+    ("words", "address", "kept"),
+    [
+        (["demo.yaml"], "", "0"),
+        (["demo.yaml", "--data", "d"], "", "0"),
+        (["demo.yaml", "--again"], "", "0"),
+        (["demo.yaml"], "10.0.0.1:6379", "None"),
+        *((["demo.yaml", *given], "", "None") for given in (["--address", "h:1"], ["--address=h:1"], ["--a=h:1"])),
+    ],
+)
+def test_a_command_that_joins_a_cluster_leaves_its_address_alone(words: list[str], address: str, kept: str) -> None:
+    """An option may be abbreviated."""
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    env = {key: value for key, value in os.environ.items() if key != name} | {"RAY_ADDRESS": address}
+    argv = [sys.executable, "-c", ASKED.format(name), *words]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == kept
 
 
 def listening(driver: int) -> set[tuple[str, str]]:
@@ -29,6 +48,8 @@ def listening(driver: int) -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_a_ray_that_is_started_here_listens_on_the_loopback_address(tmp_path: Path, ready: Path) -> None:
     shutil.copy(ready, tmp_path / "mlflow.db")
     file, folder = write(tmp_path, space={}, baselines=[]), tmp_path / "runs" / "here"
