@@ -39,10 +39,14 @@ def too_few(experiment: Experiment, traffic: Traffic) -> bool:
 
 
 def repeatable(experiment: Experiment, clients: int) -> bool:
-    """Whether another attempt at a round has other clients, or may have, and no guarantee that would not cover it."""
+    """Whether another attempt at a round has other clients, or may have, and no guarantee that would not cover it.
+
+    That of the uplink is of one update of a client in a round: a second one would have the same noise.
+    """
     config = experiment.participation
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
-    return others and experiment.server.noise is None
+    noisy = experiment.server.noise is not None or any(mechanism.randomises for mechanism in experiment.uplink)
+    return others and not noisy
 
 
 def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Mapping[int, str]) -> str:

@@ -136,6 +136,18 @@ def test_without_other_clients_it_fails_at_once() -> None:
     assert len(broken.fleet.cohorts) == 1
 
 
+def test_noise_of_the_uplink_is_not_sent_twice() -> None:
+    """A client of both samples would send two updates with the same noise, whose difference has none: dropout differs
+    if other clients are trained beside it."""
+    made = experiment(min_clients=2)
+    noisy = {"uplink": [{"name": "clip", "norm": 1.0}, {"name": "gaussian", "sigma": 0.1}]}
+    made = Experiment.model_validate(made.model_dump() | noisy)
+    broken = federation(made, {1: set(range(6))})
+    with pytest.raises(UserError, match="round 1: 0 of 3 clients"):
+        next(broken.run())
+    assert len(broken.fleet.cohorts) == 1
+
+
 def test_a_sample_of_too_few_is_drawn_again() -> None:
     made = experiment(sampling="poisson", fraction=0.4, min_clients=4, on_client_error="fail")
     assert [len(cohort(made, 1, attempt)) for attempt in (1, 2)] == [3, 5], "of this seed"
