@@ -203,10 +203,11 @@ class LocalOptimizer:
             clients: The client of the step.
 
         Returns:
-            The gradients by the names of the parameters; None if not all parameters move.
+            The gradients by the names of the parameters, contiguous as these; None if not all parameters move, or
+            there are several tables, which share rows in memory.
         """
         leaves, moving, held = self._views[self._key]
-        if self.frozen or len(moving) < len(leaves):
+        if self.frozen or len(moving) < len(leaves) or len(self.stack.widths) > 1:
             return None
         self.grad_CP[clients.start].zero_()
         self._table_grad = torch.zeros_like(self._leaves[-1])

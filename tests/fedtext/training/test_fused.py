@@ -236,3 +236,29 @@ def test_what_does_not_move_is_left_to_autograd(counted: list[Counted]) -> None:
     (trained,) = run(FedAvg(), {}, SGD(lr=0.05, embedding_lr=0))
     assert counted[0].calls == 0
     assert torch.equal(trained.before["embedding.weight"], trained.after["embedding.weight"])
+
+
+class TwoTables(SingleBranch):
+    """A network with a second table, which its loss does not use."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.embedding_second = parts.embedding()
+
+
+class Beside(FedAvg):
+    """A method with that network."""
+
+    name: str = "beside"  # type: ignore[assignment]
+
+    def network(self, parts: Parts) -> nn.Module:
+        return TwoTables(parts)
+
+
+def test_tables_beside_one_another_are_left_to_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are parts of the rows of one table in memory, which are not contiguous."""
+    (got,) = run(Beside(), {}, SGD(lr=0.05))
+    monkeypatch.setattr(Problem, "fused", lambda problem: None)
+    (expected,) = run(Beside(), {}, SGD(lr=0.05))
+    for name, tensor in nonempty(expected.after.items()):
+        assert torch.equal(got.after[name], tensor), name
