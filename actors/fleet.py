@@ -148,9 +148,11 @@ class RayFleet:
         self.took, self.late = [], 0
         expected = patience.expected(self.seconds, self._by_actor(cohort))
         limit = patience.allowed(expected, self.hang, self.timeout)
-        deadline = time.monotonic() + limit
+        left = limit  # of waiting: the server's own work between replies does not count
         while waiting:
-            done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+            began = time.monotonic()
+            done, _ = ray.wait(list(waiting), timeout=max(0.0, left))
+            left -= time.monotonic() - began
             if not done:
                 missing = sorted(chain(*waiting.values()))
                 self.late, late = len(missing), patience.told([self.clients[client].name for client in missing])

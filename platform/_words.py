@@ -100,7 +100,7 @@ def keep_ray_here() -> None:
     """
     options = [word.partition("=")[0] for word in sys.argv[1:]]
     named = any(len(option) > 2 and "--address".startswith(option) for option in options)  # it may be abbreviated
-    if not named and not os.environ.get("RAY_ADDRESS"):
+    if not named and os.environ.get("RAY_ADDRESS", "") in ("", "local"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 

@@ -7,7 +7,9 @@ import gc
 from importlib import import_module
 
 gc.disable()
-for name in ("fedtext.client.worker", "fedtext.client.parts", "fedtext.server.start", "fedtext.server.trained"):
-    import_module(name)
-gc.freeze()
-gc.enable()
+try:
+    for name in ("fedtext.client.worker", "fedtext.client.parts", "fedtext.server.start", "fedtext.server.trained"):
+        import_module(name)
+    gc.freeze()
+finally:
+    gc.enable()

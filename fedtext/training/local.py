@@ -125,8 +125,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
     """
-    if not problem.network.training:  # it goes through all modules
-        problem.network.train()
+    problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
     seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end, so that no step waits for the device
     for clients, batch, words in _steps(assembler, work):
