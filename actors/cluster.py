@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import ray
@@ -152,17 +151,6 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
             f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
             "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
         ) from error
-
-
-def leave() -> Thread:
-    """Disconnect from Ray, and end a Ray that was started here, in a thread: its processes take seconds to end.
-
-    Returns:
-        The thread. The interpreter waits for it before it exits.
-    """
-    leaving = Thread(target=ray.shutdown, name="ray-shutdown")
-    leaving.start()
-    return leaving
 
 
 def _check_address(address: str) -> None:

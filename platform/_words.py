@@ -160,13 +160,12 @@ def _keys(words: argparse.Namespace) -> int:
 
 def _run(job: "Job") -> int:
     """Run a job, and print its table and the address of its pages."""
-    from actors.cluster import leave
     from dashboards.pareto import print_front
     from dashboards.store import ui_hint
     from dashboards.table import print_table
     from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
 
-    ended, tune = run(job, leave), job.experiment.tune
+    ended, tune = run(job), job.experiment.tune
     print_table(job.cases, ended.outcomes, tune.metric, tune.direction)
     if job.sweep and tune.metrics:
         print_front(job.cases, ended.outcomes, tune.objectives)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,16 +68,10 @@ class Ended:
         return f"{begin}{left} trials have not ended: {job.folder.again} continues them"
 
 
-def run(job: Job, trained: Callable[[], object] = lambda: None) -> Ended:
-    """Run the trials that have not ended yet, record them and display their progress.
-
-    Args:
-        job: The job.
-        trained: Called when all trials have ended, before the report: Ray is not needed from then on.
-    """
+def run(job: Job) -> Ended:
+    """Run the trials that have not ended yet, record them and display their progress."""
     with recorder(job) as recording:
         outcomes, interrupted = train(job, recording)
-        trained()
         report = _reported(job, outcomes, recording) if job.sweep else None
         page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
     return Ended(outcomes, page.result(), report, interrupted)
