@@ -15,8 +15,7 @@ from actors.client import ClientActor
 from actors.patience import HungActorsError
 from actors.placement import Plan
 
-# Ray's errors for a lost process, and ours for one that hangs. That of Ray's memory monitor is no
-# RayActorError.
+# Ray's errors for a lost process (OutOfMemoryError is no RayActorError), and ours for one that hangs.
 LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, HungActorsError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number, CPUs and GPUs of its actors

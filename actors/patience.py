@@ -15,7 +15,7 @@ def allowed(expected_s: float | None, hang_s: float, timeout_s: float) -> float:
     Args:
         expected_s: Seconds that it took before; None: that is not known.
         hang_s: Seconds beyond ``TIMES`` of these (``resources.hang_timeout_s``).
-        timeout_s: At most so many (``resources.round_timeout_s``).
+        timeout_s: The most that it waits (``resources.round_timeout_s``).
     """
     return timeout_s if expected_s is None else min(timeout_s, hang_s + TIMES * expected_s)
 

@@ -158,3 +158,14 @@ def runs(home: Path, experiment: str = "kteps") -> list[Run]:
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     return list(client.search_runs([found.experiment_id]))
+
+
+def reached(checkpoint: Path, round_: int, driver: Forked | subprocess.Popen[str]) -> None:
+    """Waits until the run's checkpoint is at ``round_`` or later."""
+    deadline = time.monotonic() + 600
+    while not any(int(path.name.partition("-")[2]) >= round_ for path in checkpoint.glob("round-*")):
+        assert time.monotonic() < deadline
+        if driver.poll() is not None:
+            said = driver.communicate() if isinstance(driver, subprocess.Popen) else driver.wait()
+            raise AssertionError(f"the run ended too early: {said}")
+        time.sleep(0.02)

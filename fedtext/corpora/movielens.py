@@ -46,8 +46,8 @@ class MovieLensCorpus(CorpusConfig):
     The words of a film come from the keywords file if there is one, otherwise from its title, genres and tags. Features
     are further rows after the vocabulary: age, year and time of rating have one row each, with a value from 0 to 1
     (scaled by minimum and maximum of train); each gender, occupation and genre has a row of its own, with the value 1.
-    The paper does not say how ratings were split; here the share ``test`` of them is drawn. They are dealt out to
-    clients in equal shares, as in the paper: a client is no user, and those of one user lie with many clients.
+    The paper does not say how ratings were split; here the share ``test`` of them is drawn. They are split
+    over the clients in equal shares, as in the paper: a client is not a user, whose ratings lie with many clients.
     """
 
     name: Literal["movielens"] = "movielens"
@@ -57,7 +57,7 @@ class MovieLensCorpus(CorpusConfig):
     clients: int = Field(
         100,
         ge=1,
-        description="number of clients the ratings are split over, whoever gave them (RR-LDP paper: 10, 50, 100, 250)",
+        description="number of clients that the ratings of all users are split over (RR-LDP paper: 10, 50, 100, 250)",
     )
     test: float = Field(0.2, gt=0, lt=1, description="share of the ratings that is held out for the test")
     keywords: str | None = Field(

@@ -127,13 +127,14 @@ class RecurrentLoss:
         features_BF, *_ = states = self.encoder.states(parameters, batch)
         library, layout = _library(features_BF.dtype), (len(self.widths) - 1, places(*self.widths))
         memory = features_BF.new_empty(library.loss_memory(len(features_BF), *layout))
+        labels_B = batch.labels_B.contiguous()
         grad_BF = torch.zeros_like(features_BF)
         loss = library.loss(
             len(features_BF),
             *layout,
             features_BF.data_ptr(),
             addresses([parameters[name] for name in self.head]),
-            batch.labels_B.data_ptr(),
+            labels_B.data_ptr(),
             memory.data_ptr(),
             grad_BF.data_ptr(),
             addresses([grads[name] for name in self.head]),

@@ -79,7 +79,8 @@ def bag_loss(
     """
     tokens_S, values_S = words(batch.here)
     values = None if values_S is None else torch.from_numpy(values_S).to(table_VD)
-    texts, layout = len(batch.labels_B), (len(layers) // 2, places(table_VD.shape[1], *map(len, layers[1::2])))
+    labels_B, texts = batch.labels_B.contiguous(), len(batch.labels_B)
+    layout = (len(layers) // 2, places(table_VD.shape[1], *map(len, layers[1::2])))
     library = _library(table_VD.dtype)
     memory = table_VD.new_empty(library.loss_memory(texts, *layout))
     found: float = library.loss(
@@ -92,7 +93,7 @@ def bag_loss(
         relu,
         *layout,
         addresses(layers),
-        batch.labels_B.data_ptr(),
+        labels_B.data_ptr(),
         memory.data_ptr(),
         address(grads[0]) if grads else None,
         address(grads[1]) if grads else None,
@@ -106,7 +107,6 @@ class BagLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, batch: Batch, relu: bool, table_VD: Tensor, bias_D: Tensor | None, *layers: Tensor) -> Tensor:
-        assert batch.labels_B.is_contiguous()
         table_VD, *kept = (tensor.contiguous() for tensor in (table_VD, *layers))
         ctx.grads = None
         if any(ctx.needs_input_grad):

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Outage:
-    """What a process knows of a store's failures.
+    """The failures of a store, as far as a process knows them.
 
     Until a copy has failed, each of its requests is tried again after ``WAITS_S``. After that the store is left alone
     for the first of ``PAUSES_S``; the next copy tries each request once, and another failure lengthens the pause. A

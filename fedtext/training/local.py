@@ -134,7 +134,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         if fused and len(clients) == 1 and fused.takes(batch) and (grads := optimizer.gradients(clients)):
             for name, value in fused(parameters, batch, grads).items():
                 outcomes[clients.start].add(name, size * value)
-            optimizer.advance(clients)
+            optimizer.apply(clients)
         else:
             terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)
             optimizer.step(clients, problem.method.objective(terms), problem.correction(parameters))

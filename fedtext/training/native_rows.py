@@ -66,7 +66,7 @@ class NativeRows(TouchedRows):
         self.steps_C[clients.start : clients.stop] += 1
 
     def _batch(self, clients: range) -> tuple[int, ...]:
-        """Return what both functions read of the clients and their rows."""
+        """Return the first arguments of both functions: sizes, rows, and numbers of steps."""
         sizes = len(clients), len(self.rows) // len(clients), self.stack.table_ND.shape[1]
         steps = array_address(self.steps_C) + clients.start * self.steps_C.itemsize
         return *sizes, self.rows.data_ptr(), steps, self.made_N.data_ptr()

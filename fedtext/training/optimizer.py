@@ -1,4 +1,4 @@
-"""The clients' optimizer: torch's own arithmetic on the flat memory of a stack.
+"""The clients' optimizer, on the flat memory of a stack.
 
 Legend: C clients of a stack, P parameters besides the table, U words of a batch, D embedding.
 """
@@ -12,66 +12,11 @@ from torch import Tensor
 from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
-from fedtext.training.config import BETAS, EPSILON, SGD, Adam, AdamW
+from fedtext.training.config import SGD, Adam
 from fedtext.training.native_rows import NativeAdamRows, NativeRows
 from fedtext.training.stack import Stack
+from fedtext.training.steps import advance, kinds
 from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
-
-
-def kinds(config: SGD | Adam) -> tuple[str, ...]:
-    """Return the kinds of state that the optimizer keeps for each coordinate."""
-    return ("exp_avg", "exp_avg_sq") if isinstance(config, Adam) else ("momentum_buffer",)
-
-
-def advance(
-    config: SGD | Adam,
-    lr: float,
-    parameters: list[Tensor],
-    grads: list[Tensor],
-    memory: Mapping[str, list[Tensor]],
-    steps: list[Tensor],
-) -> None:
-    """Make a step of the optimizer, in place.
-
-    Args:
-        config: The optimizer.
-        lr: The learning rate.
-        parameters, grads: The parameters and their gradients.
-        memory: The optimizer's state of each parameter, by kind.
-        steps: Number of steps of each parameter (Adam).
-    """
-    if isinstance(config, Adam):
-        torch._foreach_add_(steps, 1)
-        decay = config.weight_decay if isinstance(config, AdamW) else 0.0
-        fused = torch._fused_adamw_ if isinstance(config, AdamW) else torch._fused_adam_
-        fused(  # the implementation of torch.optim.Adam(fused=True), without its checks
-            parameters,
-            grads,
-            memory["exp_avg"],
-            memory["exp_avg_sq"],
-            [],
-            steps,
-            lr=lr,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=decay,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
-    else:
-        torch._fused_sgd_(  # the same of torch.optim.SGD(fused=True)
-            parameters,
-            grads,
-            memory["momentum_buffer"] if config.momentum else [],
-            weight_decay=0,
-            momentum=config.momentum,
-            lr=lr,
-            dampening=0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
-        )
 
 
 class LocalOptimizer:
@@ -194,10 +139,10 @@ class LocalOptimizer:
         if grads:
             torch._foreach_copy_(held, grads)
         self._table_grad = table_grad
-        self.advance(clients)
+        self.apply(clients)
 
     def gradients(self, clients: range) -> dict[str, Tensor] | None:
-        """Return zeros to which the gradients at the parameters of ``begin`` are to be added; then call ``advance``.
+        """Return zeros to which the gradients at the parameters of ``begin`` are to be added; then call ``apply``.
 
         Args:
             clients: The client of the step.
@@ -213,7 +158,7 @@ class LocalOptimizer:
         self._table_grad = torch.zeros_like(self._leaves[-1])
         return dict(zip(moving, held, strict=True)) | self.stack.columns(self._table_grad)
 
-    def advance(self, clients: range) -> None:
+    def apply(self, clients: range) -> None:
         """Make a step along the gradients of ``gradients``, at the parameters of ``begin``."""
         table_grad, held = self._table_grad, self._views[self._key][2]
         if table_grad is not None and self.only is not None:

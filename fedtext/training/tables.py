@@ -198,16 +198,12 @@ class TouchedRows:
         return fetched.addcmul_(self.velocity, self.move_K1.index_select(0, missed), value=-1)
 
     def step(self, clients: range, grad: Tensor) -> None:
-        self._move(grad.reshape(len(self.rows), -1))
-        self.made_N.index_copy_(0, self.rows, self.counts + 1)
-        self.steps_C[clients.start : clients.stop] += 1
-
-    def _move(self, grad_UD: Tensor) -> None:
-        """Make a step of the rows that ``begin`` fetched."""
         decay = self.decay_K1.index_select(0, self.missed + 1)
-        velocity = torch.addcmul(grad_UD, self.velocity, decay)
+        velocity = torch.addcmul(grad.reshape(len(self.rows), -1), self.velocity, decay)
         self.velocity_ND.index_copy_(0, self.rows, velocity)
         self.stack.table_ND.index_copy_(0, self.rows, self.fetched.add_(velocity, alpha=-self.lr))
+        self.made_N.index_copy_(0, self.rows, self.counts + 1)
+        self.steps_C[clients.start : clients.stop] += 1
 
     def finish(self) -> None:
         counts = [np.full(len(table), steps) for table, steps in zip(self._tables(), self.steps_C, strict=True)]

@@ -5,14 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.commands import ROOT, environment, write
+from tests.commands import ROOT, environment, reached, write
 
 ASKED = "import os; from platform._words import keep_ray_here as keep; keep(); print(os.environ.get({0!r}))"
 
@@ -57,11 +56,7 @@ def test_a_ray_that_is_started_here_listens_on_the_loopback_address(tmp_path: Pa
     env = {name: value for name, value in environment(tmp_path).items() if name != "RAY_ADDRESS"}
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
-            deadline = time.monotonic() + 200
-            while not list(folder.glob("00-kteps/checkpoint/round-00000[3-9]")):
-                assert time.monotonic() < deadline
-                assert driver.poll() is None, driver.communicate()
-                time.sleep(0.02)
+            reached(folder / "00-kteps" / "checkpoint", 3, driver)
             found = listening(driver.pid)
         finally:
             os.kill(driver.pid, signal.SIGINT)

@@ -5,13 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import EXPERIMENT, ROOT, Forked, environment, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, ROOT, Forked, environment, reached, runs, states, undisturbed, write
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROUNDS = 40
@@ -27,11 +26,7 @@ def test_ctrl_c_while_trials_run(tmp_path: Path, ready: Path) -> None:
         argv, cwd=ROOT, env=environment(tmp_path), stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as driver:
         try:
-            deadline = time.monotonic() + 200
-            while not list(folder.glob("00-kteps/checkpoint/round-00000[3-9]")):
-                assert time.monotonic() < deadline
-                assert driver.poll() is None, driver.communicate()
-                time.sleep(0.02)
+            reached(folder / "00-kteps" / "checkpoint", 3, driver)
             os.killpg(driver.pid, signal.SIGINT)
             out, err = driver.communicate(timeout=120)
         except BaseException:
@@ -45,9 +40,9 @@ def test_ctrl_c_while_trials_run(tmp_path: Path, ready: Path) -> None:
     assert found["cut"].info.status == "KILLED"
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     (trial,) = (run for name, run in found.items() if name != "cut")
-    reached = [point.step for point in client.get_metric_history(trial.info.run_id, "eval/Ag")]
-    assert reached == list(range(1, len(reached) + 1))
-    assert len(reached) >= 3
+    completed = [point.step for point in client.get_metric_history(trial.info.run_id, "eval/Ag")]
+    assert completed == list(range(1, len(completed) + 1))
+    assert len(completed) >= 3
 
     done = Forked(tmp_path, "sweep", "--resume", "cut").wait()
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from tests.commands import EXPERIMENT, ROOT, Forked, environment, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, ROOT, Forked, environment, reached, runs, states, undisturbed, write
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROUNDS = 12
@@ -29,17 +28,6 @@ def hurt(driver: Forked, title: str, how: signal.Signals = signal.SIGKILL) -> No
         except psutil.Error:  # it ended meanwhile
             continue
     raise AssertionError(f"no process {title}")
-
-
-def reached(checkpoint: Path, round_: int, driver: Forked | subprocess.Popen[str]) -> None:
-    """Waits until the run's checkpoint is at ``round_`` or later."""
-    deadline = time.monotonic() + 600
-    while not any(int(path.name.partition("-")[2]) >= round_ for path in checkpoint.glob("round-*")):
-        assert time.monotonic() < deadline
-        if driver.poll() is not None:
-            said = driver.communicate() if isinstance(driver, subprocess.Popen) else driver.wait()
-            raise AssertionError(f"the run ended too early: {said}")
-        time.sleep(0.02)
 
 
 def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path: Path) -> None:
