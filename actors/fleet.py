@@ -275,6 +275,10 @@ class RayFleet:
         else:
             crew.end(self.actors)
 
+    def salvage(self) -> None:
+        """Leave the actors that are sound to the next attempt of this trial, after one was lost."""
+        crew.salvage(self.actors, *self.place)
+
     def _get(self, calls: list[Any], timeout: float, what: str, expected: float | None = None) -> list[Any]:
         limit = patience.allowed(expected, self.hang, timeout)
         try:

@@ -107,7 +107,8 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
 
 
 def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
-    """Run the remaining rounds of a trial. Afterwards its actors wait for another trial, unless something failed.
+    """Run the remaining rounds of a trial. Afterwards its actors wait for another trial, unless something failed, and
+    after the loss of an actor the others wait for the next attempt.
 
     Args:
         assignment: The trial.
@@ -122,7 +123,7 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group, trial=metrics.trial)
     folder = assignment.folder / "checkpoint"
     federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients)
-    sound = False
+    sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         uncopied = copied(assignment) if federation.history else ""
@@ -139,12 +140,15 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     except ClientError:  # an exception of a client's code; after one on a GPU its CUDA context may be unusable
         sound = not assignment.plan.gpus
         raise
+    except LOST:
+        lost = True
+        raise
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True
         raise
     finally:
         metrics.add(late_updates=federation.fleet.late)
-        federation.fleet.close(keep=sound)
+        federation.fleet.salvage() if lost else federation.fleet.close(keep=sound)
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:

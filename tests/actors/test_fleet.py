@@ -1,5 +1,7 @@
 """The same numbers from every fleet, however clients are packed."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -271,3 +273,23 @@ def test_clients_that_have_not_trained_share_calls_as_soon_as_the_size_of_payloa
     assert fleet._calls(stacks) == [stacks[start : start + 3] for start in range(0, 40, 3)], "about sixteen calls"
     fleet.bytes_up = {100: 1_000, 101: 20_000_000}
     assert fleet._calls(stacks) == [[members] for members in stacks]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_only_the_actor_that_was_lost_is_started_again() -> None:
+    """One is killed and one is sound; then one is stopped, as a process that hangs."""
+    first, second = actors = crew.hire(TWO, None)
+    (pid,) = ray.get([second.__ray_call__.remote(lambda self: os.getpid())])
+    ray.kill(first)
+    crew.salvage(actors, TWO, None)
+    replaced, kept = crew.hire(TWO, None)
+    assert kept is second
+    assert replaced is not first
+    os.kill(pid, signal.SIGSTOP)
+    crew.salvage([replaced, kept], TWO, None)
+    again = crew.hire(TWO, None)
+    assert again[0] is replaced
+    pids = ray.get([actor.__ray_call__.remote(lambda self: os.getpid()) for actor in again])
+    assert pid not in pids
+    crew.keep(again, TWO, None)
