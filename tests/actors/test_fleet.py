@@ -286,6 +286,7 @@ def test_only_the_actor_that_was_lost_is_started_again() -> None:
     replaced, kept = crew.hire(TWO, None)
     assert kept is second
     assert replaced is not first
+    ray.get(replaced.__ray_ready__.remote())
     os.kill(pid, signal.SIGSTOP)
     crew.salvage([replaced, kept], TWO, None)
     again = crew.hire(TWO, None)
