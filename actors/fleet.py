@@ -92,7 +92,7 @@ class RayFleet:
         self.noise = noise
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
-        self.data, self.folds = shipment.clients, experiment.aggregation.sums
+        self.data, self.folds = shipment.clients, experiment.sums
         self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
         if experiment.audits:  # in some rounds they attack for minutes, in others they do nothing
             self.hang = math.inf

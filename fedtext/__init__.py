@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedtext.api.model import Model, NextWords, Prediction
     from fedtext.api.parts import (
         list_aggregations,
+        list_attacks,
         list_audits,
         list_corpora,
         list_mechanisms,
@@ -35,6 +36,7 @@ _PLACES = {
     "RoundRecord": "fedtext.records",
     "UserError": "fedtext.errors",
     "list_aggregations": "fedtext.api.parts",
+    "list_attacks": "fedtext.api.parts",
     "list_audits": "fedtext.api.parts",
     "list_corpora": "fedtext.api.parts",
     "list_mechanisms": "fedtext.api.parts",
@@ -53,6 +55,7 @@ __all__ = [
     "RoundRecord",
     "UserError",
     "list_aggregations",
+    "list_attacks",
     "list_audits",
     "list_corpora",
     "list_mechanisms",

@@ -1,6 +1,6 @@
 """The cases of a sweep: the baselines of an experiment, then every point of its ``space``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,6 +143,7 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
     content = base | {"method": method.model_dump(mode="json")}
     if method.pooled:  # trained on all texts in one place: no updates, so no uplink or audits, and no client is absent
         content = {key: value for key, value in content.items() if key not in ("uplink", "audits", "participation")}
+        content.pop("adversaries", None)
         if "server" in content:
             content["server"] = {
                 k: v for k, v in content["server"].items() if k not in ("aggregation", "optimizer", "noise")
@@ -160,7 +161,7 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
     """Return the content for a baseline.
 
     Mechanisms and audits of an embedding are left out if it shares none, audits if they do not apply to it, and the
-    aggregation if it sends nothing.
+    aggregation and adversaries if it sends nothing.
     """
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
     unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
@@ -170,10 +171,24 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
         if any(part.name in unfit for part in parts):
             kept = [written for written, part in zip(content[key], parts, strict=True) if part.name not in unfit]
             content = content | {key: kept}
-    if not baseline.method.shares and "server" in content:
-        content = content | {"server": {k: v for k, v in content["server"].items() if k != "aggregation"}}
+    if not baseline.method.shares:
+        content = {key: value for key, value in content.items() if key != "adversaries"}
+        if "server" in content:
+            content = content | {"server": {k: v for k, v in content["server"].items() if k != "aggregation"}}
     return content
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Return a value for a label: ``{clip: {norm: 1}}`` as ``clip(norm=1)``."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_short, value))}]"
+    if not isinstance(value, Mapping):
+        return str(value)
+    name: Any = value.get("name")
+    options: Mapping[Any, Any] = {key: one for key, one in value.items() if key != "name"}
+    if name is None and len(value) == 1 and isinstance(inner := next(iter(value.values())), Mapping):
+        name, options = next(iter(value)), inner
+    told = ", ".join(f"{key}={_short(one)}" for key, one in options.items())
+    return f"{name or ''}({told})" if told else str(name)

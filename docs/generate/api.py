@@ -62,6 +62,11 @@ PAGES = {
         "The classes to subclass, and what an audit sees of a local update.",
         ["fedtext.audits.base"],
     ),
+    "adversaries": (
+        "Writing attacks",
+        "The classes to subclass: what an adversary trains on, what it sends, and what several choose together.",
+        ["fedtext.adversaries.base"],
+    ),
     "testing": (
         "Conformance checks",
         "What fedtext promises of every part, as checks for your own.",

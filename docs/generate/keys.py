@@ -19,6 +19,7 @@ PAGES = {  # of each kind of part its key, its page, and a sentence
     "corpus": ("corpus", "corpora", "A corpus is the texts and labels of each client."),
     "model": ("model", "models", "A model is the network that clients train."),
     "audit": ("audits", "audits", "An audit is an attack on what clients send. It changes no result."),
+    "attack": ("adversaries.attack", "attacks", "An attack is what adversaries among the clients do."),
 }
 TOP = "top-level"  # anchor of the keys that are in no section
 NOTE = "This page is written from the schema by `python -m docs`. `python -m fedtext --keys NAME` shows the same."

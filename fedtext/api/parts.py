@@ -6,6 +6,7 @@ They include parts of plug-ins: of installed packages, and of the experiment tha
 from collections.abc import Mapping
 from typing import TypeVar
 
+from fedtext.adversaries import ATTACKS, Attack
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.config import plugins
@@ -47,6 +48,11 @@ def list_corpora() -> dict[str, type[CorpusConfig]]:
 def list_models() -> dict[str, type[Strict]]:
     """Return the models by name; one class can have several."""
     return _known(MODELS)
+
+
+def list_attacks() -> dict[str, type[Attack]]:
+    """Return the attacks of ``adversaries.attack`` by name."""
+    return _known(ATTACKS)
 
 
 def list_audits() -> dict[str, type[Audit]]:

@@ -5,13 +5,14 @@ Legend: V vocabulary, U rows of it that the texts of all clients use, D embeddin
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedtext.client.host import Host
-from fedtext.client.texts import order_of
+from fedtext.client.texts import order_of, texts_of
 from fedtext.config.sections import Personalize
 from fedtext.evaluation import Evaluated, averaged, evaluate, unchanged
 from fedtext.layout import is_table
@@ -44,6 +45,10 @@ def evaluate_client(
     stack, method = ready(host, flat, round_, client), host.method
     name, config = "Ag" if method.complete else "Ap_0", host.experiment.evaluation
     evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
+    if client in host.adversaries.ids:  # its own model is what it has made of it
+        return evaluated if method.complete else Evaluated()
+    if "test" in splits:
+        evaluated.add(_backdoored(host, client, stack))
     if final and config.union is not None:
         evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
         own = type(method).private is not Method.private or method.before_evaluation() or method.separates
@@ -108,6 +113,19 @@ def _evaluate_splits(
             texts, key = host.texts_of(client, split), name if split == "test" else f"{name}_val"
             whole.add(evaluate(host.method, model, texts, host.evaluating, inference, key, scored))
     return whole
+
+
+def _backdoored(host: Host, client: int, stack: Stack) -> Evaluated:
+    """Evaluate ``backdoor_success``, if adversaries plant one: the share of texts with its trigger that are taken for
+    its target."""
+    data = host.clients[client]
+    if (client, "triggered") not in host.texts:
+        triggered = host.adversaries.triggered(data, host.rows.start)
+        if triggered is None:
+            return Evaluated()
+        host.texts[client, "triggered"] = texts_of(host.experiment, replace(data, test=triggered), "test")
+    model, texts = Model(host.network, stack.tensors(0)), host.texts[client, "triggered"]
+    return evaluate(host.method, model, texts, host.evaluating, "shared", "backdoor_success", scored=False)
 
 
 def _everywhere(host: Host, flat: NDArray[np.float32], client: int, stack: Stack) -> Evaluated:

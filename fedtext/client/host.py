@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import Tensor
 
+from fedtext.client.adversaries import Adversaries
 from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.texts import order_of, texts_of, union_of
@@ -73,6 +74,7 @@ class Host:
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.own_rows = OwnRows(experiment, self.noise, self.rows, self.digits_V)
         self.beside = corpus.features if experiment.model.joins else 0
+        self.adversaries = Adversaries(experiment, corpus, self.parts[1])
         self.clients = {client.id: self._hosted(client) for client in clients}
         self.network = build_network(experiment, *self.parts).to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
@@ -97,7 +99,7 @@ class Host:
         self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of, native)
 
     def _hosted(self, client: ClientData) -> ClientData:
-        own = within(client, self.rows, self.beside)
+        own = within(self.adversaries.hosted(client), self.rows, self.beside)
         return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
 
     def union_texts(self, client: int) -> tuple[Texts, NDArray[np.int32]]:

@@ -41,7 +41,9 @@ class Worker(Host):
     @cached_property
     def uplink(self) -> Uplink:
         """The encoder of updates."""
-        return Uplink(self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus))
+        return Uplink(
+            self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus), self.adversaries.sent
+        )
 
     @cached_property
     def decoder(self) -> Decoder:

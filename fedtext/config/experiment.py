@@ -8,7 +8,7 @@ from pydantic import model_validator
 from fedtext.config import plugins
 from fedtext.config.compatibility import problems
 from fedtext.config.plugins import Plugin
-from fedtext.config.sections import Server
+from fedtext.config.sections import Adversaries, Server
 from fedtext.config.settings import Settings
 
 
@@ -24,7 +24,8 @@ class Experiment(Settings):
     @property
     def all_plugins(self) -> tuple[Plugin, ...]:
         """The plug-ins that it lists, and those of installed packages that define a part of it."""
-        parts = (self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation)
+        parts = [self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation]
+        parts += [self.adversaries.attack] if self.adversaries else []
         used = (plugins.defining(type(part)) for part in parts)
         found = {plugin.module: plugin for plugin in used if plugin}  # a file can have been loaded by another name
         return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
@@ -47,5 +48,5 @@ def use(chosen: Iterable[Plugin]) -> None:
         UserError: A plug-in cannot be loaded, or a name is already in use.
     """
     if plugins.activate(chosen):
-        for changed in (Server, Settings, Experiment):
+        for changed in (Server, Adversaries, Settings, Experiment):
             changed.model_rebuild(force=True)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
+from fedtext.adversaries import ATTACKS, Attack
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.config import plugins
@@ -26,6 +27,7 @@ AuditField: TypeAlias = Annotated[Audit, Extensible(lambda: entry(*AUDITS.values
 AggregationField: TypeAlias = Annotated[
     MethodsOwn | Aggregation, Extensible(lambda: choice(MethodsOwn, *AGGREGATIONS.values(), tagged=True))
 ]
+AttackField: TypeAlias = Annotated[Attack, Extensible(lambda: choice(*ATTACKS.values(), tagged=True))]
 PluginField: TypeAlias = Annotated[
     InstanceOf[plugins.Plugin], BeforeValidator(plugins.find), PlainSerializer(lambda plugin: plugin.kept)
 ]

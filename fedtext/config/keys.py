@@ -23,6 +23,7 @@ OTHERWISE = {  # other names that users may try
     **{"methods": "method", "models": "model", "corpora": "corpus", "corpuses": "corpus", "audit": "audits"},
     **{"mechanism": "uplink", "mechanisms": "uplink", "metric": "metrics"},
     "aggregations": "aggregation",
+    **{"attacks": "attack", "adversary": "adversaries"},
 }
 
 

@@ -1,8 +1,8 @@
 """Plug-ins: Python files and installed modules that add parts to experiments.
 
-A part is a method, mechanism, aggregation, corpus, model or audit. A file is identified by its text: its classes are in
-a module named after the digest of the text, in every process and on every machine, so that pickles of them can be
-loaded wherever the text has been loaded.
+A part is a method, mechanism, aggregation, corpus, model, audit or attack. A file is identified by its text: its
+classes are in a module named after the digest of the text, in every process and on every machine, so that pickles of
+them can be loaded wherever the text has been loaded.
 """
 
 import functools
@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from fedtext import metrics
+from fedtext.adversaries import ATTACKS, Attack
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
@@ -52,6 +53,7 @@ KINDS = (
     Kind("corpus", CorpusConfig, CORPORA),
     Kind("model", ModelConfig, MODELS),
     Kind("audit", Audit, AUDITS),
+    Kind("attack", Attack, ATTACKS),
 )
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fedtext.config.fields import AggregationField, ServerOptimizerField
+from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
 from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
 from fedtext.schema import Strict
@@ -52,6 +52,17 @@ class Server(Strict):
         ServerSGD(), description="the server's optimizer, for which the aggregated update is a negative gradient"
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
+
+
+class Adversaries(Strict):
+    """Clients that attack the training, to measure what it withstands."""
+
+    fraction: float = Field(
+        ge=0,
+        lt=1,
+        description="share of all clients that attack, drawn from the seed: those of a smaller share are among them",
+    )
+    attack: AttackField = Field(description="what they do")
 
 
 class Privacy(Strict):

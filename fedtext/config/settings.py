@@ -9,9 +9,12 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from fedtext.adversaries import Collusion
+from fedtext.adversaries.backdoor import Backdoor
 from fedtext.aggregations import Aggregation
 from fedtext.config.fields import AuditField, CorpusField, MechanismField, MethodField, ModelField, PluginField
 from fedtext.config.sections import (
+    Adversaries,
     Checkpoint,
     Evaluation,
     Participation,
@@ -49,6 +52,7 @@ class Settings(Strict):
     training: Training = Training()
     participation: Participation = Participation()
     server: Server = Server()
+    adversaries: Adversaries | None = Field(None, description="clients that attack the training; null: none")
     evaluation: Evaluation = Evaluation()
     audits: tuple[AuditField, ...] = Field((), description="attacks on what clients send; they change no result")
     resources: Resources = Resources()
@@ -95,6 +99,11 @@ class Settings(Strict):
         """The aggregation that ``server.aggregation`` selects."""
         asked = self.server.aggregation
         return self.method.aggregation if isinstance(asked, MethodsOwn) else asked
+
+    @property
+    def sums(self) -> bool:
+        """Whether the server needs only sums of updates, which can be computed where clients are."""
+        return self.aggregation.sums and not (self.adversaries and isinstance(self.adversaries.attack, Collusion))
 
     @property
     def language(self) -> bool:
@@ -158,4 +167,6 @@ class Settings(Strict):
             found = {shared, "AUC" + shared[2:], *tuned}
         union = {"Global", "Global_geometric", "Local_p10"} if self.evaluation.union else set()
         found |= {"Local"} if union else set()
+        attacked = self.adversaries and isinstance(self.adversaries.attack, Backdoor)
+        union |= {"backdoor_success"} if attacked else set()
         return found | union | ({f"{name}_val" for name in found} if self.corpus.validation else set())

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fedtext.accounting.entry import Entry
+from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import format_epsilon, hidden
@@ -31,7 +32,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
     )
     learns = f"the server learns each client's number of train texts, its training losses and {metrics}"
-    said = [*_prepared(experiment), learns]
+    said = [*_attacked(experiment), *_prepared(experiment), learns]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
         said.append(
@@ -54,6 +55,18 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
         said += mechanism.sentences(before, hidden(experiment, place))
     return said + guarantees(entries)
+
+
+def _attacked(experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on the clients that attack."""
+    asked = experiment.adversaries
+    if asked and asked.fraction:
+        yield (
+            f"adversaries: {asked.fraction:.0%} of the clients attack the training ({asked.attack.name}); what is said "
+            "here of clients is said of the others"
+        )
+        if isinstance(asked.attack, Collusion):
+            yield f"{asked.attack.name}: the server receives each update by itself, and computes those of adversaries"
 
 
 def _table(experiment: Experiment, noisy: bool) -> list[str]:

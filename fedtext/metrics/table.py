@@ -66,6 +66,13 @@ METRICS: list[Metric] = [
         "area under the ROC curve of the clients' models before they are fine-tuned, over all texts",
         "With two classes, in methods whose shared parameters are no complete model.",
     ),
+    Metric(
+        "backdoor_success",
+        "share of texts of other classes that the shared model takes for the target of a backdoor, with its trigger",
+        "Of the honest clients' test texts, mean over these clients (adversaries.attack: backdoor).",
+        better="smaller",
+        columns="test",
+    ),
     _perplexity("perplexity_p90", "the perplexity that nine clients in ten do not exceed", columns="test"),
     _perplexity(
         "perplexity_p90_<model>",
@@ -207,6 +214,11 @@ METRICS: list[Metric] = [
         "bytes_to_<metric>_<value>",
         "bytes_total when the metric first reached the value (evaluation.thresholds)",
         when="once",
+    ),
+    _server(
+        "adversaries",
+        "adversaries among the clients whose update was aggregated",
+        "Only with adversaries.",
     ),
     _server("clients_trained", "clients whose update was aggregated"),
     _server(

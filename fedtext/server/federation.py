@@ -18,6 +18,7 @@ from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
+from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import add_evaluations
 from fedtext.server.fleet import ClientInfo, FleetT
@@ -25,7 +26,7 @@ from fedtext.server.method_state import PREFIX, MethodState
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, repeatable, sentence, too_few
-from fedtext.server.sampling import sampled
+from fedtext.server.sampling import adversaries, sampled
 from fedtext.server.selection import best_round, reached
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.state.checkpoint import Checkpoints
@@ -63,6 +64,7 @@ class Federation(Generic[FleetT]):
         self.trainees: Sequence[ClientInfo] = trainees
         check_sizes(experiment, len(trainees))
         self.deviation = deviation(experiment, len(trainees))  # of the server's noise
+        self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
         self.selected: NDArray[np.float32] | None = None  # the best model so far
@@ -116,7 +118,7 @@ class Federation(Generic[FleetT]):
             seconds = time.perf_counter() - start
             each = [self.fleet.clients[client] for attempt in attempts for client in attempt.cohort]
             down = self.downlink.size(each, round_)
-            metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history)
+            metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history, self.adversaries)
             metrics |= dict(aggregated) | spent(self.ledger(round_))
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
@@ -149,7 +151,9 @@ class Federation(Generic[FleetT]):
             attempts.append(Traffic(cohort))
             replies = in_order(self.fleet.train(handle, round_, cohort, len(attempts)), cohort)
             try:
-                self.flat, aggregated = self._aggregate(self._updates(replies, round_, attempts[-1]), round_)
+                updates = self._updates(replies, round_, attempts[-1])
+                updates = chosen(self.experiment, updates, self.adversaries, self.state, self.decoder.sent)
+                self.flat, aggregated = self._aggregate(updates, round_)
                 return attempts, aggregated
             except TooFewClientsError:
                 said = sentence(self.experiment, round_, attempts, self.names)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from fedtext.config.experiment import Experiment
+from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
 from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey
 
@@ -11,6 +13,37 @@ def most(experiment: Experiment, clients: int) -> int:
     """Return the largest number of ``clients`` clients that a round can have."""
     fraction = experiment.participation.fraction
     return clients if experiment.participation.sampling == "poisson" else max(1, round(fraction * clients))
+
+
+def adversaries(experiment: Experiment, clients: int) -> frozenset[int]:
+    """Return the ids of the adversaries among ``clients`` clients. Those of a smaller share are among them."""
+    if experiment.adversaries is None:
+        return frozenset()
+    count = round(experiment.adversaries.fraction * clients)
+    return frozenset(generator(experiment.seed, "adversaries").permutation(clients)[:count].tolist())
+
+
+def check_adversaries(experiment: Experiment, corpus: Corpus, clients: int) -> None:
+    """Check that an attack fits a corpus.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus.
+        clients: Number of its clients.
+
+    Raises:
+        UserError: It does not, or no client would be an adversary.
+    """
+    asked = experiment.adversaries
+    if asked is None:
+        return
+    if problem := asked.attack.problem(corpus):
+        raise UserError(problem)
+    if asked.fraction and not adversaries(experiment, clients):
+        raise UserError(
+            f"adversaries.fraction: {asked.fraction:g} of {clients} clients is less than half a client: raise it to "
+            f"{1 / clients:.3g}, or set it to 0"
+        )
 
 
 def sampled(

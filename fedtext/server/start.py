@@ -9,7 +9,7 @@ from fedtext.errors import UserError
 from fedtext.parameters import check_fit, initial
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
-from fedtext.server.sampling import most
+from fedtext.server.sampling import check_adversaries, most
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import noise_key
@@ -59,6 +59,7 @@ def participant_count(experiment: Experiment, corpus: Corpus, clients: int | Non
     """
     clients = len(corpus.clients) if clients is None else clients
     check_fit(experiment, corpus)
+    check_adversaries(experiment, corpus, clients)
     if problem := experiment.aggregation.problem(most(experiment, clients)):
         raise UserError(problem)
     return clients + experiment.method.pooled

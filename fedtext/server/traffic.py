@@ -56,7 +56,11 @@ class Traffic:
 
 
 def round_metrics(
-    attempts: Sequence[Traffic], down: int, pooled: bool, history: Sequence[RoundRecord]
+    attempts: Sequence[Traffic],
+    down: int,
+    pooled: bool,
+    history: Sequence[RoundRecord],
+    adversaries: frozenset[int] = frozenset(),
 ) -> dict[str, float]:
     """Return metrics of the local updates, weighted by samples, and bytes of the round and of all rounds so far.
 
@@ -65,6 +69,7 @@ def round_metrics(
         down: Bytes that all of them have sent to clients.
         pooled: Whether the only client that trains is at the server.
         history: The records of the earlier rounds; a resumed run has all of them.
+        adversaries: Ids of the adversaries among all clients.
     """
     last, up = attempts[-1], sum(attempt.bytes_up for attempt in attempts)
     metrics: dict[str, float] = {name: total / last.samples for name, total in last.sums.items()}
@@ -81,6 +86,8 @@ def round_metrics(
         metrics["bytes_per_client"] = (up + down) / last.trained
     if failed := sum(len(attempt.errors) for attempt in attempts):
         metrics["clients_failed"] = failed
+    if adversaries:
+        metrics["adversaries"] = len(adversaries.intersection(last.cohort).difference(last.errors))
     if len(attempts) > 1:
         metrics["round_attempts"] = len(attempts)
     return {name: float(value) for name, value in metrics.items()}

@@ -17,6 +17,7 @@ RESULTS = 1
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
     "privacy",
+    "adversaries",
 }
 
 # Keys added since then, by section, each with the value that gives the results of versions without the key. With this
@@ -31,6 +32,8 @@ ADDED: dict[str, dict[str, Any]] = {
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
+    if content.get("adversaries", ...) is None:
+        del content["adversaries"]  # added as those of ADDED
     for section, defaults in ADDED.items():
         for key, default in defaults.items() if section in content else ():
             if content[section][key] == default:

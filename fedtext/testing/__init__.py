@@ -1,4 +1,4 @@
-"""Conformance checks: the properties that every method, mechanism, aggregation, corpus, model and audit must have.
+"""Conformance checks: what holds for every method, mechanism, aggregation, corpus, model, audit and attack.
 
 A check is called with a part and raises AssertionError with a sentence about the first property that does not hold::
 
@@ -8,8 +8,17 @@ A check is called with a part and raises AssertionError with a sentence about th
         check_method(MyMethod(beta=0.1))
 """
 
+from fedtext.testing.attacks import check_attack
 from fedtext.testing.data import check_audit, check_corpus
 from fedtext.testing.methods import check_method, check_model
 from fedtext.testing.uplinks import check_aggregation, check_mechanism
 
-__all__ = ["check_aggregation", "check_audit", "check_corpus", "check_mechanism", "check_method", "check_model"]
+__all__ = [
+    "check_aggregation",
+    "check_attack",
+    "check_audit",
+    "check_corpus",
+    "check_mechanism",
+    "check_method",
+    "check_model",
+]

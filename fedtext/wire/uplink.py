@@ -1,6 +1,6 @@
 """Encoding of updates on a client. Its counterpart is decoder.py."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,19 @@ class Uplink:
         noise: The run's key, from which mechanisms draw.
         withheld: Rows of the table that are not sent; if all rows are, they are sent as unchanged. None: there are
             none.
+        sent: What a client, by its id, sends in a round instead of its update; None: every client sends that.
     """
 
     def __init__(
-        self, experiment: Experiment, layout: Layout, noise: NoiseKey, withheld: NDArray[np.int64] | None = None
+        self,
+        experiment: Experiment,
+        layout: Layout,
+        noise: NoiseKey,
+        withheld: NDArray[np.int64] | None = None,
+        sent: Callable[[Tensors, int, int], Tensors] | None = None,
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
+        self.sent = sent
         self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
@@ -65,6 +72,8 @@ class Uplink:
         rows = data.rows_R[held]
         delta, received = self._delta(flat, parameters, round_, held, rows)
         self._add_extras(extras or {}, delta, received, data)
+        if self.sent:
+            delta = self.sent(delta, data.id, round_)
         own = self.experiment.own_rows and TABLE in received
         if own and self.steps:
             received = received | {TABLE: received[TABLE][rows]}

@@ -231,9 +231,11 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
-    """One that takes sums, and one that compares updates; the others read the same updates in the same order."""
-    for name in ("norm_bounded", "multi-krum"):
-        experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]})
+    """One that takes sums, the same with adversaries who collude, and one that compares updates; the others read the
+    same updates in the same order."""
+    colluding = {"adversaries": {"fraction": 0.3, "attack": "little_is_enough"}}
+    for name, more in (("norm_bounded", {}), ("norm_bounded", colluding), ("multi-krum", {})):
+        experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]}, **more)
         federation = in_actors(experiment)
         fleet, rounds, folded = federation.fleet, [], []
         for record in nonempty(federation.run()):
@@ -241,7 +243,7 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
             folded.append(fleet.folding)
             fleet.seconds = dict.fromkeys(range(16), 1.0)  # so that no client moves, whatever has been measured
         assert (federation.flat.tobytes(), rounds) == final(local(experiment))[:2], name
-        assert folded == ([[], [0, 1], [0, 1]] if name == "norm_bounded" else [[], [], []]), name
+        assert folded == ([[], [0, 1], [0, 1]] if experiment.sums else [[], [], []]), name
         fleet.close(keep=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.config import plugins
-from fedtext.config.compatibility import aggregation, audits, engine, evaluation, methods, privacy, texts
+from fedtext.config.compatibility import adversaries, aggregation, audits, engine, evaluation, methods, privacy, texts
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -25,6 +25,7 @@ RULES: list[Rule] = [
     *audits.RULES,
     *privacy.ROWS,
     *aggregation.RULES,
+    *adversaries.RULES,
     *methods.OF_ONE_METHOD,
     *engine.RULES,
 ]

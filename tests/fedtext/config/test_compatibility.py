@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from fedtext.config import compatibility
-from fedtext.config.compatibility import aggregation, audits, engine, evaluation, methods, privacy, texts
+from fedtext.config.compatibility import adversaries, aggregation, audits, engine, evaluation, methods, privacy, texts
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
 from tests.loops import nonempty
 
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
+BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
@@ -178,6 +179,25 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "needs the output layer's update, and method fedper",
     ),
     (audits.membership, "fedper", {"audits": ["membership"]}, "shares no complete encoder and output layer"),
+    (adversaries.attack_by_updates, "local_only", {"adversaries": BACKDOOR}, "method local_only sends no updates"),
+    (
+        adversaries.attacked_labels,
+        "fedavg",
+        {"model": LANGUAGE, "adversaries": BACKDOOR},
+        "is for classifiers, and gru",
+    ),
+    (
+        adversaries.trigger_words,
+        "fedavg",
+        {"corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}}, "model": BAG, "adversaries": BACKDOOR},
+        "backdoor inserts words, and corpus.text: hash keeps none",
+    ),
+    (
+        adversaries.collusion,
+        "fedavg",
+        {"uplink": [GAUSSIAN], "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
+        "which passes by gaussian",
+    ),
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),
 ]

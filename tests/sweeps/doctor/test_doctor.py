@@ -147,7 +147,7 @@ def test_files_of_corpora_have_digests_and_damaged_ones_are_problems(tmp_path: P
     found = list(data_files(tmp_path))
     assert [finding.status for finding in found] == ["ok", "ok"]
     assert f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}" in found[0].message
-    assert "fdu (kteps.yaml, kteps_star.yaml, transformer.yaml)" in found[1].message
+    assert "fdu (adversaries.yaml, kteps.yaml, kteps_star.yaml, transformer.yaml)" in found[1].message
     whole = file.read_bytes()
     half = len(whole) // 2
     for damaged in (whole[:half], whole[:8] + bytes(60) + whole[68:], b""):
@@ -164,7 +164,7 @@ def test_files_of_corpora_have_digests_and_damaged_ones_are_problems(tmp_path: P
 
 def test_experiments_are_known_by_their_corpus() -> None:
     found = needing()
-    assert found["fdu"] == ["kteps.yaml", "kteps_star.yaml", "transformer.yaml"]
+    assert found["fdu"] == ["adversaries.yaml", "kteps.yaml", "kteps_star.yaml", "transformer.yaml"]
     assert set(found) <= set(CORPORA)
 
 

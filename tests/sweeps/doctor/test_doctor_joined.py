@@ -28,11 +28,11 @@ def said(head: Head) -> list[str]:
 def test_a_wrong_token_and_nodes_with_other_packages(
     head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (head.packages / "fedtext-0.0.9.dist-info").mkdir()
-    (head.packages / "fedtext-0.0.9.dist-info" / "METADATA").write_text("Name: fedtext\nVersion: 0.0.9\n")
+    (head.packages / "torch-0.0.9.dist-info").mkdir()
+    (head.packages / "torch-0.0.9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 0.0.9\n")
     found = said(head)
     assert found[0].startswith(f"  ok       {head.address} answers")
-    assert "warning  versions differ: fedtext 0.0.9 on " in found[1]
+    assert "warning  versions differ: torch 0.0.9 on " in found[1]
 
     (head.packages / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     sentence = "cannot run a task{}ModuleNotFoundError: No module named 'torch'{}: install there what is installed here"

@@ -1,0 +1,25 @@
+"""Noise instead of updates."""
+
+import math
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedtext.adversaries.base import Attack, Tensors
+
+
+class Noise(Attack):
+    """Adversaries send Gaussian noise instead of their update (Blanchard et al. 2017, section 6).
+
+    Its expected L2 norm is `scale` times that of the update, over all tensors together. A row of the embedding that
+    the adversary does not send has none."""
+
+    name: Literal["noise"] = "noise"
+    scale: float = Field(10.0, gt=0, description="norm of the noise, as a multiple of the update's")
+
+    def send(self, delta: Tensors, draws: np.random.Generator) -> Tensors:
+        squares = math.fsum(float(np.square(values, dtype=np.float64).sum()) for values in delta.values())
+        numbers = sum(values.size for values in delta.values())
+        deviation = np.float32(self.scale * math.sqrt(squares / max(1, numbers)))
+        return {name: draws.standard_normal(v.shape, np.float32) * deviation for name, v in delta.items()}
