@@ -1,4 +1,4 @@
-"""The sections of an experiment besides its parts: participation, server, evaluation, resources and others."""
+"""The sections of an experiment besides its parts: server, evaluation, resources and others."""
 
 import math
 from typing import Literal
@@ -9,29 +9,6 @@ from fedtext.config.fields import AggregationField, AttackField, ServerOptimizer
 from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
 from fedtext.schema import Strict
-
-
-class Participation(Strict):
-    """The clients of a round."""
-
-    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled in each round")
-    sampling: Literal["fixed", "poisson"] = Field(
-        "fixed",
-        description="fixed: the same number of clients in each round; poisson: each client independently with "
-        "probability fraction",
-    )
-    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client is not available")
-    on_client_error: Literal["fail", "skip"] = Field(
-        "fail",
-        description="after a NaN loss, an exception or an unusable update of a client, in training or evaluation, fail "
-        "the run or skip the client",
-    )
-    min_clients: int = Field(
-        1,
-        ge=1,
-        description="least number of clients whose updates a round needs; a round with fewer is repeated with another "
-        "sample, and after three attempts the run fails",
-    )
 
 
 class Server(Strict):

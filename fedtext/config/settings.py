@@ -13,11 +13,11 @@ from fedtext.adversaries import Collusion
 from fedtext.adversaries.backdoor import Backdoor
 from fedtext.aggregations import Aggregation
 from fedtext.config.fields import AuditField, CorpusField, MechanismField, MethodField, ModelField, PluginField
+from fedtext.config.participation import Participation
 from fedtext.config.sections import (
     Adversaries,
     Checkpoint,
     Evaluation,
-    Participation,
     Privacy,
     Resources,
     Save,

@@ -220,6 +220,12 @@ METRICS: list[Metric] = [
         "adversaries among the clients whose update was aggregated",
         "Only with adversaries.",
     ),
+    _server(
+        "clients_late",
+        "clients sampled for the round that did not return in time",
+        "Only with participation.pace.",
+        better="smaller",
+    ),
     _server("clients_trained", "clients whose update was aggregated"),
     _server(
         "clients_failed",
@@ -260,6 +266,12 @@ METRICS: list[Metric] = [
         "wall time of the local updates that ran on a GPU",
         "Only if there are any. The times of clients that share a GPU are added.",
     ),
+    _cost(
+        "simulated_seconds",
+        "simulated time of a round: until enough clients have returned, or its deadline",
+        "Only with participation.pace. No computation waits for it.",
+    ),
+    _cost("simulated_seconds_total", "simulated time of all rounds until now", "Only with participation.pace."),
     _cost("nodes", "nodes of the cluster that host clients", unit="number", better="neither"),
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),

@@ -25,8 +25,8 @@ from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import PREFIX, MethodState
 from fedtext.server.noise import add_noise, deviation, expected
 from fedtext.server.optimizers import Moments, step
-from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, repeatable, sentence, too_few
-from fedtext.server.sampling import adversaries, sampled
+from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, remedy, repeatable, sentence, too_few
+from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.selection import best_round, reached
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.state.checkpoint import Checkpoints
@@ -116,7 +116,7 @@ class Federation(Generic[FleetT]):
             handle = self._broadcast()
             last = round_ == rounds
             seconds = time.perf_counter() - start
-            each = [self.fleet.clients[client] for attempt in attempts for client in attempt.cohort]
+            each = [self.fleet.clients[client] for attempt in attempts for client in attempt.received]
             down = self.downlink.size(each, round_)
             metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history, self.adversaries)
             metrics |= dict(aggregated) | spent(self.ledger(round_))
@@ -145,11 +145,12 @@ class Federation(Generic[FleetT]):
         attempts: list[Traffic] = []
         again = repeatable(self.experiment, len(self.trainees))
         while True:
-            cohort = self._sample(round_, len(attempts) + 1)
+            sample = self._sample(round_, len(attempts) + 1)
             partly = again and self.experiment.participation.min_clients > 1  # too few may be more than none
-            states = self.fleet.private_states(cohort) if partly else {}
-            attempts.append(Traffic(cohort))
-            replies = in_order(self.fleet.train(handle, round_, cohort, len(attempts)), cohort)
+            states = self.fleet.private_states(sample.clients) if partly else {}
+            attempts.append(Traffic(sample.clients, sample.late, sample.seconds))
+            replies = self.fleet.train(handle, round_, sample.clients, len(attempts))
+            replies = in_order(replies, sample.clients, round_, self.names)
             try:
                 updates = self._updates(replies, round_, attempts[-1])
                 updates = chosen(self.experiment, updates, self.adversaries, self.state, self.decoder.sent)
@@ -158,7 +159,7 @@ class Federation(Generic[FleetT]):
             except TooFewClientsError:
                 said = sentence(self.experiment, round_, attempts, self.names)
             if not again or len(attempts) == ATTEMPTS:
-                raise UserError(f"{said}: lower training.optimizer.lr or participation.min_clients")
+                raise UserError(f"{said}: {remedy(attempts)}")
             logging.getLogger(__name__).warning("%s; another sample of clients repeats it", said)
             for _ in self.fleet.partials(round_):  # the sums of those who did complete it
                 pass
@@ -177,14 +178,14 @@ class Federation(Generic[FleetT]):
         """Number of coordinates that a client sends."""
         return self.decoder.sent.numbers
 
-    def _sample(self, round_: int, attempt: int = 1) -> list[int]:
-        """Return the ids of the clients that train in an attempt at a round."""
-        ids = [client.id for client in self.trainees]
-        return sampled(self.experiment, ids, round_, self.fleet.noise, attempt)
+    def _sample(self, round_: int, attempt: int = 1) -> Returned:
+        """Return the clients of an attempt at a round."""
+        return cohort(self.experiment, self.trainees, round_, self.fleet.noise, attempt)
 
     def _took_part(self, round_: int) -> list[int]:
-        """Return the ids of the clients that trained in a completed round."""
-        return self._sample(round_, int(self.history[round_ - 1].metrics.get("round_attempts", 1)))
+        """Return the ids of the clients that received the parameters in a completed round."""
+        sample = self._sample(round_, int(self.history[round_ - 1].metrics.get("round_attempts", 1)))
+        return [*sample.clients, *sample.late]
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
         """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.

@@ -35,7 +35,7 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
 def too_few(experiment: Experiment, traffic: Traffic) -> bool:
     """Whether a round that has had all replies has too few updates. An empty Poisson sample is as it should be."""
     least = experiment.participation.min_clients
-    return traffic.trained < least and (bool(traffic.cohort) or least > 1)
+    return traffic.trained < least and (bool(traffic.received) or least > 1)
 
 
 def repeatable(experiment: Experiment, clients: int) -> bool:
@@ -45,6 +45,7 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
     """
     config = experiment.participation
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
+    others = others or config.availability is not None or bool(config.deadline_s and config.pace and config.pace.jitter)
     noisy = experiment.server.noise is not None or any(mechanism.randomises for mechanism in experiment.uplink)
     return others and not noisy
 
@@ -59,7 +60,18 @@ def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], n
         names: Names of all clients.
     """
     last, least = attempts[-1], experiment.participation.min_clients
-    found = f"round {round_}: {last.trained} of {len(last.cohort)} clients completed it, fewer than the {least} of "
+    late = f", {len(last.late)} being late," if last.late else ","
+    found = (
+        f"round {round_}: {last.trained} of {len(last.received)} clients completed it{late} fewer than the {least} of "
+    )
     found += f"participation.min_clients{f', in attempt {len(attempts)}' if len(attempts) > 1 else ''}"
     client = min(last.errors, default=None)
     return found if client is None else f"{found}; client {names[client]}: {last.errors[client]}"
+
+
+def remedy(attempts: Sequence[Traffic]) -> str:
+    """Return what to do about rounds that too few clients complete."""
+    last = attempts[-1]
+    if len(last.late) > len(last.errors):
+        return "raise participation.deadline_s, or lower participation.min_clients"
+    return "lower training.optimizer.lr or participation.min_clients"

@@ -1,11 +1,15 @@
 """The clients of a round. They depend on the experiment alone, so that every process can compute them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedtext.config.experiment import Experiment
+from fedtext.config.participation import Availability, Pace
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.seeding import generator
+from fedtext.server.fleet import ClientInfo
 from fedtext.state.noise_key import NoiseKey
 
 
@@ -46,6 +50,93 @@ def check_adversaries(experiment: Experiment, corpus: Corpus, clients: int) -> N
         )
 
 
+def is_available(availability: Availability, seed: int, round_: int, client: int, again: str = "") -> bool:
+    """Return whether a client can be reached in a round.
+
+    Args:
+        availability: How probable that is.
+        seed: The experiment's seed.
+        round_: Number of the round.
+        client: Id of the client.
+        again: Tells attempts at the round apart.
+    """
+    noon = generator(seed, "noon", client=client).random()
+    light = (1 + math.cos(2 * math.pi * (round_ / availability.day - noon))) / 2
+    chance = availability.night + (1 - availability.night) * light
+    return bool(generator(seed, f"availability{again}", round_, client).random() < chance)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Which of the clients sampled for a round return in time.
+
+    Attributes:
+        clients: Ids of those that do, ascending.
+        late: Ids of the others.
+        seconds: Simulated seconds of the round; None without ``participation.pace``.
+    """
+
+    clients: list[int]
+    late: list[int]
+    seconds: float | None
+
+
+def returned(
+    experiment: Experiment, ids: Sequence[int], samples: Mapping[int, int], round_: int, attempt: int = 1
+) -> Returned:
+    """Return which of the sampled clients return before a round ends.
+
+    It ends when as many as it needs have returned, or at the deadline. Clients that are late have received the
+    parameters, and keep their private state.
+
+    Args:
+        experiment: Its ``participation`` says how long clients take.
+        ids: Ids of the clients that were sampled, and have not dropped out.
+        samples: n_k of each client.
+        round_: Number of the round.
+        attempt: Number of the attempt at the round, from 1.
+    """
+    config = experiment.participation
+    if config.pace is None:
+        return Returned(list(ids), [], None)
+    again = _again(attempt)
+    seconds = {i: _seconds(experiment, config.pace, samples[i], round_, i, again) for i in ids}
+    limit = math.inf if config.deadline_s is None else config.deadline_s
+    needed = most(experiment, len(samples))
+    first = [i for i in sorted(ids, key=lambda i: (seconds[i], i)) if seconds[i] <= limit][:needed]
+    waited = config.deadline_s is not None and len(first) < min(needed, len(ids))
+    ended = limit if waited else max((seconds[i] for i in first), default=0.0)
+    return Returned(sorted(first), sorted(set(ids) - set(first)), ended)
+
+
+def cohort(
+    experiment: Experiment, clients: Sequence[ClientInfo], round_: int, noise: NoiseKey, attempt: int = 1
+) -> Returned:
+    """Return the clients that are sampled for a round and do not drop out: those that return in time, and the others.
+
+    Args:
+        experiment: The experiment.
+        clients: All clients that can train.
+        round_: Number of the round.
+        noise: The run's key, see ``sampled``.
+        attempt: Number of the attempt at the round, from 1.
+    """
+    ids = sampled(experiment, [client.id for client in clients], round_, noise, attempt)
+    return returned(experiment, ids, {client.id: client.samples for client in clients}, round_, attempt)
+
+
+def _again(attempt: int) -> str:
+    """Return what the purpose of a draw ends with, so that each attempt at a round has its own."""
+    return f"/{attempt}" if attempt > 1 else ""
+
+
+def _seconds(experiment: Experiment, pace: Pace, samples: int, round_: int, client: int, again: str) -> float:
+    speed = generator(experiment.seed, "speed", client=client).standard_normal()
+    now = generator(experiment.seed, f"pace{again}", round_, client).standard_normal()
+    read = samples * experiment.training.local_epochs
+    return float(read / pace.texts_per_second * math.exp(pace.jitter * now - pace.spread * speed))
+
+
 def sampled(
     experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey, attempt: int = 1
 ) -> list[int]:
@@ -60,11 +151,13 @@ def sampled(
         attempt: Number of the attempt at the round, from 1; each has a sample of its own.
 
     Returns:
-        Ids, ascending, without those that drop out. A Poisson sample may be empty.
+        Ids, ascending, without those that drop out. A Poisson sample may be empty, and any if no client is available.
     """
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
-    size = most(experiment, len(ids))
-    again = f"/{attempt}" if attempt > 1 else ""
+    size = math.ceil(config.over_selection * most(experiment, len(ids)))
+    again = _again(attempt)
+    if config.availability:
+        ids = [i for i in ids if is_available(config.availability, seed, round_, i, again)]
     if config.sampling == "poisson":
         chances = noise.paired(seed, f"cohort{again}", round_).random(len(ids))
         ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]

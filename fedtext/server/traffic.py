@@ -1,9 +1,10 @@
 """Sums over a round's local updates: the metrics that clients report, and the bytes that are sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedtext.errors import ClientError
 from fedtext.messages import Reply
 from fedtext.records import RoundRecord
 
@@ -20,7 +21,9 @@ class Traffic:
     """Sums over the replies to an attempt at a round.
 
     Attributes:
-        cohort: Ids of the clients.
+        cohort: Ids of the clients that train.
+        late: Ids of the clients that would not return in time: their local updates are not computed.
+        simulated_seconds: Simulated seconds until enough clients have returned; None: there is no such clock.
         samples: Number of train texts behind them.
         bytes_up: Bytes of the payloads.
         cpu_seconds: CPU time of the local updates.
@@ -30,6 +33,8 @@ class Traffic:
     """
 
     cohort: Sequence[int] = ()
+    late: Sequence[int] = ()
+    simulated_seconds: float | None = None
     samples: float = 0.0
     bytes_up: int = 0
     cpu_seconds: float = 0.0
@@ -48,6 +53,11 @@ class Traffic:
         for name, value in reply.metrics.items():
             if name not in NOT_AVERAGED:
                 self.sums[name] += samples * value
+
+    @property
+    def received(self) -> list[int]:
+        """Ids of the clients that have received the parameters."""
+        return [*self.cohort, *self.late]
 
     @property
     def trained(self) -> int:
@@ -86,6 +96,11 @@ def round_metrics(
         metrics["bytes_per_client"] = (up + down) / last.trained
     if failed := sum(len(attempt.errors) for attempt in attempts):
         metrics["clients_failed"] = failed
+    if last.simulated_seconds is not None:
+        metrics["clients_late"] = len(last.late)
+        metrics["simulated_seconds"] = sum(attempt.simulated_seconds or 0.0 for attempt in attempts)
+        before = history[-1].metrics.get("simulated_seconds_total", 0.0) if history else 0.0
+        metrics["simulated_seconds_total"] = before + metrics["simulated_seconds"]
     if adversaries:
         metrics["adversaries"] = len(adversaries.intersection(last.cohort).difference(last.errors))
     if len(attempts) > 1:
@@ -93,12 +108,28 @@ def round_metrics(
     return {name: float(value) for name, value in metrics.items()}
 
 
-def in_order(replies: Iterable[Reply], cohort: Sequence[int]) -> Iterator[Reply]:
-    """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived."""
-    waiting, due = {}, iter(cohort)
-    wanted = next(due, None)
+def in_order(
+    replies: Iterable[Reply], cohort: Sequence[int], round_: int = 0, names: Mapping[int, str] | None = None
+) -> Iterator[Reply]:
+    """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived.
+
+    Args:
+        replies: The replies in the order in which they arrive.
+        cohort: Ids of the clients that were asked.
+        round_: Number of the round, for messages.
+        names: Names of all clients, for messages.
+
+    Raises:
+        ClientError: A reply is of a client that was not asked or has replied already.
+    """
+    waiting: dict[int, Reply] = {}
+    place, missing = 0, set(cohort)
     for reply in replies:
+        if reply.client not in missing:
+            why = "it has replied twice" if reply.client in cohort else "it has replied without being asked"
+            raise ClientError((names or {}).get(reply.client, str(reply.client)), round_, why)
+        missing.remove(reply.client)
         waiting[reply.client] = reply
-        while wanted in waiting:
-            yield waiting.pop(wanted)
-            wanted = next(due, None)
+        while place < len(cohort) and cohort[place] in waiting:
+            yield waiting.pop(cohort[place])
+            place += 1

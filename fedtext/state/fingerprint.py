@@ -25,7 +25,13 @@ SCIENCE = {
 ADDED: dict[str, dict[str, Any]] = {
     "server": {"aggregation": {"name": "auto"}},
     "evaluation": {"personalize_at": "last"},
-    "participation": {"min_clients": 1},
+    "participation": {
+        "min_clients": 1,
+        "availability": None,
+        "pace": None,
+        "deadline_s": None,
+        "over_selection": 1.0,
+    },
 }
 
 

@@ -43,7 +43,7 @@ def language(e: "Settings") -> Iterator[str]:
 def pooled(e: "Settings") -> Iterator[str]:
     """Check that there are no mechanisms, audits and absent clients if all data are in one place."""
     method = e.method
-    apart = e.participation.fraction < 1 or e.participation.dropout > 0
+    apart = not e.participation.complete
     if method.pooled and (e.uplink or e.audits or apart):
         yield (
             f"method {method.name} has all data in one place, so nothing is sent and no client is absent: leave out "
@@ -62,8 +62,11 @@ def fedsgd(e: "Settings") -> Iterator[str]:
         return
     if e.training.local_epochs != 1:
         yield "training.local_epochs: method fedsgd is one pass over a client's texts a round: set it to 1"
-    if e.participation.fraction != 1 or e.participation.dropout:
-        yield "participation: method fedsgd has all clients in every round: set fraction to 1 and dropout to 0"
+    if not e.participation.complete:
+        yield (
+            "participation: method fedsgd has all clients in every round: set fraction to 1, and leave out dropout, "
+            "availability, deadline_s and over_selection"
+        )
 
 
 def fedevocab(e: "Settings") -> Iterator[str]:

@@ -39,6 +39,11 @@ def server_noise(e: "Settings") -> Iterator[str]:
             "server.noise: in a sample of fixed size another client takes the place of an absent one: set "
             "participation.sampling: poisson"
         )
+    if participation.simulates:
+        yield (
+            "server.noise: the sum is divided by the expected number of clients, which is not known with "
+            "participation.availability, deadline_s and over_selection: leave these out"
+        )
     if participation.min_clients > 1:
         yield (
             "server.noise: its guarantee is of rounds that are not repeated for who was in them: leave out "

@@ -96,7 +96,7 @@ def test_poisson_takes_each_client_by_itself() -> None:
     rounds = 2000
     taken = np.zeros((rounds, 20))
     for round_ in range(rounds):
-        cohort = federation._sample(round_)
+        cohort = federation._sample(round_).clients
         assert cohort == sorted(set(cohort))
         taken[round_, cohort] = 1
     error = math.sqrt(0.3 * 0.7 / rounds)
@@ -105,7 +105,7 @@ def test_poisson_takes_each_client_by_itself() -> None:
     assert abs(sizes.var() - 20 * 0.3 * 0.7) < 4 * 20 * 0.3 * 0.7 * math.sqrt(2 / rounds), "sizes vary as binomials do"
     together = np.corrcoef(taken.T)[np.triu_indices(20, 1)]
     assert np.abs(together).max() < 5 / math.sqrt(rounds)
-    assert np.array_equal(taken[7], np.isin(np.arange(20), federation._sample(7)))
+    assert np.array_equal(taken[7], np.isin(np.arange(20), federation._sample(7).clients))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""The keys of participation: which clients take part in a round, and which of them return in time."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedtext.schema import Strict
+
+
+class Availability(Strict):
+    """When clients can be reached: by day and by night, at different times in different places.
+
+    A client is available in round r with probability night + (1 - night) (1 + cos(2 pi (r / day - p_k))) / 2; its noon,
+    p_k of a day, is drawn from the seed.
+    """
+
+    day: int = Field(24, ge=2, description="rounds of a day")
+    night: float = Field(
+        0.1, ge=0, le=1, description="probability that a client is available at its midnight; at its noon it is 1"
+    )
+
+
+class Pace(Strict):
+    """How long local updates take, in simulated seconds, which no computation waits for.
+
+    The update of client k takes n_k local_epochs / (texts_per_second a_k) b, with n_k train texts. a_k is the client's
+    speed and b differs in every round; both are log-normal with median 1, and drawn from the seed.
+    """
+
+    texts_per_second: float = Field(100.0, gt=0, description="texts that a client of median speed reads in a second")
+    spread: float = Field(0.5, ge=0, le=10, description="standard deviation of log a_k; 0: all clients are as fast")
+    jitter: float = Field(0.2, ge=0, le=10, description="standard deviation of log b; 0: a client is always as fast")
+
+
+class Participation(Strict):
+    """The clients of a round."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled in each round")
+    sampling: Literal["fixed", "poisson"] = Field(
+        "fixed",
+        description="fixed: the same number of clients in each round; poisson: each client independently with "
+        "probability fraction",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client is not available")
+    availability: Availability | None = Field(
+        None, description="when clients can be sampled, by the time of their day; null: always"
+    )
+    pace: Pace | None = Field(None, description="how long local updates take in simulated time; null: no such clock")
+    deadline_s: float | None = Field(
+        None, gt=0, description="simulated seconds after which a round leaves out those who have not returned"
+    )
+    over_selection: float = Field(
+        1.0,
+        ge=1,
+        le=100,
+        description="times as many clients are sampled as a round needs; it ends when as many as it needs have "
+        "returned, in simulated time",
+    )
+    on_client_error: Literal["fail", "skip"] = Field(
+        "fail",
+        description="after a NaN loss, an exception or an unusable update of a client, in training or evaluation, fail "
+        "the run or skip the client",
+    )
+    min_clients: int = Field(
+        1,
+        ge=1,
+        description="least number of clients whose updates a round needs; a round with fewer is repeated with another "
+        "sample, and after three attempts the run fails",
+    )
+
+    @model_validator(mode="after")
+    def _timed(self) -> "Participation":
+        if self.pace is None and (self.deadline_s is not None or self.over_selection > 1):
+            key = "deadline_s" if self.deadline_s is not None else "over_selection"
+            raise ValueError(f"{key}: it needs to be known how long clients take: set pace, to {{}} for its defaults")
+        if self.over_selection > 1 and self.sampling == "poisson":
+            raise ValueError(
+                "over_selection: a Poisson sample has no size that would be enough: set sampling: fixed, or leave it "
+                "out"
+            )
+        return self
+
+    @property
+    def simulates(self) -> bool:
+        """Whether clients can be unavailable or late, beside those that drop out."""
+        return self.availability is not None or self.deadline_s is not None or self.over_selection > 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether all clients take part in every round."""
+        return self.fraction == 1 and not self.dropout and not self.simulates
