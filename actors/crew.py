@@ -4,10 +4,13 @@ Starting an actor takes seconds, mostly for imports. Tune gives a trial's proces
 the next trial that asks for the same (``reuse_actors``), so that a sweep starts its processes once.
 """
 
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
+from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -18,16 +21,29 @@ from actors.placement import Plan
 # Ray's errors for a lost process (OutOfMemoryError is no RayActorError), and ours for one that hangs.
 LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, HungActorsError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
+START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
+RETURN_S = 10.0  # seconds that a bundle whose node was lost has to find another one
+LOOK_S = 1.0  # seconds between two looks at the places of actors that start
 DRAIN_S = 2.0  # seconds that actors have for what they were asked before one of them was lost
 Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number, CPUs and GPUs of its actors
 # Actors of this process without a trial, by place; they end with it. None: that one was lost.
 _waiting: tuple[Share, list[Any | None]] | None = None
 
 
-def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
+def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIMEOUT_S) -> list[Any | None]:
     """Return ``plan.actors`` client actors without clients, one in each client bundle of ``group``.
 
-    Actors that ``keep`` or ``salvage`` has left are used if they have the same share of the cluster and answer.
+    Actors that ``keep`` or ``salvage`` has left are used if they have the same share of the cluster and answer. A
+    bundle of a node that was lost has no actor (None) if no other node has room for it, as long as another bundle has
+    one. ``fill`` takes it in later.
+
+    Args:
+        plan: The trial's plan.
+        group: Its placement group; None: there is none.
+        patience_s: Seconds within which an actor has to start.
+
+    Raises:
+        TimeoutError: None has started within this time, or one that has its place.
     """
     global _waiting
     kept, _waiting = _waiting, None
@@ -36,7 +52,66 @@ def hire(plan: Plan, group: PlacementGroup | None) -> list[Any]:
         made = _answering(kept[1], ANSWER_S)
     elif kept:
         end(kept[1])
-    return [actor or _new(plan, group, place) for place, actor in enumerate(made)]
+    known = placed(plan, group) if any(made) else range(plan.actors)
+    starting = {place: _new(plan, group, place) for place in known if made[place] is None}
+    try:
+        return _started(made, starting, plan, group, patience_s)
+    except BaseException:  # those that did start would hold their share of the cluster
+        end([*made, *starting.values()])
+        raise
+
+
+def _started(
+    made: list[Any | None],
+    starting: dict[int, Any],
+    plan: Plan,
+    group: PlacementGroup | None,
+    patience_s: float,
+) -> list[Any | None]:
+    """Wait for actors to start, and give up those whose bundle stays without a node while others have one.
+
+    Args:
+        made: The actors that run, by place.
+        starting: Those that start.
+        plan, group, patience_s: As in ``hire``.
+    """
+    calls = {actor.__ray_ready__.remote(): place for place, actor in starting.items()}
+    begin, homeless = time.monotonic(), dict[int, float]()  # since when a place is known to have no node
+    while calls:
+        done, _ = ray.wait(list(calls), num_returns=len(calls), timeout=LOOK_S)
+        for call in done:
+            ray.get(call)
+            place = calls.pop(call)
+            made[place] = starting.pop(place)
+        now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
+        homeless = {place: homeless.get(place, now) for place in starting if place not in there}
+        given_up = [place for place, since in homeless.items() if now - since > RETURN_S and any(made)]
+        end([starting.pop(place) for place in given_up])
+        calls = {call: place for call, place in calls.items() if place in starting}
+        if calls and now - begin > patience_s:
+            raise TimeoutError(
+                f"it took longer than {patience_s:g} s to start the client actors; `ray status` shows what is free"
+            )
+    return made
+
+
+def fill(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> dict[int, Any]:
+    """Return new actors, by place, for the places without one whose bundle has a node again.
+
+    Args:
+        actors: What ``hire`` returned.
+        plan, group: As in ``hire``.
+    """
+    there = set(placed(plan, group)) if None in actors else set()
+    return {place: _new(plan, group, place) for place, actor in enumerate(actors) if actor is None and place in there}
+
+
+def placed(plan: Plan, group: PlacementGroup | None) -> Sequence[int]:
+    """Return the places of client actors whose bundle has a node."""
+    if group is None:
+        return range(plan.actors)
+    nodes: Mapping[int, str] = placement_group_table(group)["bundles_to_node_id"]
+    return [place for place in range(plan.actors) if nodes.get(place + 1)]
 
 
 def _new(plan: Plan, group: PlacementGroup | None, place: int) -> Any:
@@ -49,11 +124,11 @@ def _new(plan: Plan, group: PlacementGroup | None, place: int) -> Any:
     return options.remote()
 
 
-def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
+def keep(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> None:
     """Leave idle actors to this process's next trial.
 
     Args:
-        actors: The actors, which must be idle.
+        actors: The actors by place, which must be idle.
         plan: The plan that they were hired by.
         group: The placement group that they are in; None: none.
     """
@@ -62,7 +137,7 @@ def keep(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
     _waiting = _share(plan, group), list(actors)
 
 
-def salvage(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None:
+def salvage(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> None:
     """Leave to this process's next attempt those actors that answer soon, and kill the others: one was lost.
 
     Args:
@@ -71,7 +146,7 @@ def salvage(actors: list[Any], plan: Plan, group: PlacementGroup | None) -> None
     keep(_answering(actors, DRAIN_S), plan, group)
 
 
-def _answering(actors: list[Any | None], seconds: float) -> list[Any | None]:
+def _answering(actors: Sequence[Any | None], seconds: float) -> list[Any | None]:
     """Return those actors, by place, that have done what they were asked within these seconds, and kill the others."""
     calls = {actor.__ray_ready__.remote(): actor for actor in actors if actor is not None}
     done, _ = ray.wait(list(calls), num_returns=len(calls), timeout=seconds) if calls else ([], [])
@@ -88,7 +163,7 @@ def _succeeded(call: ray.ObjectRef) -> bool:
     return True
 
 
-def end(actors: list[Any | None]) -> None:
+def end(actors: Sequence[Any | None]) -> None:
     """Kill these actors."""
     for actor in actors:
         if actor is not None:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,12 +13,12 @@ from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from actors import crew, patience
+from actors.client import Host
 from actors.placement import Plan, assign, unused_gpus
-from fedtext.client.audit_runner import audited_words
-from fedtext.client.participants import baselines, describe, participants, stacks
+from actors.shipment import Shipment
+from fedtext.client.participants import stacks
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
-from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
@@ -28,48 +27,9 @@ from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
-START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
 CALL_BYTES = 32_000_000  # largest total of the replies to one call
-OBJECTS = 1_000  # most objects with the clients' data: each takes a millisecond
 WORTH_MOVING = 0.85  # clients move if the slowest actor's time falls to this fraction
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """A corpus in the object store. The clients' data are many objects, so that an actor fetches only what it hosts.
-
-    Args:
-        header: the corpus without its clients, for the server.
-        corpus_clients: number of the corpus's clients, without the one of pooled texts.
-        lean: the corpus for the actors: without clients, and without what only the server needs.
-        infos: each client's description.
-        clients: the object with a client's data, by id: a list of ``together`` clients.
-        together: clients in an object, 1 unless there are very many.
-        baselines: see ``Fleet``.
-    """
-
-    header: Corpus
-    corpus_clients: int
-    lean: ray.ObjectRef
-    infos: list[ClientInfo]
-    clients: dict[int, ray.ObjectRef]
-    together: int
-    baselines: Mapping[str, float]
-
-
-def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
-    """Put a corpus into the object store, once for all trials that use it."""
-    clients = participants(experiment, corpus)
-    size = math.ceil(len(clients) / OBJECTS)
-    groups = [clients[start : start + size] for start in range(0, len(clients), size)]
-    refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
-    infos = [describe(client, corpus) for client in clients]
-    audited_words(experiment, corpus.vocabulary)
-    header = replace(corpus, clients=[], tests=())
-    tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
-    lean = ray.put(replace(header, report=[], table_VD=None, tests=tests))
-    return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))
 
 
 class RayFleet:
@@ -105,37 +65,49 @@ class RayFleet:
         initial = ray.put(dict(private))
         weights = [client.samples for client in self.clients]
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
-        hosted = assign({client.id: float(client.tokens) for client in self.clients}, plan.actors, self.block)
-        self.actors = crew.hire(plan, group)
+        self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
+        self.hired = crew.hire(plan, group)
+        self.actors = [actor for actor in self.hired if actor is not None]
+        hosted = assign({client.id: float(client.tokens) for client in self.clients}, len(self.actors), self.block)
         self.home = _homes(hosted)
         try:
-            ready = [
-                actor.host.remote(
-                    experiment,
-                    shipment.lean,
-                    initial,
-                    shipment.corpus_clients,
-                    weights,
-                    self.noise,
-                    trial,
-                    members,
-                    *self._objects(members),
-                )
-                for actor, members in zip(self.actors, hosted, strict=True)
-            ]
-            hosts = self._get(ready, START_TIMEOUT_S, "start the client actors")
+            hosts = self._host(self.actors, hosted)
         except BaseException:  # those that did start would hold their share of the cluster
             self.close()
             raise
         self.nodes = [host.node for host in hosts]
         self.unused_gpus = unused_gpus(plan, [host.unused_gpu for host in hosts])
 
+    def _host(self, actors: Sequence[Any], hosted: Sequence[Sequence[int]]) -> list[Host]:
+        """Have actors host these clients, and return where they are."""
+        ready = [
+            actor.host.remote(*self.given, members, *self._objects(members))
+            for actor, members in zip(actors, hosted, strict=True)
+        ]
+        return self._get(ready, crew.START_TIMEOUT_S, "start the client actors")
+
+    @property
+    def short(self) -> str:
+        """A sentence if there are fewer actors than planned, since a node was lost; else empty."""
+        missing = self.hired.count(None)
+        return f"{missing} of {len(self.hired)} client actors have no place until a node joins" if missing else ""
+
+    def join(self) -> None:
+        """Take in actors on nodes that have joined. Clients move to them as ``balance`` finds it worth it."""
+        found = crew.fill(self.hired, *self.place)
+        for place, actor in found.items():
+            self.hired[place] = actor
+            self.actors.append(actor)
+        if found:
+            self.nodes += [host.node for host in self._host(list(found.values()), [[]] * len(found))]
+
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
         self.size = flat.nbytes
         return ray.put(flat)
 
     def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+        self.join()
         self.balance()
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
@@ -271,13 +243,13 @@ class RayFleet:
     def close(self, keep: bool = False) -> None:
         """End the actors, or, with ``keep``, leave them to the next trial of this process. They must then be idle."""
         if keep:
-            crew.keep(self.actors, *self.place)
+            crew.keep(self.hired, *self.place)
         else:
-            crew.end(self.actors)
+            crew.end(self.hired)
 
     def salvage(self) -> None:
         """Leave the actors that are sound to the next attempt of this trial, after one was lost."""
-        crew.salvage(self.actors, *self.place)
+        crew.salvage(self.hired, *self.place)
 
     def _get(self, calls: list[Any], timeout: float, what: str, expected: float | None = None) -> list[Any]:
         limit = patience.allowed(expected, self.hang, timeout)

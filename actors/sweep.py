@@ -15,6 +15,7 @@ from ray.tune.search import Searcher
 
 from actors.crew import LOST
 from actors.interrupt import interruptible
+from actors.pulse import watching
 from actors.trial import Assignment, Given, serve
 
 # The records come through our own callback; Tune's loggers would write each of them three more times.
@@ -152,5 +153,5 @@ def _fit(
                 verbose=0,
             ),
         )
-        with interruptible():
+        with interruptible(), watching():
             tuner.fit()

@@ -12,9 +12,11 @@ import ray
 from ray import tune
 
 from actors.crew import LOST
-from actors.fleet import RayFleet, Shipment
+from actors.fleet import RayFleet
 from actors.metrics import TrialMetrics
 from actors.placement import Plan
+from actors.pulse import beating
+from actors.shipment import Shipment
 from fedtext.client.audit_runner import write_files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, OwnershipLostError, UserError
@@ -41,6 +43,7 @@ class Assignment:
     folder: Path
     copy: Copy | None = None
     until: int | None = None  # the round after which the trial pauses; None: it runs to its end
+    beats: Path | None = None  # the file by which the driver sees that the server works (pulse.py)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     ``user_error``, and whether the run is ``taken``: another command has continued it.
 
     If client actors die or hang, or Ray kills them because memory runs out, new ones continue from the last checkpoint.
-    If this process dies, Tune starts it again, and the trial continues in the same way.
+    If this process dies or hangs, Tune starts it again, and the trial continues in the same way.
 
     Args:
         config: The point of Tune's search space. Its ``case`` is the name of the assignment.
@@ -73,7 +76,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     metrics = TrialMetrics(assignment.experiment, config["case"])
     metrics.begin(assignment.experiment.training.rounds)
     try:
-        _serve(assignment, metrics)
+        with beating(assignment.beats, assignment.experiment.resources.hang_timeout_s):
+            _serve(assignment, metrics)
     except Exception:
         metrics.add(trials_failed=1)
         raise
@@ -116,7 +120,8 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
 
     Yields:
         The record of each round, and sentences, which may be empty: ``unused_gpus`` if GPUs are reserved that no actor
-        can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on.
+        can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on, ``short`` if
+        from this round on it has fewer actors than planned, or all of them again.
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
@@ -126,13 +131,16 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
-        uncopied = copied(assignment) if federation.history else ""
+        uncopied, short = copied(assignment) if federation.history else "", ""
         for record in federation.run():
             _keep(federation, assignment)
             before, uncopied = uncopied, copied(assignment)
             metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
             said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if before else uncopied}
+            if federation.fleet.short != short:
+                short = federation.fleet.short
+                said["short"] = short or "all of its client actors have a place again"
             yield replace(record, metrics=record.metrics | {"nodes": nodes}), said
             if record.round == assignment.until:
                 break

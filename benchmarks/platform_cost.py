@@ -30,8 +30,9 @@ import numpy as np
 import ray
 
 from actors.cluster import connect
-from actors.fleet import RayFleet, ship
+from actors.fleet import RayFleet
 from actors.placement import Plan, assign
+from actors.shipment import ship
 from benchmarks import synthetic
 from fedtext.client.participants import describe, participants, stacks
 from fedtext.client.worker import Worker

@@ -31,8 +31,9 @@ if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read 
 import numpy as np
 
 from actors.cluster import connect, nodes
-from actors.fleet import RayFleet, ship
+from actors.fleet import RayFleet
 from actors.placement import Plan
+from actors.shipment import ship
 from benchmarks import synthetic
 from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment

@@ -11,6 +11,7 @@ from ray.tune.experiment import Trial
 
 from actors.waiting import Use
 from dashboards.failure import failure_of, raised
+from dashboards.losses import Losses
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
@@ -95,6 +96,7 @@ class TrialCallback(Callback):
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
         self.waiting, self.in_use = waiting or (lambda case: ""), in_use
+        self._losses = Losses()
         self._look_at = 0.0  # time of the next look at the cluster
         self._speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
@@ -221,8 +223,13 @@ class TrialCallback(Callback):
             self._warn_of_gpus(case_id, unused)
         if uncopied := result.get("uncopied"):
             self._warn(case_id, uncopied)
+        if short := result.get("short"):
+            self._warn(case_id, short)
         if lost := result.get("lost"):
-            self._warn(case_id, f"went back to its last checkpoint, since it lost a client actor ({lost})")
+            self._losses.add(case_id, f"since it lost a client actor ({lost})")
+        record, sentence = self._losses.regained(case_id, self._records.get(case_id, ()), record)
+        if sentence:
+            self._warn(case_id, sentence)
         self._records[case_id] = merged(self._records.get(case_id, ()), [record])
         self.progress.row(case_id, record)
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
@@ -244,9 +251,7 @@ class TrialCallback(Callback):
 
     @_never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._warn(
-            trial.config["case"], f"went back to its last checkpoint, since it lost its server ({raised(trial)})"
-        )
+        self._losses.add(trial.config["case"], f"since it lost its server ({raised(trial)})")
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

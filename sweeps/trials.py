@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors import schedulers
+from actors import pulse, schedulers
 from actors import sweep as tune_sweep
-from actors.fleet import Shipment, ship
 from actors.interrupt import Interrupted
 from actors.placement import Node
+from actors.shipment import Shipment, ship
 from actors.trial import Assignment
 from actors.waiting import in_use, waiting_for
 from dashboards import partition
@@ -279,4 +279,5 @@ class Assignments:
         if depends not in self.shipments:
             self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
         folder, until = self.job.folder.case(case.id), self.until.get(case.id)
-        return Assignment(one, self.shipments[depends], self.job.plans[case.id], folder, self.job.folder.copy, until)
+        plan, copy = self.job.plans[case.id], self.job.folder.copy
+        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id))

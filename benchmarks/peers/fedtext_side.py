@@ -3,8 +3,9 @@
 from functools import partial
 
 from actors.cluster import compile_problem, connect
-from actors.fleet import RayFleet, ship
+from actors.fleet import RayFleet
 from actors.placement import Plan
+from actors.shipment import ship
 from benchmarks import synthetic
 from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment

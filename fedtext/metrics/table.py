@@ -272,6 +272,17 @@ METRICS: list[Metric] = [
         "Only with participation.pace. No computation waits for it.",
     ),
     _cost("simulated_seconds_total", "simulated time of all rounds until now", "Only with participation.pace."),
+    _cost(
+        "seconds_lost",
+        "wall time of the trial that processes which died or hung have cost until now",
+        "Only if there were any: from the round before to the one that was completed again, without its own time.",
+    ),
+    _cost(
+        "restarts",
+        "times that the trial has gone back to its last checkpoint until now",
+        "Only if there were any.",
+        unit="number",
+    ),
     _cost("nodes", "nodes of the cluster that host clients", unit="number", better="neither"),
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
     _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),

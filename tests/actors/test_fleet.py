@@ -14,8 +14,9 @@ import ray
 
 from actors import crew
 from actors.cluster import connect, nodes
-from actors.fleet import RayFleet, ship
+from actors.fleet import RayFleet
 from actors.placement import Plan, plan
+from actors.shipment import ship
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
@@ -251,7 +252,7 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
 @pytest.mark.usefixtures("started")
 def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen clients in objects of three, in stacks of two: six that belong together move together."""
-    monkeypatch.setattr("actors.fleet.OBJECTS", 6)
+    monkeypatch.setattr("actors.shipment.OBJECTS", 6)
     experiment = tiny.experiment("kteps", training=THREE | {"stack": 2})
     federation = in_actors(experiment)
     fleet, rounds, homes = federation.fleet, [], []

@@ -1,6 +1,7 @@
 """Processes killed in the middle of a run: it goes on by itself, to the weights of an undisturbed one."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -43,9 +44,13 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
     assert done.returncode == 0, done.stdout + done.stderr
 
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(experiment, tmp_path)
+    assert done.stderr.count("went back to its last checkpoint, since it lost ") == 2
+    assert re.search(r"since it lost a client actor \(.*\): round \d+ was complete \d+\.\d s later", done.stderr)
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == list(range(1, ROUNDS + 1))
+    assert run.data.metrics["time/restarts"] == 2
+    assert run.data.metrics["time/seconds_lost"] > 0
 
 
 def test_a_client_actor_that_hangs_is_replaced(tmp_path: Path) -> None:
@@ -59,6 +64,20 @@ def test_a_client_actor_that_hangs_is_replaced(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "went back to its last checkpoint, since it lost a client actor (" in done.stderr
     assert "s being expected" in done.stderr
+    assert states(tmp_path / "runs" / "stopped")["00-kteps"] == undisturbed(experiment, tmp_path)
+
+
+def test_a_server_that_hangs_is_replaced(tmp_path: Path) -> None:
+    experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": ROUNDS, "local_epochs": 3}}
+    resources = {"hang_timeout_s": 8}
+    file = write(tmp_path, training=experiment["training"], space={}, baselines=[], resources=resources)
+    driver = Forked(tmp_path, "run", str(file), "--name", "stopped")
+    reached(tmp_path / "runs" / "stopped" / "00-kteps" / "checkpoint", 3, driver)
+    hurt(driver, "ray::ImplicitFunc", signal.SIGSTOP)
+    done = driver.wait()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the server of 00-kteps has not responded for 8 s: its process is killed" in done.stderr
+    assert "went back to its last checkpoint, since it lost its server" in done.stderr
     assert states(tmp_path / "runs" / "stopped")["00-kteps"] == undisturbed(experiment, tmp_path)
 
 

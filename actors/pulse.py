@@ -1,0 +1,101 @@
+"""Servers of trials that hang: they are killed, and Tune starts their trials again.
+
+The process of a trial's server writes a file every few seconds. The driver looks at these files: the server's bundle is
+on the driver's machine (``Plan.bundles``). What counts is how often the driver has found a file unchanged, so that a
+machine that slept, or a driver that was stopped, kills nothing.
+"""
+
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+BEAT_S = 2.0  # between two beats of a server, and between two looks of the driver
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fedtext-servers-", ignore_cleanup_errors=True)
+
+
+def file_of(case: str) -> Path:
+    """Return the file that the server of a case is to write, in the driver."""
+    return Path(_folder().name) / f"{case}.json"
+
+
+@contextmanager
+def beating(file: Path | None, limit_s: float) -> Iterator[None]:
+    """Write a file again and again during the block, in a thread of the process that is to be watched.
+
+    Args:
+        file: The file; None: nothing is written.
+        limit_s: Seconds without a beat after which this process counts as one that hangs.
+    """
+    if file is None:
+        yield
+        return
+    process, over = psutil.Process(), threading.Event()
+    content = {"pid": process.pid, "started": process.create_time(), "limit_s": limit_s}
+
+    def beat() -> None:
+        count = 0
+        while not over.is_set():
+            count += 1
+            with suppress(OSError):  # a full disk, or the driver has gone: it is looked after by nobody then
+                draft = file.with_suffix(f".{process.pid}")
+                draft.write_text(json.dumps(content | {"beat": count}))
+                os.replace(draft, file)
+            over.wait(BEAT_S)
+
+    thread = threading.Thread(target=beat, name="beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def watching() -> Iterator[None]:
+    """Kill servers that hang during the block, in a thread of the driver."""
+    over, silent = threading.Event(), dict[Path, tuple[str, float]]()  # what a file has, and for how long
+
+    def watch() -> None:
+        while not over.wait(BEAT_S):
+            for file in Path(_folder().name).glob("*.json"):
+                with suppress(OSError, ValueError):  # it was removed meanwhile
+                    content = file.read_text()
+                    before, seconds = silent.get(file, ("", 0.0))
+                    silent[file] = content, seconds + BEAT_S if content == before else 0.0
+                    if silent[file][1] > json.loads(content)["limit_s"]:
+                        _end(file, json.loads(content))
+                        del silent[file]
+
+    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _end(file: Path, content: dict[str, float]) -> None:
+    """Kill the process that wrote a file, unless it has ended and another one has its number."""
+    file.unlink(missing_ok=True)
+    with suppress(psutil.Error):
+        process = psutil.Process(int(content["pid"]))
+        if process.create_time() == content["started"]:
+            said = "the server of %s has not responded for %g s: its process is killed, and the trial started again"
+            logging.getLogger(__name__).warning(said, file.stem, content["limit_s"])
+            process.kill()

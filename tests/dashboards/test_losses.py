@@ -1,0 +1,35 @@
+"""The cost of processes that died or hung: what is told, and what stays in the records."""
+
+from dashboards.losses import Losses
+from fedtext.records import RoundRecord
+
+
+def record(round_: int, time: float) -> RoundRecord:
+    return RoundRecord(round_, time, {"round_seconds": 2.0})
+
+
+def test_time_is_lost_from_the_round_before_to_the_one_that_is_complete_again() -> None:
+    losses, records = Losses(), [record(1, 100.0), record(2, 102.0)]
+    assert losses.regained("one", records[:1], records[1]) == (records[1], "")
+    losses.add("one", "since it lost its server (it died)")
+    losses.add("one", "since it lost a client actor (it hung)")
+    found, sentence = losses.regained("one", records, record(3, 114.5))
+    assert found.metrics == {"round_seconds": 2.0, "restarts": 2.0, "seconds_lost": 10.5}
+    assert sentence == (
+        "went back to its last checkpoint, since it lost its server (it died); since it lost a client actor (it hung): "
+        "round 3 was complete 10.5 s later"
+    )
+    losses.add("one", "since it lost its server (again)")
+    found, _ = losses.regained("one", [*records, found], record(4, 120.5))
+    assert found.metrics == {"round_seconds": 2.0, "restarts": 3.0, "seconds_lost": 14.5}
+    found, sentence = losses.regained("one", [*records, found], record(5, 122.5))
+    assert (found.metrics["restarts"], found.metrics["seconds_lost"], sentence) == (3.0, 14.5, "")
+    assert losses.regained("other", [], record(1, 5.0))[0].metrics == {"round_seconds": 2.0}
+
+
+def test_before_the_first_round_no_time_is_known() -> None:
+    losses = Losses()
+    losses.add("one", "since it lost its server (it died)")
+    found, sentence = losses.regained("one", [], record(1, 5.0))
+    assert found.metrics == {"round_seconds": 2.0, "restarts": 1.0, "seconds_lost": 0.0}
+    assert sentence == "went back to its last checkpoint, since it lost its server (it died)"
