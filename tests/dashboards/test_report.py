@@ -250,6 +250,7 @@ def test_csv_has_numbers_and_no_formulas_and_markdown_no_html() -> None:
 
 
 def test_tables_mark_the_best_and_say_how_they_are_sorted(at: Path) -> None:
+    report("small")
     made = results(read(at / "small"))
     assert any(one.strong for row in made.rows for one in row)
     assert made.notes[0].startswith("Sorted by Ap_val (highest first)")
