@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 
-.PHONY: help install sweep run test test-all test-faults mutants check format ui docs docs-serve bench bench-peers clean
+.PHONY: help install sweep run test test-all test-faults fuzz mutants check format ui docs docs-serve bench bench-peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -64,6 +64,9 @@ test-all: $(DOCS)  ## all tests, those of several nodes and of long commands too
 
 test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile
 	$(BIN)/python -m pytest -n 0 -m faults
+
+fuzz: $(READY)  ## thousands of malformed experiments, corpora and folders of runs: each is to end in one sentence
+	$(BIN)/python -m tests.fuzz --experiments 5000 --corpora 500 --runs 300
 
 mutants: $(READY)  ## small faults put into the mathematics one by one: which of them no test notices
 	$(BIN)/python -m tests.mutants

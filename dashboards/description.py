@@ -48,14 +48,6 @@ class End:
     name: str = ""
 
 
-def stored(state: dict[str, Any] | None) -> Description | None:
-    """Return the description in the state of a mirror; None if there is none."""
-    if not state:
-        return None
-    dataset = state.pop("dataset", None)
-    return Description(**state, dataset=Dataset(**dataset) if dataset else None)
-
-
 def described(
     name: str, dump: dict[str, Any], params: dict[str, str], tags: dict[str, str], at: float | None = None
 ) -> Description:

@@ -17,18 +17,44 @@ import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODELS, MLFLOW_PARENT_RUN_ID
+from typing_extensions import TypedDict
 
 from dashboards import packaging, records
-from dashboards.description import Description, End, stored
+from dashboards.description import Description, End
 from dashboards.names import OTHER_STEPS
 from dashboards.trial import merged
+from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.runtime.json_files import read_json
 
 TABLE_SECONDS = 30.0  # between two uploads of the table, a file that is rewritten as a whole
 STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
 TOKEN = "fedtext.id"  # makes the creation of a run repeatable
 MODEL = "model"  # the folder of a trained model, among a run's artifacts
 END_TAGS = ("error", "stopped")  # why a run ended; removed when it continues
+
+ANEW = "bring it back from a copy of the run, or remove it, and the run is recorded anew in MLflow"
+
+
+class Owed(TypedDict, total=False):
+    """What MLflow lacks of a run, but for its records."""
+
+    description: Description | None
+    described: dict[str, str]
+    model: str
+    end: End | None
+
+
+class State(TypedDict, total=False):
+    """``tracking.json``."""
+
+    uri: str
+    experiment_id: str | None
+    run_id: str | None
+    token: str | None
+    status: str
+    last_round: int
+    owed: Owed
 
 
 class Mirror:
@@ -37,18 +63,19 @@ class Mirror:
     def __init__(self, folder: Path, shown_uri: str) -> None:
         """Load the state that an earlier process left in ``folder``. ``shown_uri`` is the address in its file."""
         self.folder, self.shown_uri = folder, shown_uri
-        state = _read_json(folder / STATE_FILE)
+        file = folder / STATE_FILE
+        state = read_json(file, State, ANEW) if file.exists() else State()
         self.recorded_at: str = state.get("uri", shown_uri)
         self.run_id: str | None = state.get("run_id")
         self.experiment_id: str | None = state.get("experiment_id")
         self.token: str | None = state.get("token")
         self.status: str = state.get("status", "")
         self.last_round: int = state.get("last_round", 0)
-        owed = state.get("owed", {})
-        self.description = stored(owed.get("description"))
+        owed = state.get("owed", Owed())
+        self.description = owed.get("description")
         self.described: dict[str, str] = owed.get("described", {})
         self.model: str = owed.get("model", "")  # the folder of a trained model that MLflow lacks
-        self.end = End(**owed["end"]) if owed.get("end") else None
+        self.end = owed.get("end")
         self.pending: dict[int, RoundRecord] = {}
         self.retry_at = 0.0  # monotonic seconds; before, nothing is tried again for this run alone
         self.files_retry_at = 0.0  # likewise for its files, which may live elsewhere
@@ -260,13 +287,12 @@ def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
     return None if run.info.lifecycle_stage == "deleted" else run
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def _read_spool(path: Path) -> list[RoundRecord]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [RoundRecord.from_json(json.loads(line)) for line in lines if line]
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [RoundRecord.from_json(json.loads(line)) for line in lines if line]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): {ANEW}") from error
 
 
 def _write(path: Path, text: str) -> None:

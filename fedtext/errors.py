@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_LONGEST = 1000  # characters of a line of a message
 _REMEDIES = {
     errno.ENOSPC: "free space on that disk, or choose another folder",
     errno.EDQUOT: "free space within the quota, or choose another folder",
@@ -18,7 +19,23 @@ _REMEDIES = {
 
 
 class UserError(ValueError):
-    """An invalid request. The message says what is wrong, where, and what to do."""
+    """An invalid request. The message says what is wrong, where, and what to do.
+
+    A message can quote what it was given: characters that a terminal would act on are escaped, and the middle of a line
+    is left out if it is longer than anybody reads.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("\n".join(map(_readable, str(message).split("\n"))))
+
+
+def _readable(line: str) -> str:
+    escaped = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in _shortened(line))
+    return _shortened(escaped)
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
 class OwnershipLostError(UserError):

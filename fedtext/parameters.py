@@ -5,12 +5,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
+from fedtext.config.limits import PARAMETERS, excess
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.layout import Layout, is_table
 from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
 from fedtext.models.parts import Parts
+from fedtext.models.sizes import without_memory
 from fedtext.seeding import generator, torch_scope
 
 
@@ -44,7 +46,8 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
         vocabulary: Number of entries of the vocabulary, with <pad> and features.
         features: Number of features of a text beside its words.
     """
-    network = build_network(experiment, classes, clients, features)
+    with without_memory(experiment.model):
+        network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
     shared = Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)})
@@ -98,6 +101,9 @@ def withheld(experiment: Experiment, corpus: Corpus) -> NDArray[np.int64] | None
 def check_fit(experiment: Experiment, corpus: Corpus) -> None:
     """Raise UserError if the experiment's model does not fit the corpus."""
     model = experiment.model
+    dim, rows = model.embedding.dim, len(corpus.vocabulary)
+    if sentence := excess(PARAMETERS, dim * rows, "model.embedding.dim or corpus.vocabulary", least=True):
+        raise UserError(sentence)
     Parts(model, corpus.classes)
     model.check(experiment.corpus.max_length)
     valued = any(client.train.values_T is not None for client in corpus.clients)

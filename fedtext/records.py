@@ -49,7 +49,17 @@ class RoundRecord:
 
         Returns:
             The record.
+
+        Raises:
+            ValueError, KeyError: It is something else.
         """
+        if not isinstance(content, Mapping) or not isinstance(content["round"], int):
+            raise ValueError("this is no record of a round")
+        for values in (content["metrics"], content["clients"], *content["clients"].values()):
+            if not isinstance(values, Mapping):
+                raise ValueError("the metrics of a record are no mapping")
+        if not all(value is None or isinstance(value, int | float) for value in content["metrics"].values()):
+            raise ValueError("a metric of a record is no number")
         files = content.get("files", {})
         # Steps are keys, which JSON turns into strings.
         curves = {name: {int(step): value for step, value in curve.items()} for name, curve in _curves(content)}

@@ -1,6 +1,5 @@
 """How a run was begun: its experiment, its data and its command, as its plan.json has them."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fedtext.runtime.remote import is_uri
 from fedtext.state.fingerprint import SCIENCE
 from sweeps.extension import OTHERWISE, not_extended
 from sweeps.places import PLAN
+from sweeps.stored import COPY, Plan, stored
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Begun:
         """Return the folder given with --data, if any."""
         return self._plan().get("data")
 
-    def versions(self) -> list[dict[str, str]]:
+    def versions(self) -> list[dict[str, Any]]:
         """Return the versions of the software that worked on the run, in order."""
         return self._plan().get("versions", [])
 
@@ -99,10 +99,13 @@ class Begun:
             )
         return folder_of(begun, option("data")) if begun else None
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self) -> Plan:
         file = self.path / PLAN
-        return json.loads(file.read_text()) if file.is_file() else {}
+        return stored(file, Plan) if file.is_file() else {}
 
     def _content(self) -> Content:
         """Return the stored content of the experiment, with the plug-ins that are kept here."""
-        return with_plugins(self._plan()["content"], self.path)
+        plan = self._plan()
+        if "content" not in plan:
+            raise UserError(f"{self.path / PLAN} is damaged (content is missing): {COPY}")
+        return with_plugins(plan["content"], self.path)

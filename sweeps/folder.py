@@ -15,13 +15,15 @@ from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved
 from fedtext.errors import OwnershipLostError, UserError, option, spelled, writing
-from fedtext.runtime.folders import stored
+from fedtext.runtime.folders import stored as named
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
 from sweeps import names
 from sweeps.begun import Begun
 from sweeps.lock import lock
 from sweeps.places import OUTCOME, PLAN, RESOLVED, write
+from sweeps.stored import About, stored
+from sweeps.stored import Outcome as Ended
 from tune_spaces.cases import Case
 
 PROBE = 1 << 16  # bytes: more than any file that is written before the first round
@@ -127,7 +129,7 @@ class RunFolder(Begun):
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         before, now = self.versions(), versions() | git_state()
         worked = before if before[-1:] == [now] else [*before, now]
-        plan = {"content": content, "command": command, "data": stored(data) if data else None, "versions": worked}
+        plan = {"content": content, "command": command, "data": named(data) if data else None, "versions": worked}
         plan["trials"] = {case.id: _about(case) for case in cases}
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
@@ -202,7 +204,7 @@ class RunFolder(Begun):
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases that a search has suggested to plan.json, for lists of runs."""
         plan = self._plan()
-        plan["trials"] = plan.get("trials", {}) | {case.id: _about(case) for case in cases}
+        plan["trials"] = (plan.get("trials") or {}) | {case.id: _about(case) for case in cases}
         write(self.path / PLAN, json.dumps(plan, indent=2))
 
     def claim(self) -> None:
@@ -246,12 +248,11 @@ class RunFolder(Begun):
 
     def ended(self) -> dict[str, Any]:
         """Return the status of the cases that have ended, except for failed ones, which run again."""
-        found = {file.parent.name: json.loads(file.read_text())["status"] for file in self.path.glob(f"*/{OUTCOME}")}
-        return {case: status for case, status in found.items() if status != "failed"}
+        return {case: one.status for case, one in self.statuses().items() if one.status != "failed"}
 
     def statuses(self) -> dict[str, Outcome]:
         """Return how each case ended, without its records. Cases that have not ended are left out."""
-        found = {file.parent.name: json.loads(file.read_text()) for file in self.path.glob(f"*/{OUTCOME}")}
+        found = {file.parent.name: stored(file, Ended) for file in self.path.glob(f"*/{OUTCOME}")}
         return {case: Outcome(one["status"], error=one.get("error", "")) for case, one in found.items()}
 
     def record(self, case_id: str, outcome: Outcome) -> None:
@@ -261,6 +262,6 @@ class RunFolder(Begun):
         self.try_to_copy_files()
 
 
-def _about(case: Case) -> dict[str, Any]:
+def _about(case: Case) -> About:
     made = case.experiment
     return {"method": made.method.name, "baseline": case.baseline, "rounds": made.training.rounds}

@@ -1,6 +1,5 @@
 """Lists of the experiments that come with fedtext, and of runs with their state. Nothing of a run is executed."""
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from fedtext.state.checkpoint import glance
 from sweeps.lock import is_locked
 from sweeps.places import OUTCOME, PLAN, RESOLVED
 from sweeps.points import unsuggested
+from sweeps.stored import About, Outcome, Plan, glimpsed
 
 State = Literal["running", "finished", "interrupted", "failed"]
 # Of a run without the metric by which its trials are sorted, the first of these that it has is shown.
@@ -133,10 +133,10 @@ def run(folder: Path) -> ListedRun:
     """
     if not (folder / PLAN).is_file():
         raise UserError(f"there is no run in {folder}: {spelled('ls')} lists those in runs/")
-    plan, experiment = _read(folder / PLAN, json.loads), _read(folder / RESOLVED, yaml.load, _Loader)
+    plan, experiment = glimpsed(folder / PLAN, Plan) or Plan(), _experiment(folder / RESOLVED)
     trials = tuple(_trials(folder, plan.get("trials") or {}))
-    tune = experiment.get("tune") or {}
-    metric, best = _best(trials, tune.get("metric", ""), tune.get("mode", "auto"))
+    tune = experiment["tune"] if isinstance(experiment.get("tune"), dict) else {}
+    metric, best = _best(trials, str(tune.get("metric", "")), tune.get("mode", "auto"))
     left = not trials or any(trial.status in ("begun", "waiting") for trial in trials) or _search_goes_on(tune, folder)
     failed = any(trial.status == "failed" for trial in trials)
     state: State = "running" if is_locked(folder) else "interrupted" if left else "failed" if failed else "finished"
@@ -146,34 +146,35 @@ def run(folder: Path) -> ListedRun:
 
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNREADABLE = (OSError, ValueError, yaml.YAMLError, LookupError, AttributeError, RecursionError)  # what PyYAML raises
 
 
-def _read(file: Path, parse: Any, *more: Any) -> dict[str, Any]:
-    """Return the mapping in a file; empty if there is none, as of a version that wrote others."""
+def _experiment(file: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; empty if there is none."""
     try:
-        content = parse(file.read_text("utf-8"), *more)
-    except (OSError, ValueError, yaml.YAMLError):
+        content = yaml.load(file.read_text("utf-8"), _Loader)  # in C: lists have many
+    except _UNREADABLE:
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _trials(folder: Path, planned: Mapping[str, Mapping[str, Any]]) -> Iterator[ListedTrial]:
+def _trials(folder: Path, planned: Mapping[str, About]) -> Iterator[ListedTrial]:
     """Yield the planned trials, and others in the folder. A run of an earlier version does not say what was planned."""
     there = {path.parent.name for name in (OUTCOME, "checkpoint") for path in folder.glob(f"*/{name}")}
     for case in [*planned, *sorted(there - set(planned))]:
-        about = planned.get(case, {})
+        about = planned.get(case, About())
         records = glance(folder / case / "checkpoint")
-        outcome = _read(folder / case / OUTCOME, json.loads)
+        outcome = glimpsed(folder / case / OUTCOME, Outcome)
         values = {name: value for record in records for name, value in record.metrics.items() if value is not None}
         yield ListedTrial(
             case,
             about.get("method") or re.sub(r"^\d+-|-seed\d+$", "", case),
             bool(about.get("baseline")),
-            outcome.get("status") or ("begun" if records else "waiting"),
+            outcome["status"] if outcome else "begun" if records else "waiting",
             records[-1].round if records else 0,
             about.get("rounds"),
             values,
-            outcome.get("error", ""),
+            outcome.get("error", "") if outcome else "",
         )
 
 

@@ -11,7 +11,7 @@ from fedtext.state.copy import Copy
 from sweeps.lock import locked
 from sweeps.places import PLAN, STORAGE, home
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # as of the experiment
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"  # as of the experiment
 
 
 def places(storage: str) -> tuple[Path, Remote | None]:
@@ -38,7 +38,9 @@ def new(storage: Path, name: str | None, experiment: str) -> Path:
         UserError: The name cannot be a folder's.
     """
     if name is not None and not re.fullmatch(NAME, name):
-        raise UserError(f"{option('name')}: {name!r} cannot be a folder's name; use letters, digits, '.', '_' and '-'")
+        raise UserError(
+            f"{option('name')}: {name!r} cannot be a folder's name; use up to 150 letters, digits, '.', '_' and '-'"
+        )
     return (storage / (name or f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}")).resolve()
 
 

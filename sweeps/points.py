@@ -1,8 +1,9 @@
 """The points of a run's search, as its folder has them."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from sweeps.stored import Points, stored
 
 LOG = "search.json"  # the points in order, and the results that the search has been told
 
@@ -10,7 +11,7 @@ LOG = "search.json"  # the points in order, and the results that the search has 
 def suggested_points(folder: Path) -> list[dict[str, Any]]:
     """Return the points that the search of a run has suggested; empty without a search."""
     log = folder / LOG
-    return json.loads(log.read_text())["points"] if log.is_file() else []
+    return stored(log, Points)["points"] if log.is_file() else []
 
 
 def unsuggested(samples: int, folder: Path) -> int:

@@ -3,9 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dashboards.trial import title
 from fedtext.config.experiment import Experiment
@@ -16,6 +16,7 @@ from fedtext.state.fingerprint import fingerprint
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.places import write
+from sweeps.stored import Exploited, Generation, stored
 from tune_spaces.cases import Case, suggested_cases
 from tune_spaces.population import Exploit, exploits
 
@@ -57,7 +58,9 @@ class Population:
                 train(until)
                 if not self._complete(until, callback):
                     return  # of a part of the population nothing is decided
-                self.generations.append({"done": False, "exploits": [asdict(one) for one in self._judged(generation)]})
+                judged = self._judged(generation)
+                made = [Exploited(member=one.member, donor=one.donor, point=one.point) for one in judged]
+                self.generations.append({"done": False, "exploits": made})
                 self._write()
             if not self.generations[-1]["done"] and len(self.generations) == generation:
                 for one in (Exploit(**each) for each in self.generations[-1]["exploits"]):
@@ -122,12 +125,12 @@ class Population:
 def _carried_out(case: Path) -> int:
     """Return the last generation after which a member has taken over a checkpoint; 0 if it has not."""
     mark = case / "checkpoint" / MARK
-    return json.loads(mark.read_text()) if mark.is_file() else 0
+    return stored(mark, int) if mark.is_file() else 0
 
 
-def _stored(folder: RunFolder) -> list[dict[str, Any]]:
+def _stored(folder: RunFolder) -> list[Generation]:
     file: Path = folder.path / FILE
-    return json.loads(file.read_text()) if file.is_file() else []
+    return stored(file, list[Generation]) if file.is_file() else []
 
 
 def _changed(content: Content, experiment: Experiment, source: str, one: Exploit, member: str, donor: Case) -> Case:

@@ -9,6 +9,7 @@ from sweeps.folder import RunFolder
 from sweeps.job import Job, Searched
 from sweeps.places import write
 from sweeps.points import LOG
+from sweeps.stored import Log, stored
 from tune_spaces.search import Search
 
 
@@ -34,7 +35,7 @@ def begun_search(
         return None
     search, log = Search(experiment), folder.path / LOG
     if log.is_file():
-        search.restore(json.loads(log.read_text()))
+        search.restore(stored(log, Log))
     while search.ask() is not None:  # those that depend on no further results
         pass
     return Searched(search, content, source, data)

@@ -1,10 +1,12 @@
 """The space of a sweep: its dimensions, and the points of a grid or at random."""
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 from fedtext.config.experiment import Experiment
+from fedtext.config.limits import TRIALS, excess
 from fedtext.errors import UserError
 from fedtext.seeding import generator
 from fedtext.state.fingerprint import SCIENCE
@@ -14,12 +16,18 @@ FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "
 
 
 def check_space(experiment: Experiment) -> None:
-    """Raise UserError if a dimension is malformed, or its key is not of what is computed."""
+    """Raise UserError if a dimension is malformed, its key is not of what is computed, or there are too many points."""
     for key, spec in experiment.space.items():
         check_dimension(key, spec)
     for key in experiment.space:
         if key.partition(".")[0] not in SCIENCE:
             raise UserError(f"space.{key}: only what is computed can be swept: {', '.join(sorted(SCIENCE))}")
+    grids = [len(spec["grid"]) for spec in experiment.space.values() if "grid" in spec]
+    tune, named = experiment.tune, ["space"] if any(size > 1 for size in grids) else []
+    named += [key for key, size in (("tune.samples", tune.samples), ("seeds", experiment.seeds)) if size > 1]
+    trials = (tune.samples * math.prod(grids) + len(experiment.baselines)) * experiment.seeds
+    if sentence := excess(TRIALS, trials, " or ".join(named) or "baselines"):
+        raise UserError(sentence)
 
 
 def check_dimension(key: str, spec: dict[str, Any]) -> None:
@@ -47,7 +55,7 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
         return tune.grid_search(values)
     try:
         made = getattr(tune, form)(*values) if FORMS[form] else tune.choice(values)
-        made.sample()  # some wrong bounds are noticed only when a value is drawn
+        made.sample(random_state=generator(0, "space"))  # some wrong bounds are noticed only when a value is drawn
     except (ValueError, TypeError, AssertionError, OverflowError, ZeroDivisionError) as error:
         raise UserError(f"space.{key}.{form}: {values!r} cannot be drawn from ({error})") from error
     return made
@@ -59,10 +67,10 @@ def points(experiment: Experiment) -> Iterator[dict[str, Any]]:
     Raises:
         UserError: A dimension is malformed, or its key is not of what is computed.
     """
+    check_space(experiment)
     if not experiment.space:
         yield {}
         return
-    check_space(experiment)
     if all("grid" in spec for spec in experiment.space.values()):
         yield from _grid(experiment)
         return

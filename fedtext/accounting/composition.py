@@ -87,6 +87,8 @@ def gaussian(multiplier: float, count: int, delta: float) -> float:
     """
     together = multiplier / math.sqrt(count)
     if together < 1e-3:
+        if together**2 < 1e-300:  # its inverse is no number
+            return math.inf
         rho = 1 / (2 * together**2)
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
     return float(_accounting().get_epsilon_gaussian(together, delta))

@@ -1,5 +1,7 @@
 """Ledger entries of Gaussian noise, on updates or on their sum."""
 
+import math
+
 from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry, Unit
 
@@ -23,6 +25,8 @@ def gaussian_entry(
     if not composition.available():
         return Entry(name, unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
     epsilon = composition.sampled_gaussian(multiplier, fraction, rounds, delta)
+    if not math.isfinite(epsilon):
+        return Entry(name, unit, None, delta, f"no guarantee: a noise multiplier of {multiplier:.4g} hides nothing")
     how = f"gaussian, noise multiplier {multiplier:.4g}"
     if fraction < 1:
         how += f", Poisson samples of {fraction:g}"

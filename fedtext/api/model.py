@@ -216,7 +216,7 @@ class Model:
                 state[name] = torch.zeros(rows, tensor.shape[1])
             else:
                 state[name] = tensor.detach()
-        _fill(network, state)
+        _fill(network, state, rows)
         task = trained.names.index(client) if client in trained.names and client is not None else 0
         return _Bound(base.Model(network, state), vocabulary, task, "shared" if client is None else "both")
 
@@ -257,8 +257,25 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def _fill(network: nn.Module, state: dict[str, Any]) -> None:
-    """Replace the network's parameters by those of a state, whatever the sizes of tables."""
+def _fill(network: nn.Module, state: dict[str, Any], rows: int) -> None:
+    """Replace the network's parameters by those of a state, whatever the sizes of tables.
+
+    Args:
+        network: The network.
+        state: Tensors by name.
+        rows: Number of rows of a table.
+
+    Raises:
+        UserError: The state is that of another network.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.named_parameters()}
+    shapes = {name: (rows, *shape[1:]) if is_table(name) else shape for name, shape in shapes.items()}
     for name, tensor in state.items():
+        if tuple(tensor.shape) != shapes.get(name):
+            asked = f"has the shape {list(shapes[name])}" if name in shapes else "does not exist"
+            raise UserError(
+                f"the model is damaged ({name}, of shape {list(tensor.shape)}, {asked} in its experiment): "
+                f"{model_folder.AGAIN}"
+            )
         module, _, leaf = name.rpartition(".")
         network.get_submodule(module)._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)

@@ -19,6 +19,8 @@ from fedtext.config.yaml_text import lines
 from fedtext.errors import UserError
 from fedtext.schema import classes_of, fields_of, names_of
 
+SHOWN = 20  # problems of an experiment in a message
+
 __all__ = ["SPACES", "find", "load", "read", "validate"]
 
 
@@ -135,7 +137,9 @@ def validate(
         f"{_where(keys, found[0]['msg'], source, places, words)}: {_sentence(found, keys)}"
         for keys, found in by_key.items()
     )
-    raise UserError("\n".join(sentences))
+    found = list(sentences)
+    left = [f"and {len(found) - SHOWN} more problems"] if len(found) > SHOWN else []
+    raise UserError("\n".join([*found[:SHOWN], *left]))
 
 
 def _where(

@@ -75,10 +75,10 @@ class Settings(Strict):
     @field_validator("name")
     @classmethod
     def _names_a_folder(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
             raise ValueError(
-                f"{value!r} is to be the name of a folder: use letters (a to z), digits, ., _ and -, with a letter or "
-                "a digit first"
+                f"{value!r} is to be the name of a folder: use up to 100 letters (a to z), digits, ., _ and -, with a "
+                "letter or a digit first"
             )
         return value
 

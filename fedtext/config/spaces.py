@@ -3,6 +3,7 @@
 Nothing here imports torch: commands that only look at files do not wait for it.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def find(name: str | Path) -> Path:
         UserError: There is none. The message lists the existing files.
     """
     for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
-        if path.is_file():
+        if os.path.isfile(path):  # False for what can be no path, where Path raises OSError
             return path
     known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml"))) or "none, since these are not installed"
     raise UserError(

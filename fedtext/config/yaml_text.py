@@ -4,6 +4,10 @@ from typing import Any
 
 import yaml
 
+DEEPEST = 50  # mappings and lists in one another
+BITS = 10_000  # of a whole number
+MOST = 100_000  # values, those of an alias counted wherever it stands
+
 
 class YAMLTextError(ValueError):
     """A text is not valid YAML. ``line`` counts from 1; it is None if it is not known."""
@@ -14,7 +18,32 @@ class YAMLTextError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys instead of using the last one."""
+    """SafeLoader that refuses duplicate keys instead of using the last one, and values that have no end."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
+        """Refuse what is nested too deeply while it is parsed: the parser calls itself."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise YAMLTextError(f"values are nested more than {DEEPEST} deep", self.peek_event().start_mark.line + 1)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """Refuse a number that cannot be printed: Python converts hexadecimal ones of any length."""
+        if (value := super().construct_yaml_int(node)).bit_length() > BITS:
+            raise YAMLTextError(f"a whole number has more than {BITS} bits", node.start_mark.line + 1)
+        return value
+
+    def get_single_node(self) -> Any:
+        """Refuse aliases that contain themselves, or that make more values than anybody writes."""
+        node = super().get_single_node()
+        if node is not None:
+            _count(node, {})
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         first: dict[tuple[str, str], int] = {}
@@ -26,6 +55,32 @@ class _Loader(yaml.SafeLoader):
                     raise YAMLTextError(f"the key {key.value} is given a second time{at}: keep one of the two", line)
                 first[key.tag, key.value] = line
         return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def _count(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """Return the number of values in a node, with those of its aliases.
+
+    Args:
+        node: The node.
+        known: The numbers of nodes, by id; None while a node is counted.
+
+    Raises:
+        YAMLTextError: A node contains itself, or has more than ``MOST`` values.
+    """
+    line = node.start_mark.line + 1
+    if (count := known.get(id(node), 0)) is None:
+        raise YAMLTextError("a value contains itself by an alias (*): write it out", line)
+    if not count:
+        known[id(node)] = None
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        inner = [part for pair in pairs for part in pair] or (node.value if isinstance(node, yaml.SequenceNode) else ())
+        known[id(node)] = count = 1 + sum(_count(part, known) for part in inner)
+    if count > MOST:
+        raise YAMLTextError(f"there are more than {MOST:,} values, counted with aliases (*)", line)
+    return count
 
 
 def parse(text: str) -> Any:
@@ -43,8 +98,8 @@ def parse(text: str) -> Any:
         raise YAMLTextError(f"this is not YAML ({problem})", mark.line + 1 if mark else None) from error
     except YAMLTextError:
         raise
-    except ValueError as error:
-        raise YAMLTextError(f"a value cannot be read ({error}); put it in quotes", None) from error
+    except (ValueError, OverflowError, LookupError, AttributeError) as error:  # of the constructors of PyYAML
+        raise YAMLTextError(f"a value cannot be read ({error}): put it in quotes, without a tag (!!)", None) from error
 
 
 def lines(text: str) -> dict[tuple[str, ...], int]:

@@ -134,6 +134,11 @@ class CorpusConfig(Strict, ABC):
         return False
 
     @property
+    def generated(self) -> int:
+        """Number of texts that ``read`` makes; 0 if it reads them from files."""
+        return 0
+
+    @property
     def unlabeled(self) -> Literal["none", "local", "remote"]:
         """Whether the corpus has unlabeled texts, and whether they have to be downloaded (``remote``)."""
         return "none"

@@ -115,6 +115,10 @@ class DemoCorpus(CorpusConfig):
         return RawCorpus(self.name, 2, clients)
 
     @property
+    def generated(self) -> int:
+        return self.clients * (self.train + self.test)
+
+    @property
     def unlabeled(self) -> Literal["none", "local", "remote"]:
         return "local"
 

@@ -62,11 +62,11 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
         refused.append(row)
         return "error"
 
-    def read(threads: bool) -> "pyarrow.Table":
+    def read(handler: Callable[[Any], str] | None) -> "pyarrow.Table":
         return read_csv(
             path,
-            read_options=ReadOptions(use_threads=threads, block_size=_BLOCK),
-            parse_options=ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            read_options=ReadOptions(use_threads=handler is None, block_size=_BLOCK),
+            parse_options=ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=handler),
             convert_options=ConvertOptions(
                 include_columns=columns,
                 column_types={name: pyarrow.string() for name in columns},
@@ -76,14 +76,13 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
         )
 
     try:
-        return read(threads=True)
+        return read(None)
     except pyarrow.ArrowInvalid:
-        check_utf8(path)
+        check_utf8(path)  # first: the handler gets rows as strings
+        with suppress(pyarrow.ArrowInvalid):
+            read(refuse)  # by one thread: rows are numbered then
         if not refused:
             raise
-    refused.clear()
-    with suppress(pyarrow.ArrowInvalid):
-        read(threads=False)  # rows are numbered by one thread alone
     row = refused[0]
     raise UserError(
         f"{path}, row {row.number - 1}: {row.actual_columns} fields, but the header has {row.expected_columns}: put a "
@@ -108,6 +107,8 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
             value, reason = json.loads(line), "not a JSON object"
         except json.JSONDecodeError as error:
             value, reason = None, f"not JSON ({error.msg}, column {error.colno})"
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
+            value, reason = None, f"no JSON that can be read ({str(error).partition(':')[0]})"
         if not isinstance(value, dict):
             raise UserError(
                 f"{path}, line {number}: {reason}; each line must be an object of names and values: repair it"

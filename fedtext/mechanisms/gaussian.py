@@ -44,7 +44,7 @@ class Gaussian(Mechanism):
         if behind.norm is None:
             return [Entry(self.name, "run", None, 0.0, f"no guarantee: {behind.why}")]
         multiplier = math.sqrt(behind.variance) / (2 * behind.norm)
-        rho = 1 / (2 * multiplier**2)
+        rho = 1 / (2 * multiplier**2) if multiplier**2 else math.inf
         rests = (
             f"updates are 2 clip.norm apart, rho = {rho:.6g} a round (a quarter of that against an update of zeros); "
             + FLOATS

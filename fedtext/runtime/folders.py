@@ -139,10 +139,17 @@ def located(name: str, folders: Iterable[Path], what: str) -> Path | None:
     if is_uri(name):
         remote = Remote(name, what)
         path = remote.local or folder_of(remote.parent.uri, what) / remote.name
-        return checked(path, path.parent) if present(path) else None
-    typed = Path(name).expanduser()
-    candidates = [(typed, typed.parent), *((folder / typed, folder) for folder in folders)]
-    return next((checked(path, root) for path, root in candidates if present(path)), None)
+        candidates = [(path, path.parent)]
+    else:
+        typed = Path(name).expanduser()
+        candidates = [(typed, typed.parent), *((folder / typed, folder) for folder in folders)]
+    found = next((pair for pair in candidates if present(pair[0])), None)
+    if found is None:
+        return None
+    path, root = found
+    if path.resolve() == Path(path.resolve().anchor):
+        raise UserError(f"{what}: {name} is the folder of all files of this machine: name one with texts")
+    return checked(path, root)
 
 
 def _fetched(path: Path, remote: Remote, found: "FileInfo") -> None:

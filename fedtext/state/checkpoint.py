@@ -169,7 +169,13 @@ def glance(folder: Path) -> list[RoundRecord]:
     for state in reversed(_found(folder)):
         try:
             return _records(json.loads((state / STATE).read_bytes()))
-        except (OSError, ValueError, KeyError):  # damaged, or removed meanwhile by the command that works on the run
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):  # damaged, or removed meanwhile by the command that works on the run
             continue
     return []
 

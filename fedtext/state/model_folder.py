@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+from typing_extensions import TypedDict
 
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.models.transformer import TransformerClassifier
+from fedtext.runtime.json_files import read_json
 from fedtext.text import pretrained
 from fedtext.text.representation import Pieces
 
@@ -30,7 +32,19 @@ FORMAT = 1
 FOLDER = "model"  # its name in the folder of a run
 EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
 TOKENIZER, CLIENTS = "tokenizer", "clients"
+AGAIN = "copy it again, or train the model again"
 State = Mapping[str, NDArray[np.float32]]
+
+
+class _About(TypedDict):
+    """``model.json``, but for what it says to people."""
+
+    round: int
+    classes: int
+    features: int
+    labels: list[str]
+    clients: int
+    names: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,43 +161,60 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
     """
     if not (folder / ABOUT).is_file():
         raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
-    try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        if about["format"] != FORMAT:
-            raise UserError(f"{folder} has format {about['format']}, and this version reads {FORMAT}: use a newer one")
-        content = files.with_plugins(files.read(folder / EXPERIMENT), folder)
-        unknown = [plugin.name for plugin in files.plugins_of(content) if not plugin.is_loaded]
-        if unknown and not trust_plugins:
-            raise UserError(
-                f"{folder} needs the plug-in {' and '.join(unknown)}, a program: read it, and if you trust it, load "
-                "the model with trust_plugins=True (predict --trust-plugins)"
-            )
-        if (folder / TOKENIZER).is_dir():
-            content = _relocated(content, str(folder / TOKENIZER))
-        return Trained(
-            files.validate(content, str(folder / EXPERIMENT)),
-            about["round"],
-            about["classes"],
-            about["features"],
-            tuple(about["labels"]),
-            about["clients"],
-            tuple(about["names"]),
-            _words(folder),
-            load_file(folder / SHARED),
-            {
-                about["names"][int(where.name)]: ClientPart(load_file(where / SHARED), _words(where))
-                for where in sorted((folder / CLIENTS).glob("*"))
-            },
+    written = read_json(folder / ABOUT, dict[str, Any], AGAIN)
+    if written.get("format") != FORMAT:
+        raise UserError(
+            f"{folder} has format {written.get('format')!r}, and this version reads {FORMAT}: use a newer one"
         )
-    except (OSError, ValueError, KeyError, IndexError, SafetensorError) as error:
+    about = read_json(folder / ABOUT, _About, AGAIN)
+    content = files.with_plugins(files.read(folder / EXPERIMENT), folder)
+    unknown = [plugin.name for plugin in files.plugins_of(content) if not plugin.is_loaded]
+    if unknown and not trust_plugins:
+        raise UserError(
+            f"{folder} needs the plug-in {' and '.join(unknown)}, a program: read it, and if you trust it, load "
+            "the model with trust_plugins=True (predict --trust-plugins)"
+        )
+    if (folder / TOKENIZER).is_dir():
+        content = _relocated(content, str(folder / TOKENIZER))
+    experiment = files.validate(content, str(folder / EXPERIMENT))
+    try:
+        parts = {
+            about["names"][int(where.name)]: ClientPart(load_file(where / SHARED), _words(where))
+            for where in sorted((folder / CLIENTS).glob("*"))
+        }
+        shared = load_file(folder / SHARED)
+    except (OSError, ValueError, IndexError, SafetensorError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{folder} is damaged ({error}): copy it again, or train the model again") from error
+        raise UserError(f"{folder} is damaged ({error}): {AGAIN}") from error
+    facts = about["round"], about["classes"], about["features"], tuple(about["labels"]), about["clients"]
+    trained = Trained(experiment, *facts, tuple(about["names"]), _words(folder), shared, parts)
+    if problem := _disagreement(trained):
+        raise UserError(f"{folder} is damaged ({problem}): {AGAIN}")
+    return trained
+
+
+def _disagreement(trained: Trained) -> str:
+    """Return how the files of a model folder do not fit together; empty if they do. Shapes are compared with a network
+    when one is built."""
+    states = [trained.shared, *(part.state for part in trained.parts.values())]
+    widest = max((size for state in states for tensor in state.values() for size in tensor.shape), default=0)
+    if not 0 < trained.classes <= max(widest, 2) or len(trained.labels) not in (0, trained.classes):
+        return f"{ABOUT} has {trained.classes} classes and {len(trained.labels)} labels, and no tensor is that wide"
+    if trained.clients < 1 or len(trained.names) not in (0, trained.clients):
+        return f"{ABOUT} has {trained.clients} clients and {len(trained.names)} names"
+    if trained.vocabulary is None and any(part.vocabulary is None for part in trained.parts.values()):
+        return f"{WORDS} is missing"
+    if trained.vocabulary is None and not trained.experiment.own_vocabularies:
+        return f"{WORDS} is missing"
+    if any(tensor.dtype != np.float32 for state in states for tensor in state.values()):
+        return f"{SHARED} has numbers of another type than float32"
+    return ""
 
 
 def _words(folder: Path) -> list[str] | None:
     path = folder / WORDS
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return read_json(path, list[str], AGAIN) if path.exists() else None
 
 
 def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:

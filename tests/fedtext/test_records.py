@@ -3,8 +3,10 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints, history
@@ -31,6 +33,14 @@ def test_the_form_in_files_is_this_and_no_other() -> None:
 def test_what_was_written_is_read() -> None:
     assert RoundRecord.from_json(json.loads(LITERAL)) == RECORD
     assert RoundRecord.from_json(json.loads(WITHOUT_FILES)) == RoundRecord(1, 1_700_000_000.0, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"round": "2"}, {"metrics": []}, {"metrics": {"loss": "x"}}, {"clients": {"a": 1}}]
+)
+def test_what_is_no_record_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="record"):
+        RoundRecord.from_json(json.loads(LITERAL) | changes)
 
 
 def test_numbers_come_back_bit_for_bit() -> None:

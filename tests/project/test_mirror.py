@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests import ROOT
 
-# Folders of tests that are of no package: whole runs, documents, and the project's own files.
-APART = {"runs", "docs", "project", "mutants"}
+# Folders of tests that are of no package: whole runs, documents, the project's own files, and malformed inputs.
+APART = {"runs", "docs", "project", "mutants", "fuzz"}
 
 
 def test_every_folder_of_tests_is_that_of_a_package() -> None:

@@ -79,6 +79,8 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         ({"storage": {"grid": ["a", "b"]}}, "only what is computed can be swept"),
         ({"method.lambda1": {"randint": [8, 2]}}, "cannot be drawn from"),
         ({"method.lambda1": {"quniform": [0, 1, 0]}}, "cannot be drawn from"),
+        ({"method.lambda1": {"uniform": [3, 1]}}, "cannot be drawn from"),
+        ({f"method.lambda{n}": {"grid": [0.1] * 1000} for n in (1, 2)}, "^space: 1,000,000 trials, and at most 10,000"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused_before_anything_runs(space: Any, words: str) -> None:

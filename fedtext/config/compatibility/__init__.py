@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.config import plugins
-from fedtext.config.compatibility import adversaries, aggregation, audits, engine, evaluation, methods, privacy, texts
+from fedtext.config.compatibility import (
+    adversaries,
+    aggregation,
+    audits,
+    engine,
+    evaluation,
+    methods,
+    privacy,
+    size,
+    texts,
+)
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -16,6 +26,7 @@ if TYPE_CHECKING:
 Rule = Callable[["Settings"], Iterator[str]]
 
 RULES: list[Rule] = [
+    *size.RULES,  # first: others may compute with these numbers
     *texts.RULES,
     *methods.RULES,
     *evaluation.RULES,

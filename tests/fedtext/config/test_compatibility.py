@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from fedtext.config import compatibility
-from fedtext.config.compatibility import adversaries, aggregation, audits, engine, evaluation, methods, privacy, texts
+from fedtext.config.compatibility import (
+    adversaries,
+    aggregation,
+    audits,
+    engine,
+    evaluation,
+    methods,
+    privacy,
+    size,
+    texts,
+)
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
 from tests.loops import nonempty
@@ -15,6 +25,28 @@ BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
+    (size.bits, "fedavg", {"seed": 2**63}, "seed: whole numbers have at most 64 bits"),
+    (
+        size.amounts,
+        "fedavg",
+        {"training": {"rounds": 10**9}},
+        r"training.rounds: 1,000,000,000 rounds, and at most 1,0",
+    ),
+    (
+        size.amounts,
+        "fedavg",
+        {"corpus": {"name": "demo", "clients": 10**5}},
+        "corpus.clients, corpus.train or corpus.test: 30,000,000 generated texts",
+    ),
+    (size.parameters, "fedavg", {"model": {"hidden": 10**9}}, "model.hidden: at least 100,000,000,000 parameters"),
+    (size.parameters, "fedavg", {"model": {"hidden": 20_000}}, r"model.hidden: at least 2,426,800,394 parameters of"),
+    (size.parameters, "fedavg", {"model": {"head": {"layers": 101}}}, "model.head.layers: 101 layers, and at most 100"),
+    (
+        size.parameters,
+        "fedavg",
+        {"corpus": {"name": "demo", "text": {"hash": {"buckets": 5_000_000}}}, "model": {"embedding": {"dim": 300}}},
+        "corpus.text.hash.buckets or model.embedding.dim: at least 1,500,000,000 parameters",
+    ),
     (texts.labels, "fedavg", {"model": LANGUAGE}, "predicts the next words of sentences, and corpus demo has labelled"),
     (
         texts.word_vectors,

@@ -67,8 +67,8 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
         (
             "name: x",
             "name: x/y",
-            "e.yaml, line 1: name: 'x/y' is to be the name of a folder: use letters (a to z), digits, ., _ and -, with "
-            "a letter or a digit first",
+            "e.yaml, line 1: name: 'x/y' is to be the name of a folder: use up to 100 letters (a to z), digits, ., _ "
+            "and -, with a letter or a digit first",
         ),
         ("{sigma: 0.1}", "1", "e.yaml, line 7: uplink.0.gaussian must have keys and values, but here it is 1"),
     ],

@@ -1,0 +1,93 @@
+"""Malformed experiments, corpora and folders of runs end in success or in one clear sentence and exit status 2."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedtext.errors import UserError
+from tests.commands import EXPERIMENT, Forked
+from tests.fuzz import corpora, experiments
+from tests.fuzz.rule import ACCEPTED, REFUSED, judged
+from tests.fuzz.tried import KINDS, confined
+from tests.fuzz.values import BOMB
+from tests.loops import nonempty
+
+SOME = {"experiments": 150, "corpora": 50, "runs": 6}
+MANY = {"experiments": 2000, "corpora": 300, "runs": 60}
+
+
+def tried(kind: str, count: int, folder: Path) -> None:
+    statuses: Counter[int | None] = Counter()
+    with confined(folder) as home, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, text, verdict in nonempty(KINDS[kind](range(count), home)):
+            assert not verdict.violation, f"{name} {verdict.violation}: {text}\n{verdict.said}"
+            statuses[verdict.status] += 1
+    assert statuses[ACCEPTED] > count // 20, "mutations leave some inputs valid"
+    assert statuses[REFUSED] > count // 4, "and most not"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_inputs_end_in_success_or_in_a_sentence(kind: str, tmp_path: Path) -> None:
+    tried(kind, SOME[kind], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_inputs_end_in_success_or_in_a_sentence(kind: str, tmp_path: Path) -> None:
+    tried(kind, MANY[kind], tmp_path)
+
+
+def test_inputs_are_drawn_from_their_numbers(tmp_path: Path) -> None:
+    drawn = [[experiments.drawn(random.Random(seed)) for seed in range(50)] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len({given.text for given in drawn[0]}) > 40
+    written = []
+    for name in ("one", "one"):
+        corpora.write(tmp_path / name, random.Random(3))
+        written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.is_file()})
+    assert written[0] == written[1]
+
+
+def test_the_rule_notices_what_breaks_it(tmp_path: Path) -> None:
+    def refuse(message: str, leave: str = "") -> None:
+        if leave:
+            (tmp_path / leave).write_text("half")
+        raise UserError(message)
+
+    def of(message: str, leave: str = "") -> str:
+        return judged(lambda: refuse(message, leave), tmp_path).violation
+
+    assert of("the file a.yaml is empty: write an experiment") == ""
+    assert of("no") == "has no sentence"
+    assert of("Traceback (most recent call last)") == "shows a traceback"
+    assert of("the file a.yaml is empty: write an experiment", "half.json") == "changes files"
+    assert judged(lambda: [][0], tmp_path).violation.startswith("raises IndexError")
+    assert judged(lambda: None, tmp_path).status == ACCEPTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"name: [{BOMB}]\n",
+        "name: &r [*r]\n",
+        "[" * 20_000,
+        "name: !!python/object/apply:os.system [true]\n",
+        yaml.safe_dump(EXPERIMENT | {"training": {"rounds": 10**9}}),
+        yaml.safe_dump(EXPERIMENT | {"space": {f"method.lambda{n}": {"grid": [0.5] * 10**4} for n in (1, 2)}}),
+        yaml.safe_dump(EXPERIMENT | {"model": {"hidden": 10**9}}),
+        yaml.safe_dump(EXPERIMENT | {"corpus": {"name": "demo", "clients": 10**9}}),
+    ],
+    ids=["bomb", "recursion", "depth", "tag", "rounds", "grid", "width", "clients"],
+)
+def test_a_command_ends_with_a_sentence(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(text)
+    done = Forked(tmp_path, "sweep", str(file)).wait(60)
+    assert done.returncode == REFUSED
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["given.yaml"]
