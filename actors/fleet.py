@@ -194,7 +194,7 @@ class RayFleet:
 
     def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
         members = self._by_actor(range(len(self.clients)) if clients is None else clients)
-        calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True)]
+        calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
         found = self._get(calls, self.timeout, "collect the clients' state")
         return {client: state for states in found for client, state in states.items()}
 

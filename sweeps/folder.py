@@ -15,13 +15,14 @@ from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved
 from fedtext.errors import OwnershipLostError, UserError, option, spelled, writing
+from fedtext.runtime import durable
 from fedtext.runtime.folders import stored as named
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
 from sweeps import names
 from sweeps.begun import Begun
 from sweeps.lock import lock
-from sweeps.places import OUTCOME, PLAN, RESOLVED, write
+from sweeps.places import OUTCOME, PLAN, RESOLVED
 from sweeps.stored import About, stored
 from sweeps.stored import Outcome as Ended
 from tune_spaces.cases import Case
@@ -134,7 +135,7 @@ class RunFolder(Begun):
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
+                durable.make_folder(self.path)
                 self._lock()
                 if self.copy:
                     self.copy.record()
@@ -142,8 +143,8 @@ class RunFolder(Begun):
                     if status == "finished":  # a command that is killed here starts again from here
                         (self.case(case) / OUTCOME).unlink()
                 keep_plugins(experiment, self.path)
-                write(self.path / RESOLVED, resolved(experiment))
-                write(self.path / PLAN, json.dumps(plan, indent=2))
+                durable.write(self.path / RESOLVED, resolved(experiment))
+                durable.write(self.path / PLAN, json.dumps(plan, indent=2))
             except OSError:
                 if new:
                     shutil.rmtree(self.path, ignore_errors=True)
@@ -205,7 +206,7 @@ class RunFolder(Begun):
         """Add cases that a search has suggested to plan.json, for lists of runs."""
         plan = self._plan()
         plan["trials"] = (plan.get("trials") or {}) | {case.id: _about(case) for case in cases}
-        write(self.path / PLAN, json.dumps(plan, indent=2))
+        durable.write(self.path / PLAN, json.dumps(plan, indent=2))
 
     def claim(self) -> None:
         """Check that the run's folder can be written, and reserve a folder that exists for this process.
@@ -257,8 +258,8 @@ class RunFolder(Begun):
 
     def record(self, case_id: str, outcome: Outcome) -> None:
         """Write the outcome of a case. Raises OwnershipLostError if another command has continued the run."""
-        self.case(case_id).mkdir(parents=True, exist_ok=True)
-        write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
+        durable.make_folder(self.case(case_id))
+        durable.write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
         self.try_to_copy_files()
 
 

@@ -15,10 +15,3 @@ def home() -> Path:
     if named := os.environ.get("FEDTEXT_HOME"):
         return Path(named).expanduser().resolve()
     return Path.home() / "fedtext" if job_ships_code() else Path.cwd()
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file at once: a reader finds the old or the new text, whenever the writer dies."""
-    draft = file.with_name(f".{file.name}.draft")
-    draft.write_text(text)
-    os.replace(draft, file)

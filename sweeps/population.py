@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from dashboards.trial import title
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
+from fedtext.runtime import durable
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import Checkpoints, history
 from fedtext.state.fingerprint import fingerprint
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
-from sweeps.places import write
 from sweeps.stored import Exploited, Generation, stored
 from tune_spaces.cases import Case, suggested_cases
 from tune_spaces.population import Exploit, exploits
@@ -106,10 +106,11 @@ class Population:
         Checkpoints(draft, self._fingerprint(case)).save(
             state.flat, state.clients, state.history, state.moments, state.selected, state.extra
         )
-        write(draft / MARK, json.dumps(generation))
+        durable.write(draft / MARK, json.dumps(generation))
         if target.exists():
             target.rename(old)
         draft.rename(target)
+        durable.sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
         job.cases[job.cases.index(job.case(member))] = case
         callback.change(case, f"goes on from {donor} after round {round_}: {title(case)}")
@@ -119,7 +120,7 @@ class Population:
         return fingerprint(case.experiment, corpus.content, participant_count(case.experiment, corpus))
 
     def _write(self) -> None:
-        write(self.job.folder.path / FILE, json.dumps(self.generations, indent=1))
+        durable.write(self.job.folder.path / FILE, json.dumps(self.generations, indent=1))
 
 
 def _carried_out(case: Path) -> int:

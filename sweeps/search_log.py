@@ -5,9 +5,9 @@ from pathlib import Path
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
+from fedtext.runtime import durable
 from sweeps.folder import RunFolder
 from sweeps.job import Job, Searched
-from sweeps.places import write
 from sweeps.points import LOG
 from sweeps.stored import Log, stored
 from tune_spaces.search import Search
@@ -44,4 +44,4 @@ def begun_search(
 def write_log(job: Job) -> None:
     """Write the log of a job's search, if it has one."""
     if job.searched:
-        write(job.folder.path / LOG, json.dumps(job.searched.search.log(), indent=1))
+        durable.write(job.folder.path / LOG, json.dumps(job.searched.search.log(), indent=1))

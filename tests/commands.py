@@ -20,9 +20,10 @@ from fedtext.config import files
 from fedtext.config.engine import choose_engine
 from fedtext.corpora.prepare import prepare
 from fedtext.runtime.compiled import compile_problem
-from fedtext.state.checkpoint import STATE, SUMS, history
+from fedtext.state.checkpoint import Checkpoints, history, recorded
 from fedtext.testing.runs import federated
 from tests import ROOT
+from tests.loops import nonempty
 
 # Three cases of a few seconds each: one reference row and a grid of two.
 EXPERIMENT: dict[str, Any] = {
@@ -129,12 +130,14 @@ class Forked:
 
 
 def states(run: Path) -> dict[str, dict[str, bytes]]:
-    """The final state of every case of a run: the server's buffer and each client's private state."""
+    """The final state of every case of a run: the server's buffers and each client's private state."""
     found = {}
-    for case in sorted(path.parent for path in run.glob("*/checkpoint")):
-        last = max(case.glob("checkpoint/round-*"))
-        timed = (STATE, SUMS)  # rows have times in them
-        found[case.name] = {file.name: file.read_bytes() for file in last.iterdir() if file.name not in timed}
+    for folder in nonempty(sorted(run.glob("*/checkpoint"))):
+        last = Checkpoints(folder, recorded(folder) or "").load()
+        assert last is not None
+        tensors = {"shared": last.flat, **last.moments} | ({} if last.selected is None else {"selected": last.selected})
+        private = {f"client {client}": state for client, state in last.clients.items()}
+        found[folder.parent.name] = private | {name: tensor.tobytes() for name, tensor in tensors.items()}
     return found
 
 

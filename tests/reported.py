@@ -1,6 +1,5 @@
 """Folders of sweeps that reports are made from, trained in this process as the commands leave them."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from dashboards.trial import Outcome
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.files import validate
 from fedtext.corpora.prepare import prepare
+from fedtext.state.checkpoint import history
 from fedtext.testing.runs import federated
 from sweeps.folder import RunFolder
 from sweeps.report import collected
@@ -75,5 +75,4 @@ def read(path: Path) -> Sweep:
 
 def records(path: Path, case: str) -> list[dict[str, Any]]:
     """The records of a case, as they are in its last checkpoint."""
-    state = max((path / case / "checkpoint").glob("round-*")) / "state.json"
-    return json.loads(state.read_text())["history"]
+    return [record.to_json() for record in history(path / case / "checkpoint")]

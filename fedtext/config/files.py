@@ -1,7 +1,6 @@
 """Loading of experiment files, with messages that say what to do."""
 
 import difflib
-import os
 import re
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.config.yaml_text import lines
 from fedtext.errors import UserError
+from fedtext.runtime import durable
 from fedtext.schema import classes_of, fields_of, names_of
 
 SHOWN = 20  # problems of an experiment in a message
@@ -103,9 +103,7 @@ def keep_plugins(experiment: Experiment, folder: Path) -> None:
         if plugin.source is not None:
             file = folder / plugin.kept
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft = file.with_name(f".{file.name}.draft")
-            draft.write_text(plugin.source, encoding="utf-8")
-            os.replace(draft, file)
+            durable.write(file, plugin.source)
 
 
 def validate(

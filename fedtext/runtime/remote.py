@@ -131,6 +131,18 @@ class Remote:
                     filesystem.delete_file(draft)
                 raise
 
+    def copy(self, source: "Remote") -> None:
+        """Make this file a copy of another one on the same object store, which copies it itself.
+
+        Raises:
+            UserError: The store does not, or it is a filesystem of another kind.
+        """
+        with self.problems("written"):
+            filesystem, path = _opened(self.uri)
+            if filesystem.type_name not in OBJECT_STORES:  # where a copy would be visible before it is whole
+                raise UserError(f"{self.what}: {self.shown} is on no object store, which could copy files itself")
+            filesystem.copy_file(_opened(source.uri)[1], path)
+
     def remove(self) -> None:
         """Remove a file, if it is there."""
         with self.problems("written"), contextlib.suppress(FileNotFoundError):

@@ -130,11 +130,16 @@ class Federation(Generic[FleetT]):
                 record.files[FILE] = told = budget
             if last:
                 record.files |= self._files(handle, record.clients)
-            if self.checkpoints and (last or round_ % self.experiment.checkpoint.every == 0):
-                selected = None if self.selected is self.flat else self.selected
-                kept = self.moments | self.beside.to_keep()
-                self.checkpoints.save(self.flat, self.fleet.private_states(), self.history, kept, selected)
+            if self.checkpoints:
+                self.checkpoints.changed(client for attempt in attempts for client in attempt.cohort)
+                if last or round_ % self.experiment.checkpoint.every == 0:
+                    self._save(self.checkpoints)
             yield record
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        selected = None if self.selected is self.flat else self.selected
+        private = self.fleet.private_states(checkpoints.wanted())
+        checkpoints.save(self.flat, private, self.history, self.moments | self.beside.to_keep(), selected)
 
     def _train(self, handle: Any, round_: int) -> tuple[list[Traffic], Mapping[str, float]]:
         """Train clients and aggregate their updates, again with other clients if too few complete the round.

@@ -1,22 +1,21 @@
 """The state of a run after a round, on disk: server, all clients, and the records of all rounds.
 
-A checkpoint becomes visible by one rename, so that a reader always finds a complete one, whenever a writer dies. Its
-``SHA256SUMS`` (in the format of sha256sum) has the digest of every other file, which is checked when it is loaded. The
-last two checkpoints are kept: if the last one is damaged, a run continues from the one before it, with the same
-results. A checkpoint belongs to the simulation: it has the private state of clients, which a real server would not see.
+A checkpoint is a folder that becomes visible by one rename, so that a reader always finds a complete one, whenever a
+writer dies. Its ``SHA256SUMS`` (in the format of sha256sum) has the digest of every other file, which is checked when
+it is loaded. The last two checkpoints are kept: if the last one is damaged, a run continues from the one before it,
+with the same results. A checkpoint belongs to the simulation: it has the private state of clients, which a real server
+would not see; its owner alone can read it.
+
+What is new since an earlier checkpoint is written, and the rest is shared with it by hard links: blocks of earlier
+records, and private states of clients that have not trained since. A checkpoint shares files with the one before the
+last, never with the last one, so that no damaged file is part of both that are kept.
 """
 
-import hashlib
 import json
-import logging
-import os
-import re
 import shutil
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +23,16 @@ from safetensors.numpy import load, save
 
 from fedtext.errors import UserError, writing
 from fedtext.records import RoundRecord
+from fedtext.state import segments
+from fedtext.state.digests import SUMS
+from fedtext.state.draft import remove_folder, write_folder
+from fedtext.state.kept import FORMAT, STATE, kept, latest, records_of, round_of
+
+__all__ = ["SUMS", "Checkpoints", "OtherRunError", "Snapshot", "glance", "history", "recorded"]
 
 KEPT = 2  # checkpoints of a run
-WRITERS = 8  # files of a checkpoint that are written at the same time
-SUMS = "SHA256SUMS"
-STATE, SERVER = "state.json", "server.f32"
+MOST_FILES = 32  # with private states, before all are written anew
+SERVER = "server.f32"
 EXTRA = "extra-"  # prefix of the names of files that a caller adds
 MOMENTS = "server-optimizer.safetensors"  # only if the optimizer has a state
 SELECTED = "selected.f32"  # only with evaluation.select, if the selected round is not the last
@@ -57,6 +61,32 @@ class Snapshot:
     extra: dict[str, bytes] = field(default_factory=dict)
 
 
+@dataclass
+class _Written:
+    """A checkpoint that this process has written, with which a later one shares files.
+
+    Attributes:
+        folder: Its folder.
+        digests: The digest of each file, by name.
+        clients: For each client the name of the file with its private state, and the bytes of that state.
+        changed: The clients whose private states have changed since.
+    """
+
+    folder: Path
+    digests: dict[str, str]
+    clients: dict[int, tuple[str, int]]
+    changed: set[int] = field(default_factory=set)
+
+    def is_there(self) -> bool:
+        return all((self.folder / name).is_file() for name in self.digests)
+
+    def is_worn(self) -> bool:
+        """Whether it has too many files with private states, or more superseded states than others."""
+        files = {name for name, _ in self.clients.values()}
+        there = sum((self.folder / name).stat().st_size for name in files)
+        return len(files) >= MOST_FILES or there > 2 * sum(size for _, size in self.clients.values()) + 65_536
+
+
 class OtherRunError(UserError):
     """The checkpoints in a folder are those of another experiment or of other data."""
 
@@ -71,6 +101,24 @@ class Checkpoints:
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
+        self.written: list[_Written] = []  # the last ones, at most two
+
+    def changed(self, clients: Iterable[int]) -> None:
+        """Note that the private states of these clients have changed."""
+        clients = list(clients)
+        for each in self.written:
+            each.changed.update(clients)
+
+    def wanted(self) -> list[int] | None:
+        """Return the ids of the clients whose private states the next ``save`` needs; None: it needs those of all."""
+        base = self._base()
+        if base is None or not base.is_there() or base.is_worn():
+            self.written = self.written[KEPT - 1 :] if base else self.written
+            return None
+        return sorted(base.changed)
+
+    def _base(self) -> _Written | None:
+        return self.written[0] if len(self.written) == KEPT else None
 
     def save(
         self,
@@ -84,55 +132,65 @@ class Checkpoints:
         """Write the state after the last record's round, and remove all older checkpoints but one.
 
         Args:
-            flat, clients, history, moments, selected: As in ``Snapshot``.
-            extra: More files by name. They can be read by their owner alone (mode 0600).
+            flat: The shared parameters.
+            clients: Private states by client: those that ``wanted`` has named, or those of all.
+            history: The record of each completed round. Earlier ones are those of the last ``save``.
+            moments: The state of the server's optimizer, by name.
+            selected: As in ``Snapshot``.
+            extra: More files by name.
 
         Raises:
             UserError: It cannot be written. Existing checkpoints are left unchanged.
+            ValueError: The private state of a client is missing.
         """
-        records = [record.to_json() for record in history]
-        content = {"fingerprint": self.fingerprint, "clients": sorted(clients), "history": records}
-        files = {STATE: json.dumps(content).encode(), SERVER: flat.tobytes()}
+        round_ = history[-1].round
+        target = self.folder / f"round-{round_:06d}"
+        self.written = [each for each in self.written if each.folder != target]
+        base = self._base()
+        needed = base.changed if base else {client for each in self.written for client in each.clients}
+        if missing := needed - set(clients):
+            raise ValueError(f"the private state of client {min(missing)} is missing")
+        places = {client: at for client, at in base.clients.items() if client not in clients} if base else {}
+        linked = {name: base.digests[name] for name, _ in places.values()} if base else {}
+        about = {"format": FORMAT, "fingerprint": self.fingerprint, "round": round_, "records": len(history)}
+        files = {STATE: json.dumps(about).encode(), SERVER: flat.tobytes()}
         if moments:
             files[MOMENTS] = save(dict(moments))
         if selected is not None:
             files[SELECTED] = selected.tobytes()
-        files |= {_client_file(client): state for client, state in clients.items() if state}
+        if clients:
+            name = segments.clients_file(round_)
+            files[name] = segments.pack(clients)
+            places |= {client: (name, len(state)) for client, state in clients.items()}
         files |= {EXTRA + name: data for name, data in (extra or {}).items()}
-        round_ = history[-1].round
-        there = _found(self.folder)
-        kept = f"the last checkpoint is that of round {_round(there[-1])}" if there else "there is no checkpoint yet"
-        with writing(self.folder, f"the checkpoint of round {round_}", kept):
-            self._write(self.folder / f"round-{round_:06d}", files)
+        for first, last in segments.blocks(len(history)):
+            name = segments.records_file(first, last)
+            if base and name in base.digests:
+                linked[name] = base.digests[name]
+            else:
+                files[name] = segments.lines(history[first - 1 : last])
+        digests = self._write(target, files, base.folder if base else self.folder, linked)
+        self.written = [*self.written, _Written(target, digests, places)][-KEPT:]
 
-    def _write(self, target: Path, files: Mapping[str, bytes]) -> None:
-        draft = self.folder / f".draft-{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
-        try:
-            draft.mkdir(parents=True)
-            sums = _sums({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
-            with ThreadPoolExecutor(WRITERS) as pool:  # each file waits for the disk
-                for written in [pool.submit(_write, draft / n, data) for n, data in [*files.items(), (SUMS, sums)]]:
-                    written.result()
-        except OSError:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        if target.exists():  # it is damaged: otherwise load() would have returned it
-            _remove(target)
-        os.replace(draft, target)
-        for older in [path for path in _found(self.folder) if path < target][: 1 - KEPT]:
-            _remove(older)
+    def _write(self, target: Path, files: Mapping[str, bytes], other: Path, same: Mapping[str, str]) -> dict[str, str]:
+        there = kept(self.folder)
+        then = f"the last checkpoint is that of round {round_of(there[-1])}" if there else "there is no checkpoint yet"
+        with writing(self.folder, f"the checkpoint of round {round_of(target)}", then):
+            digests = write_folder(target, files, other, same)
+            for older in [path for path in kept(self.folder) if path < target][: 1 - KEPT]:
+                remove_folder(older)
+        return digests
 
     def load(self) -> Snapshot | None:
         """Return the latest undamaged state; None if there is none. Damage is logged as a warning.
 
         Raises:
-            UserError: Every checkpoint is damaged.
+            UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one.
             OtherRunError: They belong to another experiment or other data.
         """
         for draft in self.folder.glob(".draft-*"):  # of a process that died while it wrote or removed a checkpoint
             shutil.rmtree(draft, ignore_errors=True)
-        found = _latest(self.folder, warn=True)
+        found = latest(self.folder, warn=True)
         if not found:
             return None
         state, content = found
@@ -141,13 +199,15 @@ class Checkpoints:
                 f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
                 "folder, or remove that one"
             )
-        files = {path.name: path.read_bytes() for path in state.iterdir()}
-        records = _records(content)
+        files = {path.name: path.read_bytes() for path in state.iterdir() if not segments.RECORDS.fullmatch(path.name)}
+        clients: dict[int, bytes] = {}
+        for name in segments.clients_files(files):
+            clients |= segments.unpack(files.pop(name))
         return Snapshot(
-            records[-1].round,
+            content["round"],
             np.frombuffer(files[SERVER], np.float32),
-            {client: files.get(_client_file(client), b"") for client in content["clients"]},
-            records,
+            dict(sorted(clients.items())),
+            records_of(state, content),
             load(files[MOMENTS]) if MOMENTS in files else {},
             np.frombuffer(files[SELECTED], np.float32) if SELECTED in files else None,
             {name.removeprefix(EXTRA): data for name, data in files.items() if name.startswith(EXTRA)},
@@ -158,17 +218,17 @@ def history(folder: Path) -> list[RoundRecord]:
     """Return the records of the completed rounds of the run in ``folder``; empty without checkpoints.
 
     Raises:
-        UserError: Every checkpoint is damaged.
+        UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one.
     """
-    found = _latest(folder)
-    return _records(found[1]) if found else []
+    found = latest(folder)
+    return records_of(*found) if found else []
 
 
 def glance(folder: Path) -> list[RoundRecord]:
     """Return the records of the latest checkpoint without checking its files, for lists; empty if there is none."""
-    for state in reversed(_found(folder)):
+    for state in reversed(kept(folder)):
         try:
-            return _records(json.loads((state / STATE).read_bytes()))
+            return records_of(state, json.loads((state / STATE).read_bytes()))
         except (
             OSError,
             ValueError,
@@ -186,82 +246,7 @@ def recorded(folder: Path) -> str | None:
     If the last checkpoint is damaged and another one is not, a warning is logged.
 
     Raises:
-        UserError: Every checkpoint is damaged.
+        UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one.
     """
-    found = _latest(folder, warn=True)
+    found = latest(folder, warn=True)
     return found[1]["fingerprint"] if found else None
-
-
-def _records(content: Mapping[str, Any]) -> list[RoundRecord]:
-    return [RoundRecord.from_json(record) for record in content["history"]]
-
-
-def _latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:
-    """Return the folder and the content of the latest undamaged checkpoint."""
-    damaged: list[str] = []
-    for state in reversed(_found(folder)):
-        if not (problem := _damage(state)):
-            for each in damaged if warn else ():
-                logging.getLogger(__name__).warning("%s; going back to round %d", each, _round(state))
-            return state, json.loads((state / STATE).read_bytes())
-        damaged.append(problem)
-    if damaged:
-        raise UserError(f"{damaged[0]}, and there is no earlier one: remove {folder} to start its run again")
-    return None
-
-
-def _damage(state: Path) -> str:
-    """Return what is wrong with the files of a checkpoint; empty if they are unchanged."""
-    where = f"the checkpoint {state} is damaged"
-    if not (state / SUMS).is_file():
-        return f"{where}, or an earlier version wrote it: it has no {SUMS}"
-    try:
-        listed = (state / SUMS).read_bytes()
-        there = {}
-        for path in state.iterdir():
-            if path.name != SUMS:
-                with open(path, "rb") as stream:
-                    there[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        return f"{where}: {error.filename} cannot be read ({error.strerror})"
-    if listed == _sums(there):
-        return ""
-    expected = {line[66:]: line[:64] for line in listed.decode("utf-8", "replace").splitlines()}
-    if missing := sorted(set(expected) - set(there)):
-        return f"{where}: {missing[0]} is missing" if _sums(expected) == listed else f"{where}: {SUMS} has changed"
-    if extra := sorted(set(there) - set(expected)):
-        return f"{where}: {extra[0]} does not belong to it"
-    changed = sorted(name for name in there if there[name] != expected[name])
-    return f"{where}: {changed[0] if changed else SUMS} has changed since it was written"
-
-
-def _sums(digests: Mapping[str, str]) -> bytes:
-    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
-
-
-def _found(folder: Path) -> list[Path]:
-    """Return the checkpoints in order. Other files and folders, such as a copy of one, are ignored."""
-    return sorted(path for path in folder.glob("round-*") if re.fullmatch(r"round-[0-9]+", path.name))
-
-
-def _round(state: Path) -> int:
-    return int(state.name.removeprefix("round-"))
-
-
-def _client_file(client: int) -> str:
-    return f"client-{client:05d}.safetensors"
-
-
-def _remove(state: Path) -> None:
-    """Remove a checkpoint. It is renamed to a draft first, so that an incomplete one is never loaded."""
-    draft = state.with_name(f".draft-{state.name}")
-    os.replace(state, draft)
-    shutil.rmtree(draft)
-
-
-def _write(file: Path, content: bytes) -> None:
-    mode = 0o600 if file.name.startswith(EXTRA) else 0o666
-    with open(file, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())

@@ -3,7 +3,8 @@
 The run works in its local folder. What has been completed there is copied: a checkpoint after each round, and small
 files whenever a trial begins or ends. An object store has no rename, so a checkpoint's ``SHA256SUMS`` is written after
 its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
-The last two are kept, and the older one is removed only when the newer one is complete.
+The last two are kept, and the older one is removed only when the newer one is complete. A file that an earlier
+checkpoint there has as well is copied by the store itself.
 
 A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
 later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
@@ -25,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from fedtext.errors import OwnershipLostError, UserError
+from fedtext.runtime import durable
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, noise_key
+from fedtext.state.digests import listed
 from fedtext.state.outage import Outage
 
 OWNER = "owner.json"  # at the URI
@@ -186,17 +189,38 @@ class Copy:
 
     def _send_checkpoint(self, unit: str, there: Iterable[str]) -> None:
         folder, sums = self.folder / unit, self.remote / f"{unit}/{checkpoint.SUMS}"
-        listed = (folder / checkpoint.SUMS).read_bytes()
-        if self.outage.request(sums.read) == listed:
+        content = (folder / checkpoint.SUMS).read_bytes()
+        if self.outage.request(sums.read) == content:
             return
         self._remove(f"{unit}/{checkpoint.SUMS}")
         names = {file.name for file in folder.iterdir()}
         for name in there:
             if name.startswith(f"{unit}/") and name.rpartition("/")[2] not in names:
                 self._remove(name)
+        same = self._same(unit, content, there)
         for name in sorted(names - {checkpoint.SUMS}):
-            self._write(f"{unit}/{name}", (folder / name).read_bytes())
-        self._write(f"{unit}/{checkpoint.SUMS}", listed)
+            if name not in same or not self._copied(f"{unit}/{name}", same[name]):
+                self._write(f"{unit}/{name}", (folder / name).read_bytes())
+        self._write(f"{unit}/{checkpoint.SUMS}", content)
+
+    def _same(self, unit: str, sums: bytes, there: Iterable[str]) -> dict[str, str]:
+        """Return the files of a checkpoint that another one at the URI has: where they are there, by name."""
+        beside = unit.rpartition("/")[0]
+        lists = [name for name in there if name.startswith(f"{beside}/") and name.endswith(f"/{checkpoint.SUMS}")]
+        others = {name.rpartition("/")[0] for name in lists} - {unit}
+        found, now = dict[str, str](), listed(sums)
+        for other in sorted(others):
+            before = listed(self.outage.request((self.remote / f"{other}/{checkpoint.SUMS}").read) or b"")
+            found |= {name: f"{other}/{name}" for name, digest in now.items() if before.get(name) == digest}
+        return found
+
+    def _copied(self, name: str, source: str) -> bool:
+        """Have the store copy a file. Returns False if it does not, and the file is to be sent."""
+        try:
+            (self.remote / name).copy(self.remote / source)
+        except UserError:
+            return False
+        return True
 
     def _remove_checkpoints(self, units: list[str], there: Iterable[str]) -> None:
         """Remove those that are no longer here, each after its list."""
@@ -212,16 +236,19 @@ class Copy:
 
     def _fetch_checkpoint(self, unit: str, names: list[str]) -> None:
         target = self.folder / unit
-        listed = (self.remote / f"{unit}/{checkpoint.SUMS}").read()
+        content = (self.remote / f"{unit}/{checkpoint.SUMS}").read()
         kept = target / checkpoint.SUMS
-        if listed is None or (kept.is_file() and kept.read_bytes() == listed):
+        if content is None or (kept.is_file() and kept.read_bytes() == content):
             return
         draft = target.with_name(f".draft-{target.name}-{os.getpid()}")
         shutil.rmtree(draft, ignore_errors=True)
+        durable.make_folder(target.parent)
+        draft.mkdir(mode=0o700)
         for name in names:
-            (self.remote / f"{unit}/{name}").fetch(draft / name, _mode(name))
+            (self.remote / f"{unit}/{name}").fetch(draft / name, 0o600)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(draft, target)
+        durable.sync(target.parent)
 
     def _owner(self) -> str:
         content = (self.remote / OWNER).read()
@@ -246,11 +273,9 @@ class Copy:
         Args:
             before: Tokens of this machine that the copy may still name as its owner's.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / f"{STATE}.draft-{os.getpid()}"
+        durable.make_folder(self.folder)
         kept = {"uri": self.remote.uri, "token": self.token, "before": list(before)}
-        draft.write_text(json.dumps(kept), encoding="utf-8")
-        os.replace(draft, self.folder / STATE)
+        durable.write(self.folder / STATE, json.dumps(kept))
 
 
 def _kept(folder: Path) -> dict[str, Any] | None:
@@ -271,5 +296,4 @@ def _files(remote: Remote) -> list[str]:
 
 
 def _mode(name: str) -> int:
-    secret = name.rpartition("/")[2] == noise_key.FILE or name.rpartition("/")[2].startswith(checkpoint.EXTRA)
-    return 0o600 if secret else 0o666
+    return 0o600 if name.rpartition("/")[2] == noise_key.FILE else 0o666

@@ -16,9 +16,7 @@ are not derived from the seed alone, as all others are (``fedtext.seeding``). ``
 """
 
 import hashlib
-import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +24,7 @@ import numpy as np
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.runtime import durable
 from fedtext.seeding import SERVER, generator
 from fedtext.state.fingerprint import released
 
@@ -135,18 +134,10 @@ def _read(file: Path) -> bytes:
 
 def _write(file: Path, material: bytes) -> None:
     """Write the random bytes durably before they are used, in a file that others can never read."""
-    draft = file.with_name(f".{file.name}-{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(f"{material.hex()} {_check(material)}\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, file)
+        durable.make_folder(file.parent)
+        durable.write(file, f"{material.hex()} {_check(material)}\n", 0o600)
     except OSError as error:
-        with suppress(OSError):  # there may be no such folder
-            draft.unlink()
         raise UserError(f"the key of this run's noise cannot be written to {file} ({error.strerror})") from error
 
 

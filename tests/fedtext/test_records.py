@@ -62,8 +62,8 @@ def test_a_checkpoint_has_records_in_this_form(tmp_path: Path) -> None:
     records = [RoundRecord.from_json(json.loads(WITHOUT_FILES)), RECORD]
     checkpoints = Checkpoints(tmp_path, "one")
     checkpoints.save(np.zeros(1, np.float32), {0: b""}, records)
-    expected = f'{{"fingerprint": "one", "clients": [0], "history": [{WITHOUT_FILES}, {LITERAL}]}}'
-    assert (tmp_path / "round-000002" / "state.json").read_text() == expected
+    kept = (tmp_path / "round-000002" / "records-000001-000002.jsonl").read_text()
+    assert kept == f"{WITHOUT_FILES}\n{LITERAL}\n"
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert snapshot.history == history(tmp_path) == records

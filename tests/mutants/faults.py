@@ -133,7 +133,7 @@ FAULTS = (
         "limit, judged_M = train_M[::2].mean",
         "limit, judged_M = losses_N.mean",
     ),
-    Fault("the last round unsaved", "server/federation", "(last or round_ %", "(round_ %"),
+    Fault("the last round unsaved", "server/federation", "if last or round_ %", "if round_ %"),
     Fault(
         "failed clients counted as trained", "server/traffic", "len(self.cohort) - len(self.errors)", "len(self.cohort)"
     ),

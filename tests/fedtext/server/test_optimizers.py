@@ -174,7 +174,7 @@ def test_a_state_without_moments_is_written_and_read_as_before(tmp_path: Path) -
     checkpoints = Checkpoints(tmp_path, "one")
     checkpoints.save(np.ones(2, np.float32), {}, [RoundRecord(1, 0.0, {})], {})
     files = sorted(path.name for path in (tmp_path / "round-000001").iterdir())
-    assert files == ["SHA256SUMS", "server.f32", "state.json"]
+    assert files == ["SHA256SUMS", "records-000001-000001.jsonl", "server.f32", "state.json"]
     snapshot = checkpoints.load()
     assert snapshot is not None
     assert snapshot.moments == {}

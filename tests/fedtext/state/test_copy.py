@@ -3,14 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedtext.errors import OwnershipLostError, UserError
+from fedtext.records import RoundRecord
 from fedtext.runtime.remote import Remote
 from fedtext.state import noise_key
 from fedtext.state.checkpoint import SUMS, Checkpoints
 from fedtext.state.copy import OWNER, Copy
 from tests.fedtext.state.copied import copy_of, rounds, save
+from tests.loops import nonempty
 from tests.stores import SECRET, Store
 
 
@@ -42,8 +45,10 @@ def test_another_machine_continues_from_the_copy(store: Store, tmp_path: Path) -
     assert (loaded.round, loaded.flat.tolist(), loaded.clients) == (2, [2.0] * 3, {0: b"zero", 1: b"one"})
     assert loaded.extra == {"audit": b"private"}
     assert (there / "00-a" / "tracking.json").read_text() == '{"last_round": 2}'
-    private = [there / "00-a/checkpoint" / noise_key.FILE, there / "00-a/checkpoint/round-000002/extra-audit"]
-    assert [file.stat().st_mode & 0o777 for file in private] == [0o600, 0o600]
+    state = there / "00-a/checkpoint/round-000002"
+    private = [there / "00-a/checkpoint" / noise_key.FILE, *nonempty(state.iterdir())]
+    assert [file.stat().st_mode & 0o777 for file in private] == [0o600] * len(private)
+    assert state.stat().st_mode & 0o777 == 0o700
     kept = Copy.of(there)
     assert kept is not None
     assert (kept.remote.uri, kept.token) == (copy.remote.uri, "")
@@ -86,7 +91,7 @@ def test_the_list_is_written_last_and_removed_first(
     first = removed.index(f"s3://fedtext-tests/runs/first/00-a/checkpoint/round-000001/{SUMS}")
     assert first == removed.index(removed[0]) or removed[first - 1].endswith(SUMS)
     last_write = max(n for n, (done, name) in enumerate(order) if done == "write" and name == written[-1])
-    deletions = [n for n, (done, name) in enumerate(order) if done == "remove" and "client-" in name]
+    deletions = [n for n, (done, name) in enumerate(order) if done == "remove" and "clients-" in name]
     assert deletions
     assert min(deletions) > last_write, "the older one goes when the newer one is complete"
 
@@ -169,3 +174,30 @@ def test_nothing_that_is_written_has_a_secret(store: Store, tmp_path: Path) -> N
     there = [store.get(name) for name in store.files()]
     assert len(local) > 5
     assert not [content for content in local + there if SECRET.encode() in content]
+
+
+def test_what_a_checkpoint_shares_with_an_earlier_one_is_copied_by_the_store(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, write, sent = tmp_path / "a" / "first", Remote.write, list[str]()
+    monkeypatch.setattr(Remote, "write", lambda self, data: (sent.append(self.name), write(self, data))[1])
+    copy, checkpoints = copy_of(store, folder).take(), Checkpoints(folder / "00-a" / "checkpoint", "print")
+    states = {client: bytes([client]) * 100 for client in range(5)}
+    for round_ in range(1, 12):
+        checkpoints.changed([round_ % 5])
+        states[round_ % 5] = bytes([round_]) * 100
+        records = [RoundRecord(n, 0.0, {"Ag": n / 10}) for n in range(1, round_ + 1)]
+        wanted = checkpoints.wanted()
+        given = states if wanted is None else {client: states[client] for client in wanted}
+        checkpoints.save(np.full(3, round_, np.float32), given, records)
+        sent.clear()
+        copy.push("00-a", checkpoints=True)
+    there = rounds(store)["round-000011"]
+    assert "records-000001-000008.jsonl" in there
+    new = {SUMS, "state.json", "server.f32", "clients-000011.states", "records-000009-000011.jsonl"}
+    assert set(sent) == new < set(there)
+    other = tmp_path / "b" / "first"
+    copy_of(store, other).pull()
+    loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert (loaded.round, loaded.clients, loaded.history) == (11, states, records)

@@ -32,15 +32,21 @@ def test_a_key_that_is_gone_or_damaged_is_told_and_not_replaced(tmp_path: Path) 
 
 def test_a_key_is_whole_and_durable_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("randomgen")
-    folder, synced = tmp_path / "runs" / "new", list[int]()
+    folder, synced = tmp_path / "runs" / "new", list[tuple[str, int, bool]]()
 
     def fsync(descriptor: int) -> None:
-        synced.append(os.fstat(descriptor).st_size)
-        assert not (folder / FILE).exists()
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+        synced.append((name, os.fstat(descriptor).st_size, (folder / FILE).exists()))
 
     monkeypatch.setattr(os, "fsync", fsync)
     noise_key(central(1.0, **SECRET), "content", 4, folder)
-    assert synced == [(folder / FILE).stat().st_size]
+    assert [(name, there) for name, _, there in synced] == [
+        (tmp_path.name, False),
+        ("runs", False),
+        (f".{FILE}-{os.getpid()}.draft", False),
+        ("new", True),
+    ]
+    assert synced[2][1] == (folder / FILE).stat().st_size
     word, check = (folder / FILE).read_text().split()
     assert (len(bytes.fromhex(word)), len(bytes.fromhex(check))) == (32, 8)
     assert len(noise_key(central(1.0, **SECRET), "content", 4, folder).material) == 32
@@ -48,7 +54,7 @@ def test_a_key_is_whole_and_durable_before_it_is_used(tmp_path: Path, monkeypatc
 
 def test_a_draft_of_a_key_is_written_over_and_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("randomgen")
-    draft = tmp_path / f".{FILE}-{os.getpid()}"
+    draft = tmp_path / f".{FILE}-{os.getpid()}.draft"
     draft.write_text("of a process that died")
     noise_key(central(1.0, **SECRET), "content", 4, tmp_path)
     assert sorted(tmp_path.iterdir()) == [tmp_path / FILE]

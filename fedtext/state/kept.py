@@ -1,0 +1,73 @@
+"""The checkpoints that a folder has, and the latest one that is sound."""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.state import segments
+from fedtext.state.digests import damage
+
+FORMAT = 2  # of a checkpoint; the first one had a file for each client, and all records in state.json
+STATE = "state.json"  # what a checkpoint is: its format, fingerprint, round and number of records
+
+
+def kept(folder: Path) -> list[Path]:
+    """Return the checkpoints in order. Other files and folders, such as a copy of one, are ignored."""
+    return sorted(path for path in folder.glob("round-*") if re.fullmatch(r"round-[0-9]+", path.name))
+
+
+def round_of(state: Path) -> int:
+    """Return the round after which a checkpoint was written."""
+    return int(state.name.removeprefix("round-"))
+
+
+def latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:
+    """Return the latest undamaged checkpoint, and the content of its ``STATE``; None if the folder has no checkpoint.
+
+    Args:
+        folder: The folder.
+        warn: Whether to log a warning if later ones are damaged.
+
+    Raises:
+        UserError: Every checkpoint is damaged, or cannot be read by this user, or another version of fedtext has
+            written the latest one.
+    """
+    damaged: list[str] = []
+    for state in reversed(kept(folder)):
+        try:
+            problem = damage(state)
+        except PermissionError as error:
+            said = "can be read by its owner alone: work on it as that user"
+            raise UserError(f"the checkpoint {state} {said}") from error
+        if not problem:
+            for each in damaged if warn else ():
+                logging.getLogger(__name__).warning("%s; going back to round %d", each, round_of(state))
+            content = json.loads((state / STATE).read_bytes())
+            _check_format(state, content.get("format", 1))
+            return state, content
+        damaged.append(problem)
+    if damaged:
+        raise UserError(f"{damaged[0]}, and there is no earlier one: remove {folder} to start its run again")
+    return None
+
+
+def records_of(state: Path, content: Mapping[str, Any]) -> list[RoundRecord]:
+    """Return the records in a checkpoint whose ``STATE`` has this content."""
+    names = [segments.records_file(first, last) for first, last in segments.blocks(content["records"])]
+    return [record for name in names for record in segments.records((state / name).read_bytes())]
+
+
+def _check_format(state: Path, written: int) -> None:
+    """Raise UserError if another version of fedtext wrote a checkpoint in another format."""
+    if written == FORMAT:
+        return
+    version = "an earlier version" if written < FORMAT else "a later version"
+    raise UserError(
+        f"{version} of fedtext wrote the checkpoint {state} (format {written}, and this one reads {FORMAT}): continue "
+        f"its run with that version, or remove {state.parent} to start it again"
+    )

@@ -1,0 +1,182 @@
+"""What checkpoints share with earlier ones: they write what has changed, and no damage reaches both that are kept."""
+
+import errno
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.state.checkpoint import MOST_FILES, Checkpoints, glance, history
+from fedtext.state.digests import SUMS, listed, sums
+from fedtext.state.segments import TOGETHER, blocks, pack, records_file, unpack
+from tests.loops import nonempty
+
+SIZE = 20_000  # bytes of a client's private state
+
+
+class Run:
+    """A run of which some clients train in each round, and the states that it must have."""
+
+    def __init__(self, folder: Path, clients: int = 30, cohort: int = 2) -> None:
+        self.folder, self.checkpoints, self.cohort = folder, Checkpoints(folder, "one"), cohort
+        self.states = dict.fromkeys(range(clients), b"")
+        self.records: list[RoundRecord] = []
+        self.random, self.asked = random.Random(7), list[int | None]()
+
+    def round(self, size: int = SIZE) -> None:
+        """Train, and save what the checkpoints ask for."""
+        self.records.append(RoundRecord(len(self.records) + 1, 0.0, {"Ag": 0.5}, {"books": {"Ag": 0.25}}))
+        trained = self.random.sample(sorted(self.states), self.cohort)
+        self.states |= {client: self.random.randbytes(size) for client in trained}
+        self.checkpoints.changed(trained)
+        wanted = self.checkpoints.wanted()
+        self.asked.append(None if wanted is None else len(wanted))
+        chosen = self.states if wanted is None else {client: self.states[client] for client in wanted}
+        self.checkpoints.save(np.full(3, len(self.records), np.float32), chosen, self.records)
+
+    def check(self, rounds: int | None = None) -> None:
+        """Assert that this state, or that of an earlier round, comes back."""
+        snapshot = Checkpoints(self.folder, "one").load()
+        assert snapshot is not None
+        rounds = len(self.records) if rounds is None else rounds
+        assert (snapshot.round, snapshot.history, snapshot.flat[0]) == (rounds, self.records[:rounds], rounds)
+        if rounds == len(self.records):
+            assert snapshot.clients == self.states
+
+
+def files(state: Path) -> dict[str, os.stat_result]:
+    return {path.name: path.stat() for path in state.iterdir()}
+
+
+@pytest.mark.parametrize("rounds", [*range(1, 40), 63, 64, 65, 511, 512, 513, 5_000])
+def test_blocks_cover_all_rounds_and_are_few(rounds: int) -> None:
+    found = blocks(rounds)
+    assert [one for first, last in found for one in range(first, last + 1)] == list(range(1, rounds + 1))
+    sizes = [last - first + 1 for first, last in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes.count(size) for size in sizes) < TOGETHER
+    new = set(found) - set(blocks(rounds - 1)) if rounds > 1 else set(found)
+    assert len(new) == 1, "a round later one block is new"
+
+
+def test_states_come_back_as_they_were_packed() -> None:
+    states = {7: b"seven\nlines", 0: b"", 3: bytes(range(256))}
+    assert unpack(pack(states)) == states
+    assert unpack(pack({})) == {}
+
+
+@pytest.mark.parametrize("cohort", [2, 10])
+def test_what_has_changed_is_written_and_what_comes_back_is_the_whole_state(cohort: int, tmp_path: Path) -> None:
+    run, written = Run(tmp_path, cohort=cohort), list[int]()
+    for round_ in range(1, 41):
+        run.round()
+        run.check()
+        inodes = [stat.st_ino for path in tmp_path.iterdir() for stat in files(path).values()]
+        assert len(set(inodes)) == len(inodes), "the two have no file in common"
+        new = files(tmp_path / f"round-{round_:06d}")
+        assert sum(stat.st_size for name, stat in new.items() if name.startswith("clients")) < 3 * 30 * SIZE
+        written.append(new[f"clients-{round_:06d}.states"].st_size)
+    assert run.asked[:2] == [None, None], "of each of the two there is a whole one first"
+    partial = [asked for asked in run.asked[2:] if asked is not None]
+    assert max(partial) <= 2 * cohort, "the cohorts of two rounds"
+    if cohort == 10:
+        assert 2 <= 38 - len(partial) <= 20, "now and then all are written anew"
+    assert sum(written[2:]) / SIZE < 38 * (2 * cohort + 3) < 38 * 30, "not all states in each round"
+
+
+def test_files_with_states_stay_few_however_small_the_cohort_is(tmp_path: Path) -> None:
+    run = Run(tmp_path, clients=200, cohort=1)
+    for _ in nonempty(range(2 * MOST_FILES + 5)):
+        run.round(size=1)
+        assert len(list(max(tmp_path.iterdir()).glob("clients-*"))) <= MOST_FILES + 1
+    run.check()
+    assert run.asked.count(None) >= 4
+
+
+def test_a_damaged_file_that_is_shared_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for _ in range(12):
+        run.round()
+    shared = [path for path in nonempty((tmp_path / "round-000012").iterdir()) if "000012" not in path.name]
+    names = [path.name for path in shared if path.name.startswith(("clients-", "records-"))]
+    assert records_file(1, 8) in names
+    assert any(name.startswith("clients-") for name in names)
+    for name in names:
+        content = (tmp_path / "round-000012" / name).read_bytes()
+        (tmp_path / "round-000012" / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        run.check(11)
+        (tmp_path / "round-000012" / name).write_bytes(content)
+    run.check()
+
+
+def test_an_earlier_checkpoint_that_is_gone_is_not_missed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for _ in range(6):
+        run.round()
+    for path in (tmp_path / "round-000005").iterdir():
+        path.unlink()
+    run.round()
+    assert run.asked[-1] is None
+    run.check()
+    run.round()
+    run.check()
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
+def test_without_hard_links_files_are_copied(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*names: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", link)
+    run = Run(tmp_path)
+    for _ in range(10):
+        run.round()
+        run.check()
+    assert {stat.st_nlink for stat in files(tmp_path / "round-000010").values()} == {1}
+    assert {stat.st_mode & 0o777 for stat in files(tmp_path / "round-000010").values()} == {0o600}
+
+
+def test_a_state_that_is_missing_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.round()
+    for given in ({}, {0: b""}):
+        with pytest.raises(ValueError, match=r"the private state of client \d is missing"):
+            run.checkpoints.save(np.zeros(3, np.float32), given, [*run.records, RoundRecord(2, 0.0, {})])
+    run.round()
+    run.checkpoints.changed([4])
+    with pytest.raises(ValueError, match=r"the private state of client \d is missing"):
+        run.checkpoints.save(np.zeros(3, np.float32), {5: b""}, [*run.records, RoundRecord(3, 0.0, {})])
+    run.check()
+
+
+@pytest.mark.parametrize(("written", "words"), [(None, r"earlier.*format 1"), (1, "earlier"), (3, r"later.*format 3")])
+def test_another_format_is_one_sentence(written: int | None, words: str, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.round()
+    state = tmp_path / "round-000001"
+    about = json.loads((state / "state.json").read_text()) | {"format": written}
+    (state / "state.json").write_text(json.dumps({k: v for k, v in about.items() if v is not None}))
+    digests = listed((state / SUMS).read_bytes())
+    digests["state.json"] = hashlib.sha256((state / "state.json").read_bytes()).hexdigest()
+    (state / SUMS).write_bytes(sums(digests))
+    for read in (run.check, lambda: history(tmp_path)):
+        with pytest.raises(
+            UserError, match=f"an? {words}.*, and this one reads 2.*remove {tmp_path} to start it again"
+        ):
+            read()
+
+
+def test_a_list_shows_the_last_checkpoint_that_has_all_records(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for _ in range(9):
+        run.round()
+    assert glance(tmp_path) == run.records
+    (tmp_path / "round-000009" / records_file(1, 8)).unlink()
+    assert glance(tmp_path) == run.records[:8]
