@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import yaml
 
 from fedtext.state.checkpoint import Checkpoints, history, recorded
 from tests.commands import EXPERIMENT, ROOT, Forked, environment
+from tests.disks import fill, mounted
 
 HOME = "HOME"  # stands for the test's folder in words and sentences
 FILE = "HOME/kteps.yaml"
@@ -134,18 +134,8 @@ def test_a_mistake_is_one_sentence(words: list[str], sentence: str, home: Path) 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True).returncode:
-        pytest.skip("a disk can be mounted by root alone")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> None:
-    with suppress(OSError), open(disk / "filled", "wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
+    with mounted(tmp_path / "disk", "8m") as folder:
+        yield folder
 
 
 def test_a_disk_that_cannot_hold_a_run_is_one_sentence(disk: Path, home: Path) -> None:

@@ -4,6 +4,7 @@ import re
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,36 @@ def test_a_step_of_the_server_that_leaves_no_finite_parameters_is_one_sentence()
         np.errstate(over="ignore"),
     ):
         tiny.Finished("fedavg", server={"optimizer": {"lr": 1e42}})
+
+
+class Asked(LocalFleet):
+    """One that keeps of which clients private states were asked for."""
+
+    asked: list[Sequence[int] | None]
+
+    def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
+        self.asked = [*getattr(self, "asked", []), clients]
+        return super().private_states(clients)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_states_of_clients_that_trained_are_asked_for_and_the_others_are_kept(every: int, tmp_path: Path) -> None:
+    corpus = tiny.corpus(clients=8, texts=2)
+    experiment = tiny.experiment(
+        "kteps",
+        training=tiny.TRAINING | {"rounds": 12},
+        participation={"fraction": 0.25},
+        checkpoint={"every": every},
+        evaluation={"personalize": None},
+    )
+    federation = tiny.federation(experiment, corpus, Asked, tmp_path)
+    for _ in nonempty(federation.run()):
+        snapshot = Checkpoints(tmp_path, federation.checkpoints.fingerprint).load()
+        if snapshot is not None and snapshot.round == len(federation.history):
+            everyone = range(8)
+            assert snapshot.clients == federation.fleet.worker.private_states(everyone)
+    asked = federation.fleet.asked
+    assert asked[:2] == [None, None]
+    cohorts = [set(federation._took_part(round_)) for round_ in range(1, 13)]
+    trained = [set().union(*cohorts[n : n + every]) for n in range(0, 12, every)]
+    assert [set(clients) for clients in asked[2:]] == [one | other for one, other in pairwise(trained[1:])]

@@ -16,6 +16,7 @@ from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import MOST_FILES, Checkpoints, glance, history
 from fedtext.state.digests import SUMS, listed, sums
 from fedtext.state.segments import TOGETHER, blocks, pack, records_file, unpack
+from tests.disks import fill, mounted
 from tests.loops import nonempty
 
 SIZE = 20_000  # bytes of a client's private state
@@ -180,3 +181,32 @@ def test_a_list_shows_the_last_checkpoint_that_has_all_records(tmp_path: Path) -
     assert glance(tmp_path) == run.records
     (tmp_path / "round-000009" / records_file(1, 8)).unlink()
     assert glance(tmp_path) == run.records[:8]
+
+
+def test_a_disk_that_is_full_at_any_moment_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "2m") as disk:
+        run = Run(disk / "run", clients=6)
+        for _ in range(3):
+            run.round()
+        before, said = dict(run.states), list[str]()
+        for pages in nonempty(range(60)):
+            fill(disk, 4096 * pages)
+            try:
+                run.round()
+            except UserError as error:
+                said.append(str(error))
+                run.records.pop()
+            (disk / "filled").unlink()
+            names = sorted(path.name for path in (disk / "run").iterdir())
+            if run.records[-1].round == 4:
+                break
+            assert names == ["round-000002", "round-000003"], "no draft is left"
+            snapshot = Checkpoints(run.folder, "one").load()
+            assert snapshot is not None
+            assert (snapshot.round, snapshot.clients) == (3, before)
+        assert names == ["round-000003", "round-000004"]
+        run.check()
+    assert len(said) > 10, "from the first file to the last one"
+    (sentence,) = set(said)
+    assert f"the checkpoint of round 4: {disk}/run cannot be written (No space left on device)" in sentence
+    assert sentence.endswith("the last checkpoint is that of round 3")
