@@ -26,6 +26,7 @@ from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
 from fedtext.state.copy import Copy
+from fedtext.state.seal import StateKey
 
 # Before Tune gives this process another trial, the thread of the last one has to end. By default Tune waits 2 s for it,
 # and then gives up the new trial.
@@ -44,6 +45,7 @@ class Assignment:
     copy: Copy | None = None
     until: int | None = None  # the round after which the trial pauses; None: it runs to its end
     beats: Path | None = None  # the file by which the driver sees that the server works (pulse.py)
+    key: StateKey | None = None  # with which what is saved is encrypted
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     group = ray.util.get_current_placement_group()
     fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group, trial=metrics.trial)
     folder = assignment.folder / "checkpoint"
-    federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients)
+    federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients, assignment.key)
     sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not

@@ -19,6 +19,7 @@ from fedtext.runtime import durable
 from fedtext.runtime.folders import stored as named
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
+from fedtext.state.seal import check_key, state_key
 from sweeps import names
 from sweeps.begun import Begun
 from sweeps.lock import lock
@@ -132,6 +133,8 @@ class RunFolder(Begun):
         worked = before if before[-1:] == [now] else [*before, now]
         plan = {"content": content, "command": command, "data": named(data) if data else None, "versions": worked}
         plan["trials"] = {case.id: _about(case) for case in cases}
+        key = state_key()
+        plan["key"] = key.id if key else None
         new, longer = not self.path.exists(), self.longer(experiment)
         with writing(self.path, "storage"):
             try:
@@ -214,8 +217,9 @@ class RunFolder(Begun):
         Nothing is left behind where there was nothing.
 
         Raises:
-            UserError: it cannot be written, or another command works on this run.
+            UserError: it cannot be written, another command works on this run, or it was begun with another key.
         """
+        key = state_key()
         with writing(self.path, "storage"):
             with tempfile.TemporaryFile(dir=self._nearest()) as probe:
                 probe.write(bytes(PROBE))
@@ -223,6 +227,7 @@ class RunFolder(Begun):
                 os.fsync(probe.fileno())
             if (self.path / PLAN).exists():
                 self._lock()
+                check_key(key, self._plan().get("key"), self.path)
         if self.copy:
             self.copy.check_writable()
 

@@ -14,6 +14,7 @@ from fedtext.runtime import durable
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import Checkpoints, history
 from fedtext.state.fingerprint import fingerprint
+from fedtext.state.seal import state_key
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.stored import Exploited, Generation, stored
@@ -96,14 +97,14 @@ class Population:
         job, member, donor = self.job, self.members[one.member], self.members[one.donor]
         case = _changed(self.content, job.experiment, self.source, one, member, job.case(donor))
         case = replace(case, experiment=job.choose_engine(case.experiment))
-        giving = Checkpoints(job.folder.case(donor) / "checkpoint", self._fingerprint(job.case(donor)))
+        giving = Checkpoints(job.folder.case(donor) / "checkpoint", self._fingerprint(job.case(donor)), state_key())
         state = giving.load()
         assert state is not None
         assert state.round == round_, "no member has gone on since"
         draft, target, old = (job.folder.case(member) / name for name in (".exploit", "checkpoint", ".before"))
         for folder in (draft, old):  # of a process that was killed here
             shutil.rmtree(folder, ignore_errors=True)
-        Checkpoints(draft, self._fingerprint(case)).save(
+        Checkpoints(draft, self._fingerprint(case), state_key()).save(
             state.flat, state.clients, state.history, state.moments, state.selected, state.extra
         )
         durable.write(draft / MARK, json.dumps(generation))

@@ -31,6 +31,7 @@ class Plan(TypedDict, total=False):
     data: str | None
     versions: list[dict[str, Any]]
     trials: dict[str, About] | None
+    key: str | None  # identifies the key with which the run's state is encrypted
 
 
 class _Outcome(TypedDict):

@@ -32,6 +32,7 @@ from fedtext.errors import OwnershipLostError, UserError, spelled
 from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
+from fedtext.state.seal import state_key
 from sweeps.job import Job, key
 from sweeps.population import Population
 from sweeps.report import collected
@@ -280,4 +281,4 @@ class Assignments:
             self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
         folder, until = self.job.folder.case(case.id), self.until.get(case.id)
         plan, copy = self.job.plans[case.id], self.job.folder.copy
-        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id))
+        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id), state_key())

@@ -30,6 +30,7 @@ from fedtext.state import model_folder
 from fedtext.state.checkpoint import OtherRunError
 from fedtext.state.fingerprint import SCIENCE
 from fedtext.state.model_folder import EXPERIMENT
+from fedtext.state.seal import state_key
 from fedtext.training.config import Engine
 
 
@@ -153,7 +154,8 @@ def _engine_in(folder: Path) -> Engine | None:
 def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path | None) -> Federation[LocalFleet]:
     """Start a run, or continue the one in ``folder``, which keeps its experiment."""
     try:
-        federation = start(experiment, corpus, partial(LocalFleet, experiment, corpus, device=device), folder)
+        fleet = partial(LocalFleet, experiment, corpus, device=device)
+        federation = start(experiment, corpus, fleet, folder, key=state_key() if folder else None)
     except OtherRunError as error:
         raise UserError(_other_run(experiment, folder)) from error
     if folder:

@@ -13,6 +13,7 @@ from fedtext.server.sampling import check_adversaries, most
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.noise_key import noise_key
+from fedtext.state.seal import StateKey
 
 
 def start(
@@ -21,6 +22,7 @@ def start(
     fleet: Callable[..., FleetT],
     folder: Path | None = None,
     clients: int | None = None,
+    key: StateKey | None = None,
 ) -> Federation[FleetT]:
     """Return the federation of an experiment before its first round, or after the last one in ``folder``.
 
@@ -31,14 +33,15 @@ def start(
             ``partial(LocalFleet, experiment, corpus)``. They are closed again if the run cannot be started.
         folder: The folder of checkpoints and of a secret key; None: nothing is saved.
         clients: Number of the corpus's clients; None: that of its list.
+        key: Encrypts what is saved in the folder; None: it is not encrypted.
 
     Raises:
         UserError: The experiment does not fit the corpus, or the run in ``folder`` cannot be continued.
     """
     made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
     shared, private = initial(experiment, corpus, clients)
-    checkpoints = Checkpoints(folder, fingerprint(*made_from)) if folder else None
-    made = fleet(private=private, noise=noise_key(*made_from, folder))
+    checkpoints = Checkpoints(folder, fingerprint(*made_from), key) if folder else None
+    made = fleet(private=private, noise=noise_key(*made_from, folder, key))
     try:
         return Federation(experiment, shared, made, checkpoints)
     except BaseException:  # the clients would hold their share of a cluster

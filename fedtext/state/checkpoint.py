@@ -27,6 +27,7 @@ from fedtext.state import segments
 from fedtext.state.digests import SUMS
 from fedtext.state.draft import remove_folder, write_folder
 from fedtext.state.kept import FORMAT, STATE, kept, latest, records_of, round_of
+from fedtext.state.seal import StateKey, check_key
 
 __all__ = ["SUMS", "Checkpoints", "OtherRunError", "Snapshot", "glance", "history", "recorded"]
 
@@ -97,10 +98,11 @@ class Checkpoints:
     Args:
         folder: The folder of the run's state.
         fingerprint: Identifies the experiment and the data they belong to.
+        key: Encrypts the states of server and clients, but not records; None: nothing is encrypted.
     """
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
-        self.folder, self.fingerprint = folder, fingerprint
+    def __init__(self, folder: Path, fingerprint: str, key: StateKey | None = None) -> None:
+        self.folder, self.fingerprint, self.key = folder, fingerprint, key
         self.written: list[_Written] = []  # the last ones, at most two
 
     def changed(self, clients: Iterable[int]) -> None:
@@ -153,7 +155,8 @@ class Checkpoints:
         places = {client: at for client, at in base.clients.items() if client not in clients} if base else {}
         linked = {name: base.digests[name] for name, _ in places.values()} if base else {}
         about = {"format": FORMAT, "fingerprint": self.fingerprint, "round": round_, "records": len(history)}
-        files = {STATE: json.dumps(about).encode(), SERVER: flat.tobytes()}
+        about |= {"key": self.key.id} if self.key else {}
+        files = {SERVER: flat.tobytes()}
         if moments:
             files[MOMENTS] = save(dict(moments))
         if selected is not None:
@@ -163,6 +166,9 @@ class Checkpoints:
             files[name] = segments.pack(clients)
             places |= {client: (name, len(state)) for client, state in clients.items()}
         files |= {EXTRA + name: data for name, data in (extra or {}).items()}
+        if self.key:
+            files = {name: self.key.seal(data, self._named(name, round_)) for name, data in files.items()}
+        files[STATE] = json.dumps(about).encode()
         for first, last in segments.blocks(len(history)):
             name = segments.records_file(first, last)
             if base and name in base.digests:
@@ -181,11 +187,21 @@ class Checkpoints:
                 remove_folder(older)
         return digests
 
+    def _named(self, name: str, round_: int) -> str:
+        """Return the name under which a file is encrypted: with the run, and with the round in which it was written."""
+        shared = segments.CLIENTS.fullmatch(name)  # its own name has the round
+        return f"{self.fingerprint}/{name}" if shared else f"{self.fingerprint}/{round_}/{name}"
+
+    def _read(self, state: Path, name: str) -> bytes:
+        content = (state / name).read_bytes()
+        return self.key.open(content, self._named(name, round_of(state))) if self.key else content
+
     def load(self) -> Snapshot | None:
         """Return the latest undamaged state; None if there is none. Damage is logged as a warning.
 
         Raises:
-            UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one.
+            UserError: Every checkpoint is damaged, another version of fedtext has written the latest one, or it is
+                encrypted with another key.
             OtherRunError: They belong to another experiment or other data.
         """
         for draft in self.folder.glob(".draft-*"):  # of a process that died while it wrote or removed a checkpoint
@@ -199,8 +215,9 @@ class Checkpoints:
                 f"the checkpoint in {self.folder} was made by another experiment or from other data: choose another "
                 "folder, or remove that one"
             )
-        files = {path.name: path.read_bytes() for path in state.iterdir() if not segments.RECORDS.fullmatch(path.name)}
-        clients: dict[int, bytes] = {}
+        check_key(self.key, content.get("key"), f"the checkpoint {state}")
+        names = {path.name for path in state.iterdir() if not segments.RECORDS.fullmatch(path.name)} - {STATE, SUMS}
+        files, clients = {name: self._read(state, name) for name in names}, dict[int, bytes]()
         for name in segments.clients_files(files):
             clients |= segments.unpack(files.pop(name))
         return Snapshot(

@@ -27,9 +27,11 @@ from fedtext.errors import UserError
 from fedtext.runtime import durable
 from fedtext.seeding import SERVER, generator
 from fedtext.state.fingerprint import released
+from fedtext.state.seal import StateKey, check_key
 
 FILE = "noise.key"
 _BYTES = 32
+_ENCRYPTED = "encrypted"  # first word of the file if it is
 INSTALL = "privacy.noise: secret draws from ChaCha20, and randomgen is not installed: pip install 'fedtext[secret]'"
 
 
@@ -82,7 +84,9 @@ class NoiseKey:
         return self.generator(purpose, round_, client) if self.secret else generator(seed, purpose, round_, client)
 
 
-def noise_key(experiment: Experiment, content: str, clients: int, folder: Path | None = None) -> NoiseKey:
+def noise_key(
+    experiment: Experiment, content: str, clients: int, folder: Path | None = None, key: StateKey | None = None
+) -> NoiseKey:
     """Make the key of a run.
 
     Args:
@@ -91,40 +95,47 @@ def noise_key(experiment: Experiment, content: str, clients: int, folder: Path |
         clients: Number of participants.
         folder: Folder of the run's state. A secret key is loaded from it, or written to it before the first draw.
             None: a secret key ends with this process.
+        key: Encrypts a secret key in the folder; None: it is not encrypted.
 
     Raises:
-        UserError: The folder has checkpoints whose secret key is missing or damaged, or the key cannot be written.
+        UserError: The folder has checkpoints whose secret key is missing or damaged or was encrypted with another key,
+            or the key cannot be written.
     """
     if experiment.privacy.noise == "reproducible":
         return NoiseKey(bytes.fromhex(released(experiment, content, clients)))
-    entropy = _entropy(folder) if folder else secrets.token_bytes(_BYTES)
+    entropy = _entropy(folder, key) if folder else secrets.token_bytes(_BYTES)
     name = bytes.fromhex(released(experiment, content, clients))
-    key = NoiseKey(hashlib.blake2b(name, key=entropy, digest_size=_BYTES).digest(), secret=True)
-    key.generator("installed")
-    return key
+    made = NoiseKey(hashlib.blake2b(name, key=entropy, digest_size=_BYTES).digest(), secret=True)
+    made.generator("installed")
+    return made
 
 
-def _entropy(folder: Path) -> bytes:
+def _entropy(folder: Path, key: StateKey | None) -> bytes:
     """Return the random bytes of the run in ``folder``. They are drawn and written if it has not begun."""
     if (folder / FILE).exists():
-        return _read(folder / FILE)
+        return _read(folder / FILE, key)
     if any(folder.glob("round-*")):
         raise UserError(
             f"{folder / FILE} is missing: without it the rounds in {folder} cannot be continued under the same noise; "
             "put it back, or start a new run"
         )
     drawn = secrets.token_bytes(_BYTES)
-    _write(folder / FILE, drawn)
+    _write(folder / FILE, drawn, key)
     return drawn
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, key: StateKey | None) -> bytes:
     try:
-        word, check = file.read_text().split()
+        text = file.read_text()
+        encrypted = text.split() if text.startswith(_ENCRYPTED) else None
+        check_key(key, encrypted[1] if encrypted and len(encrypted) == 3 else None, file)
+        word, check = (key.open(bytes.fromhex(encrypted[2]), FILE).decode() if key and encrypted else text).split()
         material = bytes.fromhex(word)
         sound = len(material) == _BYTES and check == _check(material)
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}): it is the key of this run's noise") from error
+    except UserError:
+        raise
     except ValueError:
         sound = False
     if not sound:
@@ -132,11 +143,14 @@ def _read(file: Path) -> bytes:
     return material
 
 
-def _write(file: Path, material: bytes) -> None:
+def _write(file: Path, material: bytes, key: StateKey | None) -> None:
     """Write the random bytes durably before they are used, in a file that others can never read."""
+    text = f"{material.hex()} {_check(material)}\n"
+    if key:
+        text = f"{_ENCRYPTED} {key.id} {key.seal(text.encode(), FILE).hex()}\n"
     try:
         durable.make_folder(file.parent)
-        durable.write(file, f"{material.hex()} {_check(material)}\n", 0o600)
+        durable.write(file, text, 0o600)
     except OSError as error:
         raise UserError(f"the key of this run's noise cannot be written to {file} ({error.strerror})") from error
 

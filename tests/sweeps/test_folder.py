@@ -17,6 +17,7 @@ from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.outage import Outage
+from fedtext.state.seal import VARIABLE
 from sweeps.folder import RunFolder
 from sweeps.job import Job
 from sweeps.places import PLAN
@@ -230,3 +231,24 @@ for name in ("sweep", "run", "reproduce", "corpora"):
         "reproduce 130 interrupted; the same command continues it",
         "corpora 130 interrupted",
     ]
+
+
+def test_a_run_goes_on_with_the_key_that_it_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever trials it has begun: a sweep is encrypted as a whole."""
+    pytest.importorskip("cryptography")
+    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setenv(VARIABLE, "ab" * 32)
+    folder.create(EXPERIMENT, files.validate(EXPERIMENT), "sweep")
+    folder.claim()
+    assert "ab" * 32 not in (folder.path / PLAN).read_text()
+    for value, words in (("", "is encrypted: set"), ("cd" * 32, "is encrypted with another key")):
+        monkeypatch.setenv(VARIABLE, value)
+        with pytest.raises(UserError, match=f"{folder.path} {words}"):
+            folder.claim()
+    plain = RunFolder(tmp_path / "plain")
+    monkeypatch.delenv(VARIABLE)
+    plain.create(EXPERIMENT, files.validate(EXPERIMENT), "sweep")
+    plain.claim()
+    monkeypatch.setenv(VARIABLE, "ab" * 32)
+    with pytest.raises(UserError, match=f"{plain.path} was written without a key: unset FEDTEXT_STATE_KEY"):
+        plain.claim()
