@@ -128,6 +128,14 @@ class LocalCluster:
         namespaces.release(self._holder(index))
         del self._holders[index]
 
+    def cut(self, index: int) -> None:
+        """Cut a node off the network. Its processes go on."""
+        self._running.connect(index, False)
+
+    def mend(self, index: int) -> None:
+        """Connect a node that was cut off."""
+        self._running.connect(index, True)
+
     def pids(self, index: int) -> list[int]:
         """Return the process ids, as seen by this machine, of all processes of a node."""
         return namespaces.processes(self._holder(index).pid)

@@ -2,6 +2,9 @@
 
 import shutil
 import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,30 +21,75 @@ pytestmark = [
 TRAINING = EXPERIMENT["training"] | {"rounds": 400}
 
 
-def test_a_trial_goes_on_where_it_has_a_place_and_takes_in_a_node_that_joins(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Run:
+    """A run on two nodes of one CPU each. ``output`` waits for its end."""
+
+    cluster: LocalCluster
+    driver: subprocess.Popen[str]
+    home: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "runs" / "lost" / "00-kteps" / "checkpoint"
+
+    def more(self, rounds: int) -> None:
+        """Wait until it has completed some more rounds."""
+        reached(self.checkpoint, last(self.checkpoint) + rounds, self.driver)
+
+    def output(self) -> str:
+        output, _ = self.driver.communicate(timeout=900)
+        assert self.driver.returncode == 0, output
+        return output
+
+    def check(self) -> None:
+        """It ended with the bits of an undisturbed run."""
+        expected = undisturbed(EXPERIMENT | {"training": TRAINING}, self.home)
+        assert states(self.home / "runs" / "lost")["00-kteps"] == expected
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
     copy, home = tmp_path / "copy" / "fedtext", tmp_path / "home"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
     file = write(copy, space={}, baselines=[], training=TRAINING)
-    environment = {"FEDTEXT_HOME": str(home)}
-    checkpoint = home / "runs" / "lost" / "00-kteps" / "checkpoint"
-    with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env=environment) as cluster:
+    with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
         argv = ["python", "-m", "platform.run", str(file), "--name", "lost"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        driver = cluster.popen(argv, cwd=copy, **pipes)
-        reached(checkpoint, 3, driver)
-        cluster.kill_node(1)
-        before = last(checkpoint)
-        reached(checkpoint, before + 3, driver)
-        join = ["ray", "start", f"--address={cluster.address}", "--num-cpus=1", "--block"]
-        joined = cluster.popen(join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        output, _ = driver.communicate(timeout=900)
-        joined.terminate()
-        joined.wait(60)
-    assert driver.returncode == 0, output
+        driver = cluster.popen(argv, cwd=copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        made = Run(cluster, driver, home)
+        reached(made.checkpoint, 3, driver)
+        yield made
+
+
+def test_a_trial_goes_on_where_it_has_a_place_and_takes_in_a_node_that_joins(run: Run) -> None:
+    run.cluster.kill_node(1)
+    run.more(3)
+    join = ["ray", "start", f"--address={run.cluster.address}", "--num-cpus=1", "--block"]
+    joined = run.cluster.popen(join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    output = run.output()
+    joined.terminate()
+    joined.wait(60)
     assert "went back to its last checkpoint, since it lost a client actor" in output
     assert "1 of 2 client actors have no place until a node joins" in output
     assert "all of its client actors have a place again" in output
-    assert states(home / "runs" / "lost")["00-kteps"] == undisturbed(EXPERIMENT | {"training": TRAINING}, home)
+    run.check()
+
+
+def test_a_node_that_is_cut_off_for_ten_seconds_is_waited_for(run: Run) -> None:
+    run.cluster.cut(1)
+    time.sleep(10)
+    run.cluster.mend(1)
+    output = run.output()
+    assert "have no place" not in output
+    run.check()
+
+
+def test_a_node_that_is_cut_off_for_long_is_lost(run: Run) -> None:
+    run.cluster.cut(1)
+    run.more(3)
+    run.cluster.mend(1)
+    assert "1 of 2 client actors have no place until a node joins" in run.output()
+    run.check()
 
 
 def last(checkpoint: Path) -> int:
