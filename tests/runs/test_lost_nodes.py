@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(available() is not None, reason=f"no namespaces here: {available()}"),
 ]
-TRAINING = EXPERIMENT["training"] | {"rounds": 400}
+TRAINING = EXPERIMENT["training"] | {"rounds": 200}
 
 
 @dataclass(frozen=True)
