@@ -4,6 +4,8 @@
   gpu              the same on a GPU, against the card's peak rates (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
+  soak             a long run of many clients: whether seconds a round and memory grow
+  kills            runs that are killed again and again end with the bits of one that is not
   search           many trials with failures: their ranking, and what failures and platform cost
   startup          from typing the quick start to its first round
   instructions     instructions of the training loop, against stored ones (needs valgrind)
@@ -25,6 +27,8 @@ QUICK = {
     "gpu": ["--turns", "3", "--stacks", "16"],
     "platform_cost": ["--quick"],
     "scale": ["--quick"],
+    "soak": ["--clients", "200", "--rounds", "20"],
+    "kills": ["--runs", "1", "--kills", "3", "--rounds", "12"],
     "search": ["--quick"],
     "startup": ["--runs", "1"],
 }
@@ -36,7 +40,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     failed = 0
-    for name in ("local_loop", "gpu", "platform_cost", "scale", "search", "startup", "instructions"):
+    for name in ("local_loop", "gpu", "platform_cost", "scale", "soak", "kills", "search", "startup", "instructions"):
         print(f"\n## {name}\n", flush=True)
         if name == "gpu" and not torch.cuda.is_available():
             print("left out: torch finds no GPU here")

@@ -122,7 +122,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "layout": ("layout", "aggregation", "worker", "methods", "optimizer", "sums"),
     "metrics/__init__": ("metrics", "keys"),
     "metrics/metric": ("metrics", "keys"),
-    "state/noise_key": ("noise_key", "draws_of_runs", "uplink", "noise"),
+    "state/noise_key": ("noise_key", "draws_of_runs", "uplink", "noise", "seal"),
+    "state/seal": ("seal",),
+    "state/segments": ("segments", "checkpoint"),
     "client/evaluate": (
         "host",
         "evaluate",
