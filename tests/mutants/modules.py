@@ -65,7 +65,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/unigram": ("unigram",),
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
-    "state/checkpoint": ("checkpoint", "federation", "longer_runs", "optimizers"),
+    "state/checkpoint": ("checkpoint", "segments", "seal", "federation", "longer_runs", "optimizers"),
     "server/sampling": ("sampling", "noise"),
     "server/downlink": ("downlink", "federation", "longer_runs", "wire", "lg_fedavg", "state", "state_in_runs"),
     "server/federation": (

@@ -14,6 +14,7 @@ from fedtext.state.checkpoint import Checkpoints, history, recorded
 from fedtext.state.noise_key import FILE
 from fedtext.state.seal import VARIABLE, StateKey, check_key, state_key
 from fedtext.testing import tiny
+from tests.fedtext.state.test_segments import Run, exchange
 from tests.loops import nonempty
 
 pytest.importorskip("cryptography")
@@ -127,6 +128,17 @@ def test_a_run_without_a_key_goes_on_without_one(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(VARIABLE, ONE.material.hex())
     with pytest.raises(UserError, match=r"round-000001 was written without a key: unset FEDTEXT_STATE_KEY"):
         fedtext.run(tiny.experiment(), "training.rounds=2", out=tmp_path, resume=True)
+
+
+def test_files_that_are_shared_open_in_each_round_and_others_in_their_own_alone(tmp_path: Path) -> None:
+    encrypted = Run(tmp_path, clients=8, key=ONE)
+    for _ in range(9):
+        encrypted.round(100)
+        encrypted.check()
+    earlier, later = (tmp_path / f"round-00000{round_}" / "server.f32" for round_ in (8, 9))
+    exchange(later, earlier.read_bytes())
+    with pytest.raises(UserError, match=r"one/9/server\.f32 cannot be decrypted"):
+        encrypted.check()
 
 
 def test_without_the_library_a_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
