@@ -20,7 +20,7 @@ class Shipment:
     """A corpus in the object store. The clients' data are many objects, so that an actor fetches only what it hosts.
 
     Args:
-        header: the corpus without its clients, for the server.
+        header: the corpus as the server has it (``Corpus.header``).
         corpus_clients: number of the corpus's clients, without the one of pooled texts.
         lean: the corpus for the actors: without clients, and without what only the server needs.
         infos: each client's description.
@@ -46,7 +46,7 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
-    header = replace(corpus, clients=[], tests=())
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
-    lean = ray.put(replace(header, report=[], table_VD=None, tests=tests))
+    lean = ray.put(replace(corpus, clients=[], report=[], table_VD=None, tests=tests))
+    header = corpus.header(experiment.own_vocabularies)
     return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))

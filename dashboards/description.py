@@ -11,8 +11,8 @@ import yaml
 from dashboards.groups import Found, Group, Spread
 from dashboards.names import DEVIATION, logged, short_keys
 from dashboards.provenance import experiment_tags
-from dashboards.store import redacted
 from dashboards.trial import About, Case, Dataset, RunStatus, flatten
+from fedtext.runtime.secrets import redacted
 
 RESOLVED = "experiment.yaml"
 OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial

@@ -13,9 +13,9 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from dashboards.names import logged
-from dashboards.store import redacted
 from fedtext.config.experiment import Experiment
 from fedtext.metrics import column_order, legend
+from fedtext.runtime.secrets import redacted
 
 
 def experiment_tags(experiment: Experiment, seed: bool = True) -> dict[str, str]:

@@ -20,6 +20,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 import requests
 
 from fedtext.errors import UserError
+from fedtext.runtime.secrets import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -189,11 +190,6 @@ def cause(error: BaseException) -> str:
             return plain
     text = redacted(re.sub(r"\(Background on this error at.*", "", text)).strip(" .")
     return f"{type(error).__name__}: {text}" if len(text) <= 200 else f"{type(error).__name__}: {text[:200]}..."
-
-
-def redacted(text: str) -> str:
-    """Return ``text`` with the passwords of addresses hidden."""
-    return re.sub(r"(?<=://)([^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
 
 
 def _default(repository: Path) -> tuple[str, str]:

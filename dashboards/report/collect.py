@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dashboards.groups import Group, Spread, groups
-from dashboards.store import redacted
 from dashboards.table import UNIGRAM, best, rank, short_keys
 from dashboards.trial import Case, Outcome, last_values, one_line, short
 from fedtext.accounting.entry import Entry
@@ -16,6 +15,7 @@ from fedtext.config.files import resolved
 from fedtext.ledger import FILE as LEDGER
 from fedtext.ledger.report import guarantees, reveals
 from fedtext.records import RoundRecord
+from fedtext.runtime.secrets import redacted
 
 LABEL = 90  # characters of a row's name in tables
 

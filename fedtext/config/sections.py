@@ -3,11 +3,12 @@
 import math
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
 from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
+from fedtext.runtime.secrets import has_secret, redacted
 from fedtext.schema import Strict
 
 
@@ -218,3 +219,14 @@ class Tracking(Strict):
         description="whether MLflow also logs CPU, memory, disk, network and GPUs of the driver's machine, in the run "
         "of the sweep",
     )
+
+    @field_validator("uri")
+    @classmethod
+    def _has_no_secret(cls, value: str | None) -> str | None:
+        if value and has_secret(value):
+            raise ValueError(
+                f"{redacted(value)} has a password or a token in it, and experiments are stored with runs: leave the "
+                "key out, and give the address by $MLFLOW_TRACKING_URI (a server's password by "
+                "$MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD)"
+            )
+        return value

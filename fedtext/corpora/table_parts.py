@@ -113,6 +113,9 @@ class Part:
             column = compute.if_else(compute.is_nan(column), None, column)
         elif types.is_integer(column.type) and (classes := _classes(table.schema, name)):
             known = compute.if_else(compute.less(column, 0), None, column)  # -1 means no label
+            if (most := compute.max(known).as_py()) is not None and most >= len(classes):
+                problem = f"has the class {most}, and names of {len(classes)} classes"
+                raise UserError(f"{self.where}: column {name!r} {problem}: repair it")
             return compute.take(pyarrow.chunked_array([classes]), known.cast(pyarrow.int64()))
         elif not (types.is_integer(column.type) or types.is_boolean(column.type)):
             check_texts(Path(self.where), name, column)
@@ -121,8 +124,12 @@ class Part:
 
 def _classes(schema: "pyarrow.Schema", name: str) -> list[str]:
     """Return the names of the classes of a column, if ``datasets`` has stored them in the schema."""
-    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    return noted.get("info", {}).get("features", {}).get(name, {}).get("names", [])
+    try:
+        noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        names = noted["info"]["features"][name]["names"]
+    except (ValueError, LookupError, TypeError):  # it has none, or others have written it
+        return []
+    return names if isinstance(names, list) and all(isinstance(each, str) for each in names) else []
 
 
 def parts_of(paths: Sequence[str], levels: Sequence[str], data: Path | None) -> list[Part]:

@@ -4,7 +4,7 @@ Legend: N texts, T tokens of a split laid end to end, R rows (vocabulary entries
 D embedding.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,6 +243,19 @@ class Corpus:
     words: tuple[int, int] | None = None
     public_SV: NDArray[np.bool_] | None = None
     labels: tuple[str, ...] = ()
+
+    def header(self, own_vocabularies: bool) -> "Corpus":
+        """Return the corpus as the server of a run has it: without clients and their texts.
+
+        Args:
+            own_vocabularies: Whether each client has a vocabulary of its own. The server then does not know the words
+                either: it has numbers in their place.
+        """
+        known = self.vocabulary
+        if own_vocabularies:
+            words = len(known) - self.features
+            known = [*known[:2], *(f"#{row}" for row in range(2, words)), *known[words:]]
+        return replace(self, clients=[], tests=(), vocabulary=known)
 
     @property
     def content(self) -> str:

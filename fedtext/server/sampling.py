@@ -41,7 +41,7 @@ def check_adversaries(experiment: Experiment, corpus: Corpus, clients: int) -> N
     asked = experiment.adversaries
     if asked is None:
         return
-    if problem := asked.attack.problem(corpus):
+    if corpus.clients and (problem := asked.attack.problem(corpus)):  # a header's corpus was checked as a whole
         raise UserError(problem)
     if asked.fraction and not adversaries(experiment, clients):
         raise UserError(

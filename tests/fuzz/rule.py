@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtext.commands.guard import guarded
 
-SECONDS, PATIENCE = 5.0, 30.0  # of CPU, until a refusal, and until anything is given up: what is accepted may be large
+SECONDS, PATIENCE = 5.0, 120.0  # of CPU, until a refusal, and until anything is given up: what is accepted may be large
 LONGEST = 2000  # characters of a sentence
 ACCEPTED, REFUSED = 0, 2
 
