@@ -21,6 +21,7 @@ EXTRAS = {
     "ledger": "epsilons of Gaussian noise",
     "search": "tune.search: tpe",
     "secret": "privacy.noise: secret",
+    "encryption": "the state of runs encrypted at rest, with FEDTEXT_STATE_KEY",
     "dev": "the tests",
     "docs": "the documentation as a site, by make docs",
 }
