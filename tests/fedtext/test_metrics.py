@@ -127,7 +127,7 @@ def test_every_metric_has_a_name_a_legend_and_the_columns_that_tables_are_read_b
         *("perplexity", "perplexity_<model>", "inversion_public_recall", "inversion_public_ptlr"),
         *("rows_recall", "label_top", "member_auc"),
     }
-    assert columns["test"] == {"perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"}
+    assert columns["test"] == {"backdoor_success", "perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"}
     of_models = {"perplexity", "perplexity_p90", "top1", "top3"}
     validated = {"Ag", "Ap", "Ap_0", "Ap_<variation>", "Local", "AUC", "AUC_0"}
     validated |= of_models | {f"{name}_<model>" for name in of_models}

@@ -275,5 +275,5 @@ def test_an_attack_is_bounded_and_takes_the_rounds_and_clients_that_it_names() -
     made = finished(corpus([3, 3, 3, 3], clients=5), [{"gradient_inversion": attack}], **changes)
     assert ["inversion_distance" in record.metrics for record in made.rows] == [False, True, False]
     attacked = [name for name, read in made.rows[1].clients.items() if "inversion_distance" in read]
-    assert attacked == [f"client{client}" for client in made._sample(2)[:2]]
+    assert attacked == [f"client{client}" for client in made._sample(2).clients[:2]]
     assert made.rows[1].metrics["inversion_public_recall"] <= 0.75  # two of four texts, and words that they share

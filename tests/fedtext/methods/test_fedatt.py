@@ -246,7 +246,7 @@ def test_a_server_that_is_optimized_goes_in_the_direction_of_the_attended_step()
         ({"name": "fedatt", "step": 0}, {}, "greater than 0"),
         ("fedsgd", {"training": {"local_epochs": 2}}, "training.local_epochs: method fedsgd is one pass"),
         ("fedsgd", {"training": {"local_epochs": 1}, "participation": {"fraction": 0.5}}, "set fraction to 1"),
-        ("fedsgd", {"training": {"local_epochs": 1}, "participation": {"dropout": 0.1}}, "and dropout to 0"),
+        ("fedsgd", {"training": {"local_epochs": 1}, "participation": {"dropout": 0.1}}, "and leave out dropout"),
     ],
 )
 def test_what_does_not_go_with_a_method_is_refused(method: Any, changes: dict[str, Any], message: str) -> None:

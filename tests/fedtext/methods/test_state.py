@@ -113,7 +113,7 @@ def slopes(p: Numbers, client: ClientData) -> dict[str, Tensor]:
 
 def cohorts(federation: Federation) -> Iterator[Sequence[int]]:
     for round_ in range(1, ROUNDS + 1):
-        yield federation._sample(round_)
+        yield federation._sample(round_).clients
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])

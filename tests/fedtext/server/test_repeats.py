@@ -81,7 +81,7 @@ def test_a_round_is_repeated_with_another_sample_as_if_nothing_had_been(caplog: 
     class Chosen(Federation[Failing]):
         """One that has the second sample at once."""
 
-        def _sample(self, round_: int, attempt: int = 1) -> list[int]:
+        def _sample(self, round_: int, attempt: int = 1) -> Any:
             return super()._sample(round_, 2 if round_ == 2 else attempt)
 
     shared, private = initial(made, CORPUS)
