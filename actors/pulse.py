@@ -5,12 +5,13 @@ on the driver's machine (``Plan.bundles``). What counts is how often the driver 
 machine that slept, or a driver that was stopped, kills nothing.
 """
 
+import itertools
 import json
 import logging
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -42,46 +43,55 @@ def beating(file: Path | None, limit_s: float) -> Iterator[None]:
     if file is None:
         yield
         return
-    process, over = psutil.Process(), threading.Event()
+    process = psutil.Process()
     content = {"pid": process.pid, "started": process.create_time(), "limit_s": limit_s}
 
-    def beat() -> None:
-        count = 0
-        while not over.is_set():
-            count += 1
-            with suppress(OSError):  # a full disk, or the driver has gone: it is looked after by nobody then
-                draft = file.with_suffix(f".{process.pid}")
-                draft.write_text(json.dumps(content | {"beat": count}))
-                os.replace(draft, file)
-            over.wait(BEAT_S)
+    count = itertools.count()
 
-    thread = threading.Thread(target=beat, name="beat", daemon=True)
-    thread.start()
+    def beat() -> None:
+        with suppress(OSError):  # a full disk, or the driver has gone: it is looked after by nobody then
+            draft = file.with_suffix(f".{process.pid}")
+            draft.write_text(json.dumps(content | {"beat": next(count)}))
+            os.replace(draft, file)
+
     try:
-        yield
+        with _repeated(beat):
+            yield
     finally:
-        over.set()
-        thread.join()
         file.unlink(missing_ok=True)
 
 
 @contextmanager
 def watching() -> Iterator[None]:
     """Kill servers that hang during the block, in a thread of the driver."""
-    over, silent = threading.Event(), dict[Path, tuple[str, float]]()  # what a file has, and for how long
+    silent = dict[Path, tuple[str, float]]()  # what a file has, and for how long
 
-    def watch() -> None:
-        while not over.wait(BEAT_S):
-            for file in Path(_folder().name).glob("*.json"):
-                with suppress(OSError, ValueError):  # it was removed meanwhile
-                    content = file.read_text()
-                    before, seconds = silent.get(file, ("", 0.0))
-                    silent[file] = content, seconds + BEAT_S if content == before else 0.0
-                    if silent[file][1] > json.loads(content)["limit_s"]:
-                        _end(file, json.loads(content))
-                        del silent[file]
+    def look() -> None:
+        for file in Path(_folder().name).glob("*.json"):
+            with suppress(OSError, ValueError):  # it was removed meanwhile
+                content = file.read_text()
+                before, seconds = silent.get(file, ("", 0.0))
+                silent[file] = content, seconds + BEAT_S if content == before else 0.0
+                if silent[file][1] > json.loads(content)["limit_s"]:
+                    _end(file, json.loads(content))
+                    del silent[file]
 
-    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    with _repeated(look):
+        yield
+
+
+@contextmanager
+def _repeated(what: Callable[[], None]) -> Iterator[None]:
+    """Call a function every ``BEAT_S`` seconds during the block, in a thread."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while True:
+            what()
+            if over.wait(BEAT_S):
+                return
+
+    thread = threading.Thread(target=repeat, name=what.__name__, daemon=True)
     thread.start()
     try:
         yield

@@ -88,13 +88,13 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
-    reported, lost, restarts, in_row = 0, "", 0, 0
+    reported, lost, in_row = 0, "", 0
     while in_row <= assignment.experiment.resources.max_restarts:
         try:
             for record, said in rounds(assignment, metrics):
                 if record.round > reported:
                     reported, in_row = record.round, 0
-                    tune.report({"record": record, "restarts": restarts, "lost": lost, **said})
+                    tune.report({"record": record, "lost": lost, **said})
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
@@ -103,7 +103,7 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
             tune.report({"error": str(error), "user_error": isinstance(error, UserError), "taken": taken})
             return
         except LOST as error:
-            restarts, in_row = restarts + 1, in_row + 1
+            in_row += 1
             lost = str(error).partition("\n")[0]
             metrics.add(retries=1)
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)

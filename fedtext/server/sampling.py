@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import Availability, Pace
 from fedtext.corpora.types import Corpus
@@ -50,20 +53,20 @@ def check_adversaries(experiment: Experiment, corpus: Corpus, clients: int) -> N
         )
 
 
-def is_available(availability: Availability, seed: int, round_: int, client: int, again: str = "") -> bool:
-    """Return whether a client can be reached in a round.
+def available(availability: Availability, seed: int, round_: int, clients: int, again: str = "") -> NDArray[np.bool_]:
+    """Return which of ``clients`` clients can be reached in a round, by id.
 
     Args:
         availability: How probable that is.
         seed: The experiment's seed.
         round_: Number of the round.
-        client: Id of the client.
+        clients: Number of clients.
         again: Tells attempts at the round apart.
     """
-    noon = generator(seed, "noon", client=client).random()
-    light = (1 + math.cos(2 * math.pi * (round_ / availability.day - noon))) / 2
-    chance = availability.night + (1 - availability.night) * light
-    return bool(generator(seed, f"availability{again}", round_, client).random() < chance)
+    noon_K = generator(seed, "noon").random(clients)
+    light_K = (1 + np.cos(2 * np.pi * (round_ / availability.day - noon_K))) / 2
+    chance_K = availability.night + (1 - availability.night) * light_K
+    return generator(seed, f"availability{again}", round_).random(clients) < chance_K
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ def sampled(
     size = math.ceil(config.over_selection * most(experiment, len(ids)))
     again = _again(attempt)
     if config.availability:
-        ids = [i for i in ids if is_available(config.availability, seed, round_, i, again)]
+        there_K = available(config.availability, seed, round_, max(ids) + 1, again)
+        ids = [i for i in ids if there_K[i]]
     if config.sampling == "poisson":
         chances = noise.paired(seed, f"cohort{again}", round_).random(len(ids))
         ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]

@@ -23,6 +23,7 @@ SCIENCE = {
 # Keys added since then, by section, each with the value that gives the results of versions without the key. With this
 # value a key is left out of all digests, so that earlier runs can be continued and draw the same noise.
 ADDED: dict[str, dict[str, Any]] = {
+    "": {"adversaries": None},  # at the top level
     "server": {"aggregation": {"name": "auto"}},
     "evaluation": {"personalize_at": "last"},
     "participation": {
@@ -38,12 +39,11 @@ ADDED: dict[str, dict[str, Any]] = {
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
-    if content.get("adversaries", ...) is None:
-        del content["adversaries"]  # added as those of ADDED
     for section, defaults in ADDED.items():
-        for key, default in defaults.items() if section in content else ():
-            if content[section][key] == default:
-                del content[section][key]
+        there = content.get(section, {}) if section else content
+        for key, default in defaults.items():
+            if key in there and there[key] == default:
+                del there[key]
     return content
 
 

@@ -12,7 +12,7 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.participation import Availability, Participation
 from fedtext.errors import ClientError, UserError
 from fedtext.messages import Reply
-from fedtext.server.sampling import is_available, returned, sampled
+from fedtext.server.sampling import available, returned, sampled
 from fedtext.server.traffic import in_order
 from fedtext.state.noise_key import NoiseKey
 from fedtext.testing.runs import check_packing, final
@@ -36,14 +36,14 @@ def experiment(rounds: int = 4, **participation: Any) -> Any:
 def test_clients_are_available_by_day_and_hardly_by_night() -> None:
     """Each client has a noon of its own; over clients and rounds of a day the mean is (1 + night) / 2."""
     availability = Availability(day=8, night=0.2)
-    present = np.array([[is_available(availability, 0, r, k) for r in range(1, 801)] for k in range(40)])
+    present = np.stack([available(availability, 0, r, 40) for r in range(1, 801)], 1)
     assert abs(present.mean() - 0.6) < 0.01
     hours = present.reshape(40, 100, 8).mean(1)  # of each client, by the hour
     assert np.abs(hours.max(1) - 1).max() < 0.12  # an hour of eight is nearly noon
     assert np.abs(hours.min(1) - 0.2).max() < 0.16
     assert len(set(hours.argmax(1))) == 8
     always = Availability(day=8, night=1)
-    assert sum(is_available(always, 0, r, 0) for r in range(1, 50)) == 49
+    assert all(available(always, 0, 3, 40))
 
 
 def test_a_sample_is_of_available_clients_alone_and_smaller_where_there_are_too_few() -> None:
@@ -53,7 +53,7 @@ def test_a_sample_is_of_available_clients_alone_and_smaller_where_there_are_too_
     for round_ in range(1, 60):
         ids = sampled(made, range(6), round_, NOISE)
         sizes.add(len(ids))
-        assert not [client for client in ids if not is_available(availability, made.seed, round_, client)]
+        assert set(ids) <= set(np.flatnonzero(available(availability, made.seed, round_, 6)))
     assert max(sizes) == 3 > min(sizes)
 
 
