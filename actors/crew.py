@@ -30,6 +30,10 @@ Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number
 _waiting: tuple[Share, list[Any | None]] | None = None
 
 
+class NoPlaceError(RuntimeError):
+    """No client actor of a trial has a node: it was lost, and no other one has room."""
+
+
 def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIMEOUT_S) -> list[Any | None]:
     """Return ``plan.actors`` client actors without clients, one in each client bundle of ``group``.
 
@@ -43,7 +47,8 @@ def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIM
         patience_s: Seconds within which an actor has to start.
 
     Raises:
-        TimeoutError: None has started within this time, or one that has its place.
+        NoPlaceError: No bundle has a node.
+        TimeoutError: An actor that has its place has not started within this time.
     """
     global _waiting
     kept, _waiting = _waiting, None
@@ -85,8 +90,10 @@ def _started(
             made[place] = starting.pop(place)
         now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
         homeless = {place: homeless.get(place, now) for place in starting if place not in there}
-        given_up = [place for place, since in homeless.items() if now - since > RETURN_S and any(made)]
-        end([starting.pop(place) for place in given_up])
+        given_up = [place for place, since in homeless.items() if now - since > RETURN_S]
+        if len(given_up) == len(made):
+            raise NoPlaceError("the nodes of its client actors were lost, and no other node has room for one")
+        end([starting.pop(place) for place in given_up if any(made)])
         calls = {call: place for call, place in calls.items() if place in starting}
         if calls and now - begin > patience_s:
             raise TimeoutError(

@@ -162,7 +162,7 @@ def plan(
         shares = [share(k) for k in range(1, SHARED_BY + 1)] if total(nodes, "GPU") else [0.0]
     if not cpus and not shares[0]:
         raise UserError("resources: an actor needs a share of a CPU or a GPU; set cpus_per_actor or gpus_per_actor")
-    rooms = [sum(_slots(node, cpus, gpus) for node in nodes) for gpus in shares]
+    rooms = [room(nodes, cpus, gpus) for gpus in shares]
     most = max(rooms)
     blocks, busy = math.ceil(clients / stack), math.ceil((cohort or clients) / stack)
     fixed = _asked_actors(resources, clients, stack, most, _words(nodes, cpus, shares[-1]))
@@ -226,6 +226,11 @@ def _asked_actors(resources: Resources, clients: int, stack: int, room: int, wor
             f"for {room} ({there}); raise clients_per_actor to {enough}, or leave it at auto"
         )
     return actors
+
+
+def room(nodes: Sequence[Node], cpus: float, gpus: float) -> int:
+    """Return how many client actors of these shares fit on a cluster, if nothing else runs there."""
+    return sum(_slots(node, cpus, gpus) for node in nodes)
 
 
 def _slots(node: Node, cpus: float, gpus: float) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from actors.crew import LOST
+from actors.crew import LOST, NoPlaceError
 from actors.fleet import RayFleet
 from actors.metrics import TrialMetrics
 from actors.placement import Plan
@@ -64,7 +64,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     """Run a trial: the trainable of Ray Tune.
 
     It reports the ``record`` of each round. If the trial fails it reports the ``error``, whether it is a
-    ``user_error``, and whether the run is ``taken``: another command has continued it.
+    ``user_error``, and whether the run is ``taken``: another command has continued it. If its nodes were lost and no
+    other one has room it reports that it is ``displaced``, and ends: it has to be planned again.
 
     If client actors die or hang, or Ray kills them because memory runs out, new ones continue from the last checkpoint.
     If this process dies or hangs, Tune starts it again, and the trial continues in the same way.
@@ -101,6 +102,9 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
             metrics.add(trials_failed=1)
             taken = isinstance(error, OwnershipLostError)
             tune.report({"error": str(error), "user_error": isinstance(error, UserError), "taken": taken})
+            return
+        except NoPlaceError as error:
+            tune.report({"displaced": str(error)})
             return
         except LOST as error:
             in_row += 1

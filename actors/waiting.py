@@ -6,7 +6,7 @@ import ray
 from ray.util import placement_group_table
 
 from actors.cluster import nodes
-from actors.placement import Plan, amount, counted, total
+from actors.placement import Plan, amount, counted, room, total
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ def in_use() -> Use:
         return whole - free.get(resource, 0), whole
 
     return Use(len(there), *of("CPU"), *of("GPU"), *of("object_store_memory"))
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the cluster has enough nodes for a trial of this plan. Others may use them."""
+    return room(nodes(), plan.cpus, plan.gpus) >= plan.actors
 
 
 def waiting_for(plan: Plan) -> str:

@@ -29,6 +29,10 @@ PATIENCE_S, AGAIN_S = 5.0, 30.0  # until the first message that no trial can sta
 P = ParamSpec("P")
 
 
+class DisplacedError(Exception):
+    """The next trial does not fit on the nodes that are left, and none runs. It ends Tune's run of the trials."""
+
+
 def _never_raises(
     hook: Callable[Concatenate["TrialCallback", P], None],
 ) -> Callable[Concatenate["TrialCallback", P], None]:
@@ -70,6 +74,7 @@ class TrialCallback(Callback):
         on_end: Callable[[str, Outcome], None] | None = None,
         waiting: Callable[[str], str] | None = None,
         in_use: Callable[[], Use] | None = None,
+        fits: Callable[[str], bool] | None = None,
     ) -> None:
         """Create the callback.
 
@@ -82,6 +87,7 @@ class TrialCallback(Callback):
             on_end: Called with each trial's outcome.
             waiting: Returns a sentence on the resources that a case is waiting for.
             in_use: Returns the use of the cluster.
+            fits: Returns whether the cluster has enough nodes for a case, as it was planned.
         """
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
@@ -89,14 +95,16 @@ class TrialCallback(Callback):
         self.outcomes: dict[str, Outcome] = {}
         # Cases whose trial was given up before it started, to be tried once more; None: this is the second attempt.
         self.lost: set[str] | None = set()
+        self.displaced: set[str] = set()  # cases without a place on the nodes that are left
         self.over: OwnershipLostError | None = None  # another command has continued the run
         self.faults: set[tuple[str, str]] = set()
         self.until: Mapping[str, int] = {}  # rounds after which trials of a population pause, by case
         self.tags: dict[str, dict[str, str]] = {}  # further tags of trials, which are set when they end
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
-        self.waiting, self.in_use = waiting or (lambda case: ""), in_use
+        self.waiting, self.in_use, self.fits = waiting or (lambda case: ""), in_use, fits or (lambda case: True)
         self._losses = Losses()
+        self._stuck = False  # whether no trial runs, and the next one does not fit on the nodes that are left
         self._look_at = 0.0  # time of the next look at the cluster
         self._speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
@@ -171,22 +179,30 @@ class TrialCallback(Callback):
 
         Raises:
             OwnershipLostError: Another command has continued the run. It ends the sweep.
+            DisplacedError: The next trial does not fit on the nodes that are left, and none runs.
         """
         if self.over:
             raise self.over
         self._look_at_pending(trials)
+        if self._stuck:
+            raise DisplacedError
 
     @_never_raises
     def _look_at_pending(self, trials: list[Trial]) -> None:
-        pending = [trial for trial in trials if trial.status == Trial.PENDING]
+        pending, self._stuck = [trial for trial in trials if trial.status == Trial.PENDING], False
         self._look(pending)
+        if self.displaced and all(trial.is_finished() for trial in trials):
+            self._stuck = True
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
             self._speak_at = None
         elif self._speak_at is None:
             self._speak_at = time.monotonic() + PATIENCE_S
         elif time.monotonic() >= self._speak_at:
             self._speak_at = time.monotonic() + AGAIN_S
-            if sentence := self.waiting(pending[0].config["case"]):
+            if not self.fits(pending[0].config["case"]):
+                self.displaced |= {trial.config["case"] for trial in pending}
+                self._stuck = True
+            elif sentence := self.waiting(pending[0].config["case"]):
                 self.progress.wait(one_line(sentence))
 
     def _look(self, pending: list[Trial]) -> None:
@@ -216,9 +232,13 @@ class TrialCallback(Callback):
             self.over = OwnershipLostError(str(result["error"]))
         elif result.get("error"):
             self._errors[case_id] = str(result["error"]), bool(result.get("user_error"))
+        if displaced := result.get("displaced"):
+            self.displaced.add(case_id)
+            self._warn(case_id, f"{displaced}: it goes on when there is a place")
         record: RoundRecord | None = result.get("record")
         if record is None:
             return
+        trial.run_metadata.num_failures = 0  # resources.max_restarts counts from the last completed round
         if unused := result.get("unused_gpus"):
             self._warn_of_gpus(case_id, unused)
         if uncopied := result.get("uncopied"):
@@ -239,7 +259,7 @@ class TrialCallback(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         records = self._records.get(case_id, ())
-        if self.over:
+        if self.over or case_id in self.displaced:
             return
         if case_id in self._errors:
             self._end(case_id, Outcome("failed", records, *self._errors[case_id]))

@@ -131,7 +131,7 @@ def arranged(
     cases = _tried(chosen(experiment), cases, folder, lambda case: placed([case]))
     plans = placed(cases)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
-    return Job(sweep, experiment, cases, corpora, plans, said, nodes, store, folder, chosen)
+    return Job(sweep, experiment, cases, corpora, plans, said, list(nodes), store, folder, chosen)
 
 
 def _together(experiment: Experiment, left: int) -> int:
@@ -170,6 +170,28 @@ def added(job: Job, cases: Sequence[Case]) -> list[Case]:
     job.disclosed.update(said)
     job.cases.extend(cases)
     return cases
+
+
+def arranged_again(job: Job, cases: Sequence[Case]) -> str:
+    """Plan cases of a job again, on the nodes that the cluster has now.
+
+    Args:
+        job: The job. It gets the new plans.
+        cases: The cases.
+
+    Returns:
+        The new plans in words.
+
+    Raises:
+        UserError: A case does not fit on the cluster, or only without the GPUs that it was planned for.
+    """
+    nodes, left = cluster.nodes(), _together(job.experiment, len(cases))
+    plans = _plans(job.experiment, cases, job.corpora, nodes, left)
+    if any(job.plans[case].gpus and not plan.gpus for case, plan in plans.items()):
+        raise UserError("they were planned for GPUs, and no node has one")
+    job.plans.update(plans)
+    job.nodes[:] = nodes
+    return "; ".join(dict.fromkeys(plan.sentence(nodes) for plan in plans.values()))
 
 
 def _plans(

@@ -1,6 +1,6 @@
 """A job: everything that is decided before the first trial starts."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class Job:
         corpora: Encoded corpora, by ``key``.
         plans: The share of the cluster of each case, by its id.
         disclosed: Sentences on what a run reveals and guarantees, by the id of its case.
-        nodes: The resources of the cluster's nodes.
+        nodes: The resources of the cluster's nodes, as they were when trials were last planned.
         store: The MLflow store.
         folder: The run's folder.
         choose_engine: Returns an experiment with the engine that it uses on this cluster, or with which the run began.
@@ -66,7 +66,7 @@ class Job:
     corpora: dict[str, Corpus]
     plans: dict[str, placement.Plan]
     disclosed: dict[str, list[str]]
-    nodes: Sequence[placement.Node]
+    nodes: list[placement.Node]
     store: Store
     folder: RunFolder
     choose_engine: Callable[[Experiment], Experiment] = unchanged

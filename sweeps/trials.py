@@ -2,19 +2,15 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors import pulse, schedulers
-from actors import sweep as tune_sweep
 from actors.interrupt import Interrupted
 from actors.placement import Node
-from actors.shipment import Shipment, ship
-from actors.trial import Assignment
-from actors.waiting import in_use, waiting_for
+from actors.waiting import fits, in_use, waiting_for
 from dashboards import partition
 from dashboards import report as reports
 from dashboards import store as mlflow_store
@@ -24,19 +20,15 @@ from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
-from dashboards.trial import Ended as Ending
 from fedtext.commands.guard import INTERRUPTED
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import OwnershipLostError, UserError, spelled
-from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
-from fedtext.state.seal import state_key
 from sweeps.job import Job, key
-from sweeps.population import Population
 from sweeps.report import collected
-from sweeps.suggested import Suggested
+from sweeps.training import train_cases
 from tune_spaces.cases import Case
 
 if TYPE_CHECKING:
@@ -188,11 +180,12 @@ def train(job: Job, recording: Recorder) -> tuple[dict[str, Outcome], bool]:
             on_end=job.folder.record,
             waiting=lambda case: waiting_for(job.plans[case]),
             in_use=in_use,
+            fits=lambda case: fits(job.plans[case]),
         )
         try:
             now = time.time()
             callback.record("open", lambda tracker: tracker.open(now))
-            _train(job, callback)
+            train_cases(job, callback)
             if callback.over:
                 raise callback.over
         except Interrupted:  # what was recorded is delivered, and reported on
@@ -211,74 +204,3 @@ def train(job: Job, recording: Recorder) -> tuple[dict[str, Outcome], bool]:
             end = time.time()
             callback.record("close", lambda tracker: tracker.close(status, first, found, end))
     return outcomes, interrupted
-
-
-def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ending]:
-    """Return the cases that need not run again, with how they ended. A case that has finished with fewer rounds than it
-    now has is not among them. ``reached`` has the records of each."""
-    rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
-    last = {case: reached[case][-1].round for case in found if reached.get(case)}
-    return {case: found[case] for case, round_ in last.items() if found[case] != "finished" or round_ >= rounds[case]}
-
-
-def _train(job: Job, callback: TrialCallback) -> None:
-    """Run the trials that have not ended yet, by Tune."""
-    if job.evolving:
-        Population(job, *job.evolving).run(partial(_train_cases, job, callback), callback)
-    else:
-        _train_cases(job, callback, {})
-
-
-def _train_cases(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
-    """Run the trials that have not ended yet; those of ``until`` up to the round there."""
-    experiment = job.experiment
-    reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
-    ended = _ended(job, reached)
-    baselines = [case.id for case in job.cases if case.baseline]
-    rounds = max(case.experiment.training.rounds for case in job.cases)
-    order = schedulers.scheduler(experiment.tune, rounds, baselines)
-    if isinstance(order, schedulers.Sparing):
-        order.remember({case: records for case, records in reached.items() if records})
-    for case_id, status in ended.items():
-        if case_id not in callback.outcomes:
-            callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
-    assignment, restarts = Assignments(job, until), experiment.resources.max_restarts
-    if job.searched:
-        source = Suggested(job, callback, ended, assignment)
-        tune_sweep.search(source, [callback], order, _concurrent(job, job.plans), restarts)
-        return
-    left = [case for case in job.cases if case.id not in ended and case.id not in callback.outcomes]
-    paused = {case for case, round_ in until.items() if len(reached[case]) >= round_}
-    assignments = {case.id: assignment(case) for case in left if case.id not in paused}
-    if not assignments:
-        return
-    concurrent = _concurrent(job, assignments)
-    tune_sweep.run(assignments, [callback], order, concurrent, restarts)
-    if lost := callback.lost:
-        again = {case: one for case, one in assignments.items() if case in lost}
-        callback.lost = None
-        tune_sweep.run(again, [callback], order, concurrent, restarts, reuse=False)
-
-
-def _concurrent(job: Job, cases: Iterable[str]) -> int:
-    """Return the number of trials at the same time."""
-    together = job.experiment.tune.concurrent
-    return max(job.plans[case].trials for case in cases) if together == "auto" else together
-
-
-class Assignments:
-    """The assignments of a job's cases. A corpus is put into the object store once."""
-
-    def __init__(self, job: Job, until: Mapping[str, int]) -> None:
-        self.job, self.until = job, until
-        self.shipments: dict[tuple[str, bool, bool], Shipment] = {}
-
-    def __call__(self, case: Case) -> Assignment:
-        """Return the assignment of a case."""
-        one = case.experiment
-        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
-        if depends not in self.shipments:
-            self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
-        folder, until = self.job.folder.case(case.id), self.until.get(case.id)
-        plan, copy = self.job.plans[case.id], self.job.folder.copy
-        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id), state_key())

@@ -20,14 +20,15 @@ from typing import Any
 import pytest
 import ray
 from ray import tune
+from ray.tune.experiment import Trial
 
 from dashboards import store as stores
-from dashboards.callback import TrialCallback
+from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from dashboards.store import Store
 from dashboards.tracking import Tracker
-from dashboards.trial import About, Dataset, Outcome
+from dashboards.trial import About, Case, Dataset, Outcome
 from fedtext.errors import ClientError
 from fedtext.records import RoundRecord
 from tests.planned import CLIENTS, experiment, kteps, rows, run_id, steps, table_of, won
@@ -226,3 +227,37 @@ def test_a_trial_given_up_before_it_started_is_tried_again_and_has_failed_then(t
         callback.on_trial_error(0, [], trial)
     assert callback.outcomes[case.id].status == "failed"
     assert store.client().get_run(run_id(tmp_path / "run" / case.id)).info.status == "FAILED"
+
+
+def test_trials_without_a_place_end_the_run_of_tune_and_are_no_outcomes(tmp_path: Path, store: Store) -> None:
+    cases = [kteps(1, 0.01), kteps(2, 0.1)]
+    tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress(cases, io.StringIO())
+    first, second = (trial_of(case) for case in cases)
+    with Recorder(lambda: tracker) as recorder:
+        fits: list[str] = []
+        callback = TrialCallback(cases, recorder, display, lambda case_id: [], fits=lambda case_id: case_id in fits)
+        callback.on_trial_start(0, [first], first)
+        callback.on_trial_result(0, [first], first, {"displaced": "its node was lost"})
+        first.status = Trial.TERMINATED
+        callback.on_trial_complete(0, [first], first)
+        assert callback.outcomes == {}
+        second.status = Trial.RUNNING
+        callback.on_step_end(1, [first, second])  # there is one that runs
+        second.status = Trial.PENDING
+        callback.on_step_end(2, [first, second])
+        callback._speak_at = 0.0  # as if it had waited
+        with pytest.raises(DisplacedError):
+            callback.on_step_end(3, [first, second])
+        assert callback.displaced == {case.id for case in cases}
+        fits.append(cases[1].id)
+        callback.displaced, callback._speak_at = {cases[0].id}, 0.0
+        callback.on_step_end(4, [first, second])  # it fits, and waits for others
+        with pytest.raises(DisplacedError):
+            callback.on_step_end(5, [first])  # all have ended, and one has to go on
+
+
+def trial_of(case: Case) -> Any:
+    metadata = SimpleNamespace(num_failures=1)
+    trial = SimpleNamespace(config={"case": case.id}, status=Trial.RUNNING, run_metadata=metadata)
+    trial.is_finished = lambda: trial.status in (Trial.ERROR, Trial.TERMINATED)
+    return trial

@@ -4,9 +4,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from cluster.local import LocalCluster, available
@@ -31,7 +34,10 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        return self.home / "runs" / "lost" / "00-kteps" / "checkpoint"
+        return self.of("00-kteps")
+
+    def of(self, case: str) -> Path:
+        return self.home / "runs" / "lost" / case / "checkpoint"
 
     def more(self, rounds: int) -> None:
         """Wait until it has completed some more rounds."""
@@ -48,16 +54,23 @@ class Run:
         assert states(self.home / "runs" / "lost")["00-kteps"] == expected
 
 
+@contextmanager
+def started(folder: Path, command: str, **changes: Any) -> Iterator[Run]:
+    """A run or a sweep of an experiment, with these sections replaced."""
+    copy, home = folder / "copy" / "fedtext", folder / "home"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
+    file = write(copy, baselines=[], training=TRAINING, **changes)
+    with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
+        argv = ["python", "-m", f"platform.{command}", str(file), "--name", "lost"]
+        yield Run(
+            cluster, cluster.popen(argv, cwd=copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), home
+        )
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    copy, home = tmp_path / "copy" / "fedtext", tmp_path / "home"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
-    file = write(copy, space={}, baselines=[], training=TRAINING)
-    with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
-        argv = ["python", "-m", "platform.run", str(file), "--name", "lost"]
-        driver = cluster.popen(argv, cwd=copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        made = Run(cluster, driver, home)
-        reached(made.checkpoint, 3, driver)
+    with started(tmp_path, "run", space={}) as made:
+        reached(made.checkpoint, 3, made.driver)
         yield made
 
 
@@ -90,6 +103,35 @@ def test_a_node_that_is_cut_off_for_long_is_lost(run: Run) -> None:
     run.cluster.mend(1)
     assert "1 of 2 client actors have no place until a node joins" in run.output()
     run.check()
+
+
+def test_a_trial_that_needs_more_than_is_left_is_planned_again(run: Run) -> None:
+    """Its server is lost with the node, so that it asks for its whole share again."""
+    run.cluster.kill_node(1)
+    (server,) = (process for process in on(run.cluster, 0) if "ImplicitFunc" in process.name())
+    server.kill()
+    output = run.output()
+    assert "1 trial planned again: one trial at a time, with 1 client actor of 1 CPU: 1 of 1 CPU on 1 node" in output
+    run.check()
+
+
+def test_trials_whose_nodes_were_lost_go_on_when_others_have_ended(tmp_path: Path) -> None:
+    grid = {"method.lambda1": {"grid": [0.01, 0.1, 0.3]}}
+    with started(tmp_path, "sweep", space=grid, resources={"clients_per_actor": 4}) as run:
+        for case in ("00-kteps", "01-kteps"):
+            reached(run.of(case), 3, run.driver)
+        run.cluster.kill_node(1)
+        output = run.output()
+        found = states(run.home / "runs" / "lost")
+    assert "were lost, and no other node has room for one: it goes on when there is a place" in output
+    assert "planned again: one trial at a time, with 1 client actor of 1 CPU" in output
+    for case, value in zip(sorted(found), grid["method.lambda1"]["grid"], strict=True):
+        method = EXPERIMENT["method"] | {"lambda1": value}
+        assert found[case] == undisturbed(EXPERIMENT | {"training": TRAINING, "method": method}, tmp_path / case)
+
+
+def on(cluster: LocalCluster, node: int) -> Iterator[psutil.Process]:
+    return map(psutil.Process, cluster.pids(node))
 
 
 def last(checkpoint: Path) -> int:

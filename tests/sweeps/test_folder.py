@@ -21,7 +21,7 @@ from fedtext.state.seal import VARIABLE
 from sweeps.folder import RunFolder
 from sweeps.job import Job
 from sweeps.places import PLAN
-from sweeps.trials import _ended
+from sweeps.training import _ended
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tests.loops import nonempty
 from tune_spaces.cases import Case

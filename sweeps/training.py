@@ -1,0 +1,146 @@
+"""The training of a job's trials by Ray Tune. Those whose nodes were lost are planned again."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from actors import pulse, schedulers
+from actors import sweep as tune_sweep
+from actors.interrupt import Interrupted
+from actors.placement import counted
+from actors.shipment import Shipment, ship
+from actors.trial import Assignment
+from dashboards.callback import AGAIN_S, DisplacedError, TrialCallback
+from dashboards.trial import Ended, Outcome, one_line
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.state.checkpoint import history
+from fedtext.state.seal import state_key
+from sweeps.arrange import arranged_again
+from sweeps.job import Job, key
+from sweeps.population import Population
+from sweeps.suggested import Suggested
+from tune_spaces.cases import Case
+
+LOOK_S = 2.0  # seconds between two attempts to plan trials for which there is no node
+
+
+def train_cases(job: Job, callback: TrialCallback) -> None:
+    """Run the trials that have not ended yet.
+
+    Raises:
+        Interrupted: Ctrl-C has stopped them.
+        OwnershipLostError: Another command has continued the run.
+    """
+    if job.evolving:
+        Population(job, *job.evolving).run(partial(_train, job, callback), callback)
+    else:
+        _train(job, callback, {})
+
+
+def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
+    """Run the trials that have not ended yet; those of ``until`` up to the round there."""
+    experiment = job.experiment
+    reached = {case.id: history(job.folder.case(case.id) / "checkpoint") for case in job.cases}
+    ended = _ended(job, reached)
+    baselines = [case.id for case in job.cases if case.baseline]
+    rounds = max(case.experiment.training.rounds for case in job.cases)
+    order = schedulers.scheduler(experiment.tune, rounds, baselines)
+    if isinstance(order, schedulers.Sparing):
+        order.remember({case: records for case, records in reached.items() if records})
+    for case_id, status in ended.items():
+        if case_id not in callback.outcomes:
+            callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
+    assignment, restarts = Assignments(job, until), experiment.resources.max_restarts
+    if job.searched:
+        source = Suggested(job, callback, ended, assignment)
+        while True:
+            search = partial(tune_sweep.search, source, [callback], order, _concurrent(job, job.plans), restarts)
+            again = _displaced(search, job, callback)
+            if not again:
+                return
+            source.waiting.extendleft(reversed(again))
+    left = [case for case in job.cases if case.id not in ended and case.id not in callback.outcomes]
+    paused = {case for case, round_ in until.items() if len(reached[case]) >= round_}
+    trials = {case.id: assignment(case) for case in left if case.id not in paused}
+    reuse = True
+    while trials:
+        run = partial(tune_sweep.run, trials, [callback], order, _concurrent(job, trials), restarts, reuse)
+        displaced, lost = _displaced(run, job, callback), callback.lost or set()
+        if lost:  # once more, each in a process of its own
+            reuse, callback.lost = False, None
+        left = [case for case in job.cases if case in displaced or case.id in lost]
+        trials = {case.id: assignment(case) for case in left}
+
+
+def _displaced(run: Callable[[], None], job: Job, callback: TrialCallback) -> list[Case]:
+    """Run trials, and plan those again that have lost their place. It waits until there are nodes for them.
+
+    Args:
+        run: Runs the trials.
+        job: The job. It gets the new plans.
+        callback: Collects the trials that have lost their place.
+
+    Returns:
+        These trials.
+
+    Raises:
+        Interrupted: Ctrl-C, while the trials run or wait for nodes.
+    """
+    with suppress(DisplacedError):
+        run()
+    cases = [case for case in job.cases if case.id in callback.displaced and case.id not in callback.outcomes]
+    callback.displaced = set()
+    speak_at = 0.0
+    try:
+        while cases:
+            try:
+                sentence = arranged_again(job, cases)
+                _say(f"{counted(len(cases), 'trial')} planned again: {sentence}")
+                break
+            except UserError as error:
+                if time.monotonic() >= speak_at:
+                    speak_at = time.monotonic() + AGAIN_S
+                    _say(f"waiting for nodes for {counted(len(cases), 'trial')}: {error}")
+                time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    return cases
+
+
+def _say(sentence: str) -> None:
+    print(one_line(sentence), file=sys.stderr, flush=True)
+
+
+def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ended]:
+    """Return the cases that need not run again, with how they ended. A case that has finished with fewer rounds than it
+    now has is not among them. ``reached`` has the records of each."""
+    rounds, found = {case.id: case.experiment.training.rounds for case in job.cases}, job.folder.ended()
+    last = {case: reached[case][-1].round for case in found if reached.get(case)}
+    return {case: found[case] for case, round_ in last.items() if found[case] != "finished" or round_ >= rounds[case]}
+
+
+def _concurrent(job: Job, cases: Iterable[str]) -> int:
+    """Return the number of trials at the same time."""
+    together = job.experiment.tune.concurrent
+    return max(job.plans[case].trials for case in cases) if together == "auto" else together
+
+
+class Assignments:
+    """The assignments of a job's cases. A corpus is put into the object store once."""
+
+    def __init__(self, job: Job, until: Mapping[str, int]) -> None:
+        self.job, self.until = job, until
+        self.shipments: dict[tuple[str, bool, bool], Shipment] = {}
+
+    def __call__(self, case: Case) -> Assignment:
+        """Return the assignment of a case."""
+        one = case.experiment
+        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
+        if depends not in self.shipments:
+            self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
+        folder, until = self.job.folder.case(case.id), self.until.get(case.id)
+        plan, copy = self.job.plans[case.id], self.job.folder.copy
+        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id), state_key())
