@@ -55,7 +55,7 @@ def beating(file: Path | None, limit_s: float) -> Iterator[None]:
             os.replace(draft, file)
 
     try:
-        with _repeated(beat):
+        with repeated(beat):
             yield
     finally:
         file.unlink(missing_ok=True)
@@ -76,12 +76,12 @@ def watching() -> Iterator[None]:
                     _end(file, json.loads(content))
                     del silent[file]
 
-    with _repeated(look):
+    with repeated(look):
         yield
 
 
 @contextmanager
-def _repeated(what: Callable[[], None]) -> Iterator[None]:
+def repeated(what: Callable[[], None]) -> Iterator[None]:
     """Call a function every ``BEAT_S`` seconds during the block, in a thread."""
     over = threading.Event()
 

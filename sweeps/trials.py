@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.alive import watching_ray
 from actors.interrupt import Interrupted
 from actors.placement import Node
 from actors.waiting import fits, in_use, waiting_for
@@ -21,6 +22,7 @@ from dashboards.recorder import Recorder
 from dashboards.table import best
 from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
 from fedtext.commands.guard import INTERRUPTED
+from fedtext.commands.last_words import last_words
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
 from fedtext.errors import OwnershipLostError, UserError, spelled
@@ -185,7 +187,8 @@ def train(job: Job, recording: Recorder) -> tuple[dict[str, Outcome], bool]:
         try:
             now = time.time()
             callback.record("open", lambda tracker: tracker.open(now))
-            train_cases(job, callback)
+            with last_words(f"{job.folder.again} continues it") as words, watching_ray(words.end):
+                train_cases(job, callback)
             if callback.over:
                 raise callback.over
         except Interrupted:  # what was recorded is delivered, and reported on

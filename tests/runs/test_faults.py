@@ -12,6 +12,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from fedtext.state.checkpoint import history
 from tests.commands import EXPERIMENT, ROOT, Forked, environment, reached, runs, states, undisturbed, write
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -137,3 +138,23 @@ def test_what_the_memory_monitor_kills_goes_on_from_the_last_checkpoint(tmp_path
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
     assert [point.step for point in points] == list(range(1, rounds + 1))
+
+
+@pytest.mark.parametrize(("process", "said"), [("raylet", "has died; "), ("gcs_server", "has not answered for 50 s; ")])
+def test_where_ray_itself_dies_one_sentence_says_how_to_go_on(process: str, said: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": 3000}}
+    file = write(tmp_path, training=experiment["training"], space={}, baselines=[])
+    driver = Forked(tmp_path, "run", str(file), "--name", "dead")
+    reached(tmp_path / "runs" / "dead" / "00-kteps" / "checkpoint", 2, driver)
+    (found,) = (one for one in psutil.Process(driver.pid).children(recursive=True) if one.name() == process)
+    found.kill()
+    done = driver.wait()
+    assert done.returncode == 1
+    last = done.stderr.rstrip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert last.endswith(f"{said}python -m platform.run --resume dead continues it")
+    assert "Traceback" not in done.stderr
+
+    rounds = len(history(tmp_path / "runs" / "dead" / "00-kteps" / "checkpoint"))
+    expected = undisturbed(experiment | {"training": experiment["training"] | {"rounds": rounds}}, tmp_path)
+    assert states(tmp_path / "runs" / "dead")["00-kteps"] == expected

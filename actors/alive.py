@@ -1,0 +1,62 @@
+"""Whether Ray can still be used: its process on this machine (the raylet), and the head of its cluster."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+import ray
+
+from actors.pulse import BEAT_S, repeated
+
+HEAD_S = 50.0  # without an answer of the head; Ray itself would wait 60 s, and then end this process
+ANSWER_S = 5.0  # within which the head has to answer
+
+
+@contextmanager
+def watching_ray(lost: Callable[[str], object]) -> Iterator[None]:
+    """Call ``lost`` with a sentence if Ray dies during the block, before Ray ends this process.
+
+    Args:
+        lost: Is called in a thread. Whatever waits for Ray in other threads may wait forever.
+    """
+    raylet, head, silent = _raylet(), ray.get_runtime_context().gcs_address, 0.0
+
+    def look() -> None:
+        nonlocal silent
+        if raylet and not _runs(raylet):
+            lost(f"Ray's process on this machine (raylet, process {raylet.pid}) has died")
+        silent = 0.0 if _answers(head) else silent + BEAT_S
+        if silent > HEAD_S:
+            lost(f"the head of the Ray cluster ({head}) has not answered for {HEAD_S:g} s")
+
+    with repeated(look):
+        yield
+
+
+def _raylet() -> psutil.Process | None:
+    """Return the raylet that this process is connected to; None if it is not to be seen, as from a container."""
+    own = ray.get_runtime_context().get_node_id()
+    (socket_name,) = (node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == own)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() == "raylet" and any(word.endswith(f"={socket_name}") for word in process.cmdline()):
+                return process
+    return None
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _answers(address: str) -> bool:
+    """Whether something listens at ``host:port``."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except OSError:
+        return False
+    return True
