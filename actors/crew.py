@@ -73,7 +73,8 @@ def _started(
     group: PlacementGroup | None,
     patience_s: float,
 ) -> list[Any | None]:
-    """Wait for actors to start, and give up those whose bundle stays without a node while others have one.
+    """Wait for actors to start. Those that die meanwhile, or whose bundle stays without a node, are given up while
+    there are others: a node may have been lost, and Ray have found out only now.
 
     Args:
         made: The actors that run, by place.
@@ -85,9 +86,15 @@ def _started(
     while calls:
         done, _ = ray.wait(list(calls), num_returns=len(calls), timeout=LOOK_S)
         for call in done:
-            ray.get(call)
             place = calls.pop(call)
-            made[place] = starting.pop(place)
+            actor = starting.pop(place)
+            try:
+                ray.get(call)
+            except LOST:
+                if not starting and not any(made):
+                    raise
+            else:
+                made[place] = actor
         now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
         homeless = {place: homeless.get(place, now) for place in starting if place not in there}
         given_up = [place for place, since in homeless.items() if now - since > RETURN_S]
@@ -102,15 +109,27 @@ def _started(
     return made
 
 
-def fill(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> dict[int, Any]:
+def fill(
+    actors: Sequence[Any | None], coming: dict[int, tuple[Any, ray.ObjectRef]], plan: Plan, group: PlacementGroup | None
+) -> dict[int, Any]:
     """Return new actors, by place, for the places without one whose bundle has a node again.
+
+    Nothing waits for them: those that have not started yet are returned by a later call. One that dies meanwhile, such
+    as with its node, is replaced by a later call.
 
     Args:
         actors: What ``hire`` returned.
+        coming: Those that start, by place, each with a call that returns once it has started. It is changed.
         plan, group: As in ``hire``.
     """
     there = set(placed(plan, group)) if None in actors else set()
-    return {place: _new(plan, group, place) for place, actor in enumerate(actors) if actor is None and place in there}
+    for place in [place for place, actor in enumerate(actors) if actor is None and place in there - set(coming)]:
+        actor = _new(plan, group, place)
+        coming[place] = actor, actor.__ray_ready__.remote()
+    calls = [call for _, call in coming.values()]
+    done, _ = ray.wait(calls, num_returns=len(calls), timeout=0) if calls else ([], [])
+    found = {place: coming.pop(place) for place, (_, call) in list(coming.items()) if call in done}
+    return {place: actor for place, (actor, call) in found.items() if _succeeded(call)}
 
 
 def placed(plan: Plan, group: PlacementGroup | None) -> Sequence[int]:

@@ -68,6 +68,7 @@ class RayFleet:
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
         self.hired = crew.hire(plan, group)
+        self.coming: dict[int, tuple[Any, ray.ObjectRef]] = {}  # actors that start on a node that has joined
         self.actors = [actor for actor in self.hired if actor is not None]
         hosted = assign({client.id: float(client.tokens) for client in self.clients}, len(self.actors), self.block)
         self.home = _homes(hosted)
@@ -94,8 +95,9 @@ class RayFleet:
         return f"{missing} of {len(self.hired)} client actors have no place until a node joins" if missing else ""
 
     def join(self) -> None:
-        """Take in actors on nodes that have joined. Clients move to them as ``balance`` finds it worth it."""
-        found = crew.fill(self.hired, *self.place)
+        """Take in actors on nodes that have joined, once they have started. Clients move to them if ``balance`` finds
+        it worth it."""
+        found = crew.fill(self.hired, self.coming, *self.place)
         for place, actor in found.items():
             self.hired[place] = actor
             self.actors.append(actor)
@@ -242,6 +244,7 @@ class RayFleet:
 
     def close(self, keep: bool = False) -> None:
         """End the actors, or, with ``keep``, leave them to the next trial of this process. They must then be idle."""
+        crew.end([actor for actor, _ in self.coming.values()])
         if keep:
             crew.keep(self.hired, *self.place)
         else:
@@ -249,6 +252,7 @@ class RayFleet:
 
     def salvage(self) -> None:
         """Leave the actors that are sound to the next attempt of this trial, after one was lost."""
+        crew.end([actor for actor, _ in self.coming.values()])
         crew.salvage(self.hired, *self.place)
 
     def _get(self, calls: list[Any], timeout: float, what: str, expected: float | None = None) -> list[Any]:

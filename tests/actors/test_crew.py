@@ -1,0 +1,72 @@
+"""Client actors on nodes that are lost before their actors have started."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+from ray.util import placement_group_table
+from ray.util.placement_group import placement_group
+
+from actors import crew
+from actors.placement import Plan
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+
+TWO = Plan(2, 1, 0, 1)
+# A node that is silent for four seconds is lost.
+HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 8,
+}
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A node of one CPU, to which others can be added."""
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_node_that_is_lost_while_its_actor_starts_costs_no_other_actor(cluster: Cluster) -> None:
+    other = cluster.add_node(num_cpus=1)
+    group = placement_group([{"node:__internal_head__": 0.001}, {"CPU": 1}, {"CPU": 1}], strategy="SPREAD")
+    ray.get(group.ready())
+    hired = crew.hire(TWO, group)
+    nodes = placement_group_table(group)["bundles_to_node_id"]
+    gone = next(place for place in range(2) if nodes[place + 1] == other.node_id)
+    sound = hired[1 - gone]
+    cluster.remove_node(other, allow_graceful=False)
+    ray.kill(hired[gone])  # its process outlives the node that is simulated here
+    crew.salvage(hired, TWO, group)
+    assert len(crew.placed(TWO, group)) == 2, "Ray does not know yet that the node is lost: another one starts there"
+    left = crew.hire(TWO, group)
+    assert left[1 - gone] == sound
+    assert left[gone] is None
+
+    coming: dict[int, tuple[object, ray.ObjectRef]] = {}
+    assert crew.fill(left, coming, TWO, group) == coming == {}  # there is no node for it
+    another = cluster.add_node(num_cpus=1)
+    until(lambda: crew.fill(left, coming, TWO, group) or coming)
+    cluster.remove_node(another, allow_graceful=False)
+    until(lambda: len(crew.placed(TWO, group)) == 1)
+    until(lambda: not crew.fill(left, coming, TWO, group) and not coming)
+    cluster.add_node(num_cpus=1)
+    found: dict[int, object] = {}
+    until(lambda: found.update(crew.fill(left, coming, TWO, group)) or found)
+    assert list(found) == [gone]
+    ray.get(sound.__ray_ready__.remote(), timeout=60)
