@@ -1,11 +1,10 @@
 """Servers of trials that hang: they are killed, and Tune starts their trials again.
 
-The process of a trial's server writes a file every few seconds. The driver looks at these files: the server's bundle is
-on the driver's machine (``Plan.bundles``). What counts is how often the driver has found a file unchanged, so that a
+The process of a trial's server touches a file every few seconds. The driver looks at these files: the server's bundle
+is on the driver's machine (``Plan.bundles``). What counts is how often the driver has found a file untouched, so that a
 machine that slept, or a driver that was stopped, kills nothing.
 """
 
-import itertools
 import json
 import logging
 import os
@@ -34,46 +33,48 @@ def file_of(case: str) -> Path:
 
 @contextmanager
 def beating(file: Path | None, limit_s: float) -> Iterator[None]:
-    """Write a file again and again during the block, in a thread of the process that is to be watched.
+    """Touch a file again and again during the block, in a thread of the process that is to be watched.
 
     Args:
-        file: The file; None: nothing is written.
+        file: The file, which is written first; None: there is none.
         limit_s: Seconds without a beat after which this process counts as one that hangs.
     """
     if file is None:
         yield
         return
     process = psutil.Process()
-    content = {"pid": process.pid, "started": process.create_time(), "limit_s": limit_s}
-
-    count = itertools.count()
+    content = json.dumps({"pid": process.pid, "started": process.create_time(), "limit_s": limit_s})
 
     def beat() -> None:
-        with suppress(OSError):  # a full disk, or the driver has gone: it is looked after by nobody then
-            draft = file.with_suffix(f".{process.pid}")
-            draft.write_text(json.dumps(content | {"beat": next(count)}))
-            os.replace(draft, file)
+        with suppress(OSError):  # no room for the file yet, or the driver has gone: it is looked after by nobody then
+            try:
+                os.utime(file)  # needs no room on a disk that is full
+            except FileNotFoundError:
+                draft = file.with_suffix(f".{process.pid}")
+                draft.write_text(content)
+                os.replace(draft, file)
 
     try:
         with repeated(beat):
             yield
     finally:
-        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.unlink()
 
 
 @contextmanager
 def watching() -> Iterator[None]:
     """Kill servers that hang during the block, in a thread of the driver."""
-    silent = dict[Path, tuple[str, float]]()  # what a file has, and for how long
+    silent = dict[Path, tuple[int, float]]()  # the time of a file, and for how many seconds it has had that
 
     def look() -> None:
         for file in Path(_folder().name).glob("*.json"):
             with suppress(OSError, ValueError):  # it was removed meanwhile
-                content = file.read_text()
-                before, seconds = silent.get(file, ("", 0.0))
-                silent[file] = content, seconds + BEAT_S if content == before else 0.0
-                if silent[file][1] > json.loads(content)["limit_s"]:
-                    _end(file, json.loads(content))
+                content, now = json.loads(file.read_text()), file.stat().st_mtime_ns
+                before, seconds = silent.get(file, (0, 0.0))
+                silent[file] = now, seconds + BEAT_S if now == before else 0.0
+                if silent[file][1] > content["limit_s"]:
+                    _end(file, content)
                     del silent[file]
 
     with repeated(look):

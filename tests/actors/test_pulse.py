@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from actors import pulse
+from tests.disks import fill, mounted
 
 PROGRAM = """
 import sys, time
@@ -40,6 +42,13 @@ def server() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_server_that_is_stopped_is_killed_and_one_that_works_is_not(
     server: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -52,16 +61,28 @@ def test_a_server_that_is_stopped_is_killed_and_one_that_works_is_not(
     assert not pulse.file_of("00-one").exists()
 
 
+def test_a_server_on_a_full_disk_is_seen_to_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mounted(tmp_path / "disk", "64k") as disk:
+        file = disk / "00-one.json"
+        monkeypatch.setattr(pulse, "_folder", lambda: SimpleNamespace(name=str(disk)))
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "here\n"
+            until(file.exists)
+            fill(disk)
+            with pulse.watching():
+                time.sleep(1.5)  # three times the limit
+                assert server.poll() is None
+            server.kill()
+
+
 def test_a_process_that_took_the_number_of_one_that_ended_is_left_alone() -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
         file = pulse.file_of("00-two")
         started = psutil.Process(other.pid).create_time() - 1
-        file.write_text(json.dumps({"pid": other.pid, "started": started, "limit_s": 0.2, "beat": 1}))
+        file.write_text(json.dumps({"pid": other.pid, "started": started, "limit_s": 0.2}))
         with pulse.watching():
-            deadline = time.monotonic() + 60
-            while file.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: not file.exists())
         assert other.poll() is None
         other.kill()
 
@@ -69,10 +90,7 @@ def test_a_process_that_took_the_number_of_one_that_ended_is_left_alone() -> Non
 def test_the_file_goes_with_the_trial_and_needs_no_folder(tmp_path: Path) -> None:
     file = tmp_path / "00-three.json"
     with pulse.beating(file, 5):
-        deadline = time.monotonic() + 60
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(file.exists)
         content = json.loads(file.read_text())
     assert content["limit_s"] == 5
     assert list(tmp_path.iterdir()) == []
