@@ -26,7 +26,7 @@ from fedtext.records import RoundRecord
 from fedtext.state import segments
 from fedtext.state.digests import SUMS
 from fedtext.state.draft import remove_folder, write_folder
-from fedtext.state.kept import FORMAT, STATE, kept, latest, records_of, round_of
+from fedtext.state.kept import FORMAT, LOOKS, REPLACED, STATE, kept, latest, records_of, round_of
 from fedtext.state.seal import StateKey, check_key
 
 __all__ = ["SUMS", "Checkpoints", "OtherRunError", "Snapshot", "glance", "history", "recorded"]
@@ -235,10 +235,16 @@ def history(folder: Path) -> list[RoundRecord]:
     """Return the records of the completed rounds of the run in ``folder``; empty without checkpoints.
 
     Raises:
-        UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one.
+        UserError: Every checkpoint is damaged, or another version of fedtext has written the latest one, or they are
+            replaced faster than they can be read.
     """
-    found = latest(folder)
-    return records_of(*found) if found else []
+    for _ in range(LOOKS):
+        found = latest(folder)
+        try:
+            return records_of(*found) if found else []
+        except FileNotFoundError:  # the command that works on the run has removed it meanwhile
+            continue
+    raise UserError(REPLACED.format(folder))
 
 
 def glance(folder: Path) -> list[RoundRecord]:

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from fedtext.records import RoundRecord
 from fedtext.state import segments
 from fedtext.state.digests import damage
 
+REPLACED = "the checkpoints in {} are replaced while they are read: try again, or once the run has ended"
+LOOKS = 10  # at a folder whose writer replaces the checkpoints that are being read
 FORMAT = 2  # of a checkpoint; the first one had a file for each client, and all records in state.json
 STATE = "state.json"  # what a checkpoint is: its format, fingerprint, round and number of records
 
@@ -35,25 +37,37 @@ def latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | No
 
     Raises:
         UserError: Every checkpoint is damaged, or cannot be read by this user, or another version of fedtext has
-            written the latest one.
+            written the latest one, or the run replaces them faster than they can be read.
     """
+    for _ in range(LOOKS):
+        states = kept(folder)
+        found, damaged = _sound(states, warn)
+        if found or not damaged:
+            return found
+        if all(state.exists() for state in states):
+            raise UserError(f"{damaged}, and there is no earlier one: remove {folder} to start its run again")
+    raise UserError(REPLACED.format(folder))
+
+
+def _sound(states: Sequence[Path], warn: bool) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
+    """Return the latest undamaged one of these checkpoints as ``latest`` does, and what is wrong with the last one."""
     damaged: list[str] = []
-    for state in reversed(kept(folder)):
+    for state in reversed(states):
         try:
             problem = damage(state)
+            content = {} if problem else json.loads((state / STATE).read_bytes())
         except PermissionError as error:
             said = "can be read by its owner alone: work on it as that user"
             raise UserError(f"the checkpoint {state} {said}") from error
+        except FileNotFoundError as error:  # it was removed meanwhile
+            problem, content = str(error), {}
         if not problem:
             for each in damaged if warn else ():
                 logging.getLogger(__name__).warning("%s; going back to round %d", each, round_of(state))
-            content = json.loads((state / STATE).read_bytes())
             _check_format(state, content.get("format", 1))
-            return state, content
+            return (state, content), ""
         damaged.append(problem)
-    if damaged:
-        raise UserError(f"{damaged[0]}, and there is no earlier one: remove {folder} to start its run again")
-    return None
+    return None, damaged[0] if damaged else ""
 
 
 def records_of(state: Path, content: Mapping[str, Any]) -> list[RoundRecord]:

@@ -1,6 +1,7 @@
 """States of a run on disk, whatever became of the one who wrote them."""
 
 import errno
+import itertools
 import logging
 import os
 import resource
@@ -14,6 +15,7 @@ import pytest
 
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.state import checkpoint, kept
 from fedtext.state.checkpoint import Checkpoints, history, recorded
 from tests.loops import nonempty
 
@@ -46,6 +48,27 @@ def test_the_latest_state_comes_back_and_the_one_before_it_is_kept(tmp_path: Pat
     assert snapshot is not None
     assert (snapshot.round, snapshot.flat.tolist(), snapshot.clients) == (3, [3, 3, 3], PRIVATE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002", "round-000003"]
+
+
+@pytest.mark.parametrize("when", ["damage", "records_of"])
+def test_a_reader_of_checkpoints_that_are_replaced_meanwhile_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    checkpoints, place = saved(tmp_path, rounds=2), {"damage": kept, "records_of": checkpoint}[when]
+    read, later = getattr(place, when), iter([4, 6])
+
+    def overtaken(state: Path, *more: Any) -> Any:
+        """Two rounds are completed while a checkpoint is read, and then two more."""
+        if last := next(later, 0):
+            for round_ in (last - 1, last):
+                checkpoints.save(np.zeros(3, np.float32), PRIVATE, records(round_))
+        return read(state, *more)
+
+    monkeypatch.setattr(place, when, overtaken)
+    assert len(history(tmp_path)) == 6
+    later = itertools.count(8, 2)
+    with pytest.raises(UserError, match="are replaced while they are read: try again"):
+        history(tmp_path)
 
 
 def test_copies_that_lie_beside_checkpoints_are_none(tmp_path: Path) -> None:
