@@ -87,5 +87,6 @@ class Collusion(Attack):
 
 
 def times(delta: Tensors, factor: float) -> Tensors:
-    """Return an update times a factor."""
-    return {name: values * np.float32(factor) for name, values in delta.items()}
+    """Return an update times a factor. What is too large for float32 is refused when it is sent."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {name: values * np.float32(factor) for name, values in delta.items()}

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedtext.adversaries.base import Attack, Tensors
+from fedtext.adversaries.base import Attack, Tensors, times
 
 
 class Noise(Attack):
@@ -21,5 +21,5 @@ class Noise(Attack):
     def send(self, delta: Tensors, draws: np.random.Generator) -> Tensors:
         squares = math.fsum(float(np.square(values, dtype=np.float64).sum()) for values in delta.values())
         numbers = sum(values.size for values in delta.values())
-        deviation = np.float32(self.scale * math.sqrt(squares / max(1, numbers)))
-        return {name: draws.standard_normal(v.shape, np.float32) * deviation for name, v in delta.items()}
+        noise = {name: draws.standard_normal(values.shape, np.float32) for name, values in delta.items()}
+        return times(noise, self.scale * math.sqrt(squares / max(1, numbers)))

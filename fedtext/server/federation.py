@@ -13,7 +13,7 @@ from fedtext.aggregations import IndividualAggregation
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS
-from fedtext.layout import TABLE, Layout, finite
+from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.records import RoundRecord
@@ -29,6 +29,7 @@ from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, re
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.selection import best_round, reached
 from fedtext.server.traffic import Traffic, in_order, round_metrics
+from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.wire.decoder import Decoder
 
@@ -111,7 +112,7 @@ class Federation(Generic[FleetT]):
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
                     "server.optimizer.lr or training.optimizer.lr, or the noise"
                 )
-            self._keep_unsent(before, round_)
+            keep_unsent(self.experiment, self.layout, before, self.flat, self.fleet.withheld, round_)
             del handle  # frees the memory of the last broadcast
             handle = self._broadcast()
             last = round_ == rounds
@@ -158,7 +159,8 @@ class Federation(Generic[FleetT]):
             replies = in_order(replies, sample.clients, round_, self.names)
             try:
                 updates = self._updates(replies, round_, attempts[-1])
-                updates = chosen(self.experiment, updates, self.adversaries, self.state, self.decoder.sent)
+                given = self.adversaries, self.state, self.decoder.sent, self.summation.check
+                updates = chosen(self.experiment, updates, *given)
                 self.flat, aggregated = self._aggregate(updates, round_)
                 return attempts, aggregated
             except TooFewClientsError:
@@ -189,8 +191,9 @@ class Federation(Generic[FleetT]):
 
     def _took_part(self, round_: int) -> list[int]:
         """Return the ids of the clients that received the parameters in a completed round."""
-        sample = self._sample(round_, int(self.history[round_ - 1].metrics.get("round_attempts", 1)))
-        return [*sample.clients, *sample.late]
+        attempts = int(self.history[round_ - 1].metrics.get("round_attempts", 1))
+        samples = [self._sample(round_, attempt) for attempt in range(1, attempts + 1)]
+        return [client for sample in samples for client in (*sample.clients, *sample.late)]
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
         """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
@@ -254,17 +257,6 @@ class Federation(Generic[FleetT]):
         change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics
-
-    def _keep_unsent(self, before: NDArray[np.float32], round_: int) -> None:
-        """Give what no client has sent the value that it had before the round."""
-        if self.flat is before:  # a round without participants; after a resumption it is read-only
-            return
-        now, then = self.layout.views(self.flat), self.layout.views(before)
-        if self.fleet.withheld is not None:  # updates have only a mechanism's noise in these rows
-            now[TABLE][self.fleet.withheld] = then[TABLE][self.fleet.withheld]
-        for name in self.layout.shapes:
-            if not self.experiment.method.shared_in(name, round_):  # momentum or the server's noise would move it
-                now[name][...] = then[name]
 
     def _weighed(self, updates: Iterable[Update], weights: list[float]) -> Iterator[Update]:
         """Yield the updates, and append their weights to ``weights``."""

@@ -228,6 +228,21 @@ def test_krum_never_chooses_an_update_far_from_all_others() -> None:
     assert bad not in best
 
 
+@pytest.mark.parametrize(
+    ("z", "aggregation", "why"),
+    [
+        (1e6, "auto", "changed .* by .*, too much for an exact sum"),
+        (1e300, "krum", "sent .* numbers that are not finite"),
+    ],
+)
+def test_chosen_updates_that_the_server_refuses_end_the_run_with_their_attack(
+    z: float, aggregation: str, why: str
+) -> None:
+    made = attacked({"little_is_enough": {"z": z}}, 0.4, server={"aggregation": aggregation})
+    with pytest.raises(UserError, match=rf"adversaries.attack: the server refuses the update .* \(it {why}"):
+        next(federated(made, CORPUS, LocalFleet).run())
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing sent": ({"method": "local_only"}, "adversaries: method local_only sends no updates"),
     "pooled": ({"method": "pooled"}, "adversaries: method pooled has all data in one place"),

@@ -100,6 +100,8 @@ def test_a_run_that_goes_on_knows_who_took_part(tmp_path: Path) -> None:
     failing = {1: {cohort(made, 1, 1)[0]}}
     whole = federation(made, failing)
     records = list(whole.run())
+    both = {*cohort(made, 1, 1), *cohort(made, 1, 2)}
+    assert set(whole.downlink.cohort(1)) == both > {*cohort(made, 1, 2)}, "those of a round that was repeated too"
     begun = federation(made, failing, tmp_path)
     for record in nonempty(begun.run()):
         if record.round == 2:
