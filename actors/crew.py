@@ -98,7 +98,7 @@ def _started(
         now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
         homeless = {place: homeless.get(place, now) for place in starting if place not in there}
         given_up = [place for place, since in homeless.items() if now - since > RETURN_S]
-        if len(given_up) == len(made):
+        if starting and len(given_up) == len(starting) and not any(made):
             raise NoPlaceError("the nodes of its client actors were lost, and no other node has room for one")
         end([starting.pop(place) for place in given_up if any(made)])
         calls = {call: place for call, place in calls.items() if place in starting}
