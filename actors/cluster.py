@@ -48,7 +48,8 @@ def connect(
 
     Args:
         address: the cluster's address; by default $RAY_ADDRESS. Without either, Ray is started on this machine.
-        num_cpus, num_gpus: logical CPUs and GPUs of a Ray started here; by default the machine's.
+        num_cpus, num_gpus: logical CPUs and GPUs of a Ray started here; by default the machine's. Those of a cluster
+            are its own.
         processes: processes of a trial. The workers of a Ray started here import torch in advance if there are no
             more of them than this.
 
@@ -65,11 +66,6 @@ def connect(
         raise UserError(
             f"{address} is a Ray client address, and the server of a trial lives beside this command: run it on a node "
             "of the cluster, or submit it there with ray job submit"
-        )
-    if num_cpus is not None or num_gpus is not None:
-        raise UserError(
-            f"{option('num_cpus')} and {option('num_gpus')} are for a Ray started here; the cluster at {address} has "
-            "its own"
         )
     _check_address(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
@@ -169,6 +165,11 @@ def _check_address(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct "
             f"{option('address')} or $RAY_ADDRESS"
         ) from error
+
+
+def joined() -> bool:
+    """Whether this process has joined a Ray that others have started."""
+    return _joined
 
 
 def nodes() -> list[dict[str, float]]:

@@ -88,8 +88,9 @@ def add_cluster(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("data and cluster")
     add_data(group)
     group.add_argument("--address", help="Ray cluster (else $RAY_ADDRESS; else Ray starts on this machine)")
-    group.add_argument("--num-cpus", type=at_least(1, "CPUs"), metavar="N", help="logical CPUs of a Ray started here")
-    group.add_argument("--num-gpus", type=at_least(0, "GPUs"), metavar="N", help="logical GPUs of a Ray started here")
+    more = "logical CPUs of a Ray started here; of a cluster, how many to wait for"
+    group.add_argument("--num-cpus", type=at_least(1, "CPUs"), metavar="N", help=more)
+    group.add_argument("--num-gpus", type=at_least(0, "GPUs"), metavar="N", help=more.replace("CPUs", "GPUs"))
 
 
 def keep_ray_here() -> None:

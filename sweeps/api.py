@@ -179,8 +179,8 @@ def sweep(
         seed: Replaces the experiment's seed.
         plugins: Files, or installed modules, with parts of your own, in addition to those that the experiment lists.
         address: The address of a Ray cluster; None: $RAY_ADDRESS, else the Ray of this process, else a new local one.
-        num_cpus: Logical CPUs of a new local Ray.
-        num_gpus: Logical GPUs of a new local Ray.
+        num_cpus: Logical CPUs of a new local Ray, or those to wait for on a cluster.
+        num_gpus: Logical GPUs of a new local Ray, or those to wait for on a cluster.
 
     Returns:
         The trials with their records, folders and models. A failed trial raises no exception: see its ``error``.

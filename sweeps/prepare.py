@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actors import cluster
+from actors.coming import wait_for
 from dashboards import store as mlflow_store
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
@@ -184,6 +185,8 @@ def planned(
             aside.submit(import_module, name)
         processes = sum(1 + len(corpora[key(case.experiment)].clients) for case in cases)  # if all cases ran at once
         cluster.connect(place.address, place.num_cpus, place.num_gpus, processes)
+        if cluster.joined():
+            wait_for(place.num_cpus, place.num_gpus)
         if taken:
             taken.result()
     return arranged(sweep, experiment, cases, corpora, cluster.nodes(), store, folder)

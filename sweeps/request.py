@@ -17,8 +17,9 @@ class Cluster:
 
     Attributes:
         address: Its address; None: $RAY_ADDRESS, else Ray is started on this machine.
-        num_cpus: Logical CPUs of a Ray that is started here; None: the number of this machine's.
-        num_gpus: Logical GPUs of a Ray that is started here; None: the number of this machine's.
+        num_cpus: Logical CPUs of a Ray that is started here, None: as many as this machine has. On a cluster those to
+            wait for, None: it is used as it is.
+        num_gpus: Logical GPUs, likewise.
     """
 
     address: str | None = None

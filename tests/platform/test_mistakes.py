@@ -81,7 +81,6 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "address of a client": (["run", FILE, "--address", "ray://127.0.0.1:10001"], "is a Ray client address"),
     "address of no cluster": (["run", FILE, "--address", "127.0.0.1:9"], "no Ray cluster answers at 127.0.0.1:9"),
-    "a cluster and CPUs": (["run", FILE, "--address", "127.0.0.1:9", "--num-cpus", "2"], "are for a Ray started here"),
 }
 
 

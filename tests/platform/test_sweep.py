@@ -207,7 +207,6 @@ BAD = [
     (["FILE", "--address", "ray://127.0.0.1:10001"], "is a Ray client address"),
     (["FILE", "--resume", "nobody"], "there is no run nobody"),
     (["FILE", "tracking.uri=http://127.0.0.1:9"], "the MLflow server at http://127.0.0.1:9 cannot be reached"),
-    (["FILE", "--address", "127.0.0.1:9", "--num-cpus", "1"], "are for a Ray started here"),
     (["FILE", "training.stack=2", "training.engine=reference"], "the engine reference trains clients one by one"),
     (["FILE", "training.engine=triton", "--num-cpus", "2"], "triton needs a GPU"),  # the last two start Ray
     (["FILE", "resources.clients_per_actor=1", "--num-cpus", "2"], "raise clients_per_actor to 2"),
