@@ -13,6 +13,7 @@ from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
 from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
+from fedtext.server.noise import noise_errors
 from sweeps.folder import RunFolder
 from tune_spaces.cases import Case
 from tune_spaces.search import Search
@@ -99,7 +100,8 @@ def key(experiment: Experiment) -> str:
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """Return sentences on what a run of the experiment reveals and guarantees."""
     clients = len(corpus.clients)
-    return reveals(experiment, ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds))
+    entries = ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds)
+    return [*reveals(experiment, entries), *filter(None, [noise_errors(experiment, clients)])]
 
 
 def numbers(experiment: Experiment, corpus: Corpus) -> int:

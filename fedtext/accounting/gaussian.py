@@ -9,7 +9,14 @@ FLOATS = "norms are clipped and noise is drawn in floating point, whose rounding
 
 
 def gaussian_entry(
-    name: str, unit: Unit, multiplier: float, fraction: float, rounds: int, delta: float, assumptions: str
+    name: str,
+    unit: Unit,
+    multiplier: float,
+    fraction: float,
+    rounds: int,
+    delta: float,
+    assumptions: str,
+    about: str = "",
 ) -> Entry:
     """Compute the entry of ``rounds`` Gaussian mechanisms.
 
@@ -21,6 +28,7 @@ def gaussian_entry(
         rounds: Number of mechanisms that are composed.
         delta: Delta at which epsilon is stated.
         assumptions: Conditions under which the guarantee holds.
+        about: What ``how`` ends with; empty: the number of mechanisms of a run.
     """
     if not composition.available():
         return Entry(name, unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
@@ -30,4 +38,5 @@ def gaussian_entry(
     how = f"gaussian, noise multiplier {multiplier:.4g}"
     if fraction < 1:
         how += f", Poisson samples of {fraction:g}"
-    return Entry(name, unit, epsilon, delta, how + (f", {rounds} rounds" if unit == "run" else ""), assumptions)
+    about = about or (f"{rounds} rounds" if unit == "run" else "")
+    return Entry(name, unit, epsilon, delta, how + (f", {about}" if about else ""), assumptions)

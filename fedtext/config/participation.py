@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from fedtext.schema import Strict
 
+_WHOLE = 1e-3  # how far rounds * fraction of an epoch may be from 1, so that 0.333 is a third
+
 
 class Availability(Strict):
     """When clients can be reached: by day and by night, at different times in different places.
@@ -36,10 +38,14 @@ class Participation(Strict):
     """The clients of a round."""
 
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients sampled in each round")
-    sampling: Literal["fixed", "poisson"] = Field(
+    sampling: Literal["fixed", "poisson", "separated", "epochs"] = Field(
         "fixed",
         description="fixed: the same number of clients in each round; poisson: each client independently with "
-        "probability fraction",
+        "probability fraction; separated: as fixed, of those who have not been sampled in the last separation - 1 "
+        "rounds; epochs: each client once in 1 / fraction rounds, in an order that is drawn once and repeated",
+    )
+    separation: int | None = Field(
+        None, ge=1, description="least number of rounds from one sample with a client to the next, for separated"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client is not available")
     availability: Availability | None = Field(
@@ -69,6 +75,23 @@ class Participation(Strict):
     )
 
     @model_validator(mode="after")
+    def _apart(self) -> "Participation":
+        if (self.separation is None) == (self.sampling == "separated"):
+            fix = "set separation" if self.separation is None else "set sampling: separated, or leave separation out"
+            raise ValueError(f"separation: it is for sampling: separated, and only for that: {fix}")
+        if self.sampling != "epochs":
+            return self
+        if abs(self.epoch * self.fraction - 1) > _WHOLE:
+            raise ValueError(
+                f"fraction: an epoch is 1 / fraction rounds, which for {self.fraction:g} is no whole number: set it to "
+                f"{1 / self.epoch:.4g}"
+            )
+        if self.availability or self.over_selection > 1:
+            key = "availability" if self.availability else "over_selection"
+            raise ValueError(f"{key}: with sampling: epochs the clients of each round are fixed: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def _timed(self) -> "Participation":
         if self.pace is None and (self.deadline_s is not None or self.over_selection > 1):
             key = "deadline_s" if self.deadline_s is not None else "over_selection"
@@ -81,9 +104,35 @@ class Participation(Strict):
         return self
 
     @property
+    def epoch(self) -> int:
+        """Number of rounds in which each client takes part once, with ``sampling: epochs``."""
+        return max(1, round(1 / self.fraction))
+
+    @property
+    def apart(self) -> int | None:
+        """The least number of rounds from one participation of a client to its next; None: none is guaranteed.
+
+        It does not depend on clients' data. Clients that drop out or are late are counted as participants.
+        """
+        if self.sampling == "epochs":
+            return self.epoch
+        return self.separation or (1 if self.fraction == 1 else None)
+
+    def largest(self, clients: int) -> int:
+        """Return the largest number of ``clients`` clients that a round can have."""
+        if self.sampling == "poisson":
+            return clients
+        return -(-clients // self.epoch) if self.sampling == "epochs" else max(1, round(self.fraction * clients))
+
+    @property
     def simulates(self) -> bool:
         """Whether clients can be unavailable or late, beside those that drop out."""
-        return self.availability is not None or self.deadline_s is not None or self.over_selection > 1
+        return self.availability is not None or self.timed
+
+    @property
+    def timed(self) -> bool:
+        """Whether the time that clients take decides on whose updates are used."""
+        return self.deadline_s is not None or self.over_selection > 1
 
     @property
     def complete(self) -> bool:

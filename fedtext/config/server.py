@@ -1,11 +1,23 @@
 """The keys of the server: its aggregation, its optimizer, and the noise it adds."""
 
-from typing import Literal
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from fedtext.accounting.entry import DELTA
-from fedtext.schema import Strict
+from fedtext.matrix_noise import (
+    Banded,
+    Buffered,
+    InverseBanded,
+    Strategy,
+    Tree,
+    inverse_square_root,
+    optimal_bands,
+    optimal_buffers,
+)
+from fedtext.schema import Strict, choice
 
 
 class MethodsOwn(Strict):
@@ -70,10 +82,119 @@ class ServerYogi(Adaptive):
 ServerOptimizer = ServerSGD | ServerAdam | ServerYogi
 
 
+class Independent(Strict):
+    """Noise of each round by itself.
+
+    Its multiplier is that of a round: standard deviation of the noise on the sum of updates / clip.norm.
+    """
+
+    name: Literal["independent"] = "independent"
+
+
+class Correlated(Strict, ABC):
+    """Base of noise that later rounds take away again in part: DP-FTRL, matrix mechanisms (fedtext/matrix_noise).
+
+    Its multiplier is that of the whole run: the noise on the sum of updates is multiplier x sensitivity x clip.norm
+    times C^-1 Z. It needs to be known how many rounds lie between a client's participations: participation.sampling is
+    separated or epochs, or all clients take part in all rounds.
+    """
+
+    name: str
+
+    @abstractmethod
+    def strategy(self, rounds: int, apart: int) -> Strategy:
+        """Return the matrix factorisation.
+
+        Args:
+            rounds: Number of rounds of the run.
+            apart: Least number of rounds from one participation of a client to its next.
+        """
+
+
+class TreeNoise(Correlated):
+    """Tree aggregation: noise of the nodes of a binary tree, by the online Honaker estimator (Kairouz et al. 2021)."""
+
+    name: Literal["tree"] = "tree"
+
+    def strategy(self, rounds: int, apart: int) -> Strategy:
+        return Tree(rounds, apart)
+
+
+class BandedNoise(Correlated):
+    """Banded Toeplitz matrix with optimal coefficients (Choquette-Choo et al. 2023).
+
+    The server keeps the noise of bands - 1 rounds in memory, 8 bytes for each parameter.
+    """
+
+    name: Literal["banded"] = "banded"
+    bands: int = Field(ge=1, description="number of bands; at most the rounds between a client's participations")
+    error: Literal["mean", "max"] = Field(
+        "mean", description="what the coefficients minimise: root mean square error of all prefix sums, or the largest"
+    )
+
+    def strategy(self, rounds: int, apart: int) -> Strategy:
+        return Banded(rounds, apart, optimal_bands(rounds, apart, self.bands, self.error))
+
+
+class BltNoise(Correlated):
+    """Buffered linear Toeplitz matrix with optimal coefficients (Dvijotham et al. 2024; McMahan et al. 2024).
+
+    The server keeps as many sums of noise in memory as there are buffers, 8 bytes for each parameter.
+    """
+
+    name: Literal["blt"] = "blt"
+    buffers: int = Field(3, ge=1, le=8, description="number of buffers; more than 4 hardly lower the error")
+    error: Literal["mean", "max"] = Field(
+        "mean", description="what the coefficients minimise: root mean square error of all prefix sums, or the largest"
+    )
+
+    def strategy(self, rounds: int, apart: int) -> Strategy:
+        return Buffered(rounds, apart, *optimal_buffers(rounds, apart, self.buffers, self.error))
+
+
+class BisrNoise(Correlated):
+    """Banded inverse square root: nothing is optimised (Kalinin et al. 2025).
+
+    The server keeps the draws of bands - 1 rounds in memory, 8 bytes for each parameter.
+    """
+
+    name: Literal["bisr"] = "bisr"
+    bands: int = Field(ge=1, description="number of bands of the inverse; any number is possible")
+
+    def strategy(self, rounds: int, apart: int) -> Strategy:
+        return InverseBanded(rounds, apart, inverse_square_root(min(self.bands, rounds)))
+
+
+NoiseMechanism: TypeAlias = Independent | TreeNoise | BandedNoise | BltNoise | BisrNoise
+if TYPE_CHECKING:
+    NoiseMechanismField: TypeAlias = NoiseMechanism
+else:
+    NoiseMechanismField = choice(Independent, TreeNoise, BandedNoise, BltNoise, BisrNoise, tagged=True)
+
+
+@lru_cache(maxsize=64)
+def strategy_of(mechanism: Correlated, rounds: int, apart: int) -> Strategy:
+    """Return the matrix factorisation of correlated noise, which is computed once.
+
+    Args:
+        mechanism: Its keys.
+        rounds: Number of rounds of the run.
+        apart: Least number of rounds from one participation of a client to its next.
+    """
+    return mechanism.strategy(rounds, apart)
+
+
 class Noise(Strict):
     """The server's noise, by its multiplier or by the epsilon of the whole run."""
 
-    multiplier: float | None = Field(None, gt=0, description="standard deviation of the sum's noise / clip.norm")
+    mechanism: NoiseMechanismField = Field(
+        Independent(), description="how the noise of one round depends on that of others"
+    )
+    multiplier: float | None = Field(
+        None,
+        gt=0,
+        description="noise multiplier; of independent noise that of a round, of correlated noise that of the whole run",
+    )
     target_epsilon: float | None = Field(
         None, gt=0, description="epsilon of the whole run, from which the multiplier is computed"
     )

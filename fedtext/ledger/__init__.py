@@ -9,13 +9,13 @@ states nothing guarantees nothing, and leaves updates unbounded.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fedtext.accounting import composition
 from fedtext.accounting.entry import DELTA, Entry, Sent
-from fedtext.accounting.gaussian import FLOATS, gaussian_entry
+from fedtext.ledger import assumptions, central
+from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
 from fedtext.models.inits import Word2VecInit
@@ -24,23 +24,9 @@ if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
     from fedtext.mechanisms import Mechanism
 
-FILE = "ledger.json"
-CENTRAL = "server.noise"
+__all__ = ["CENTRAL", "FILE", "format_epsilon", "hidden", "ledger", "noise_multiplier", "spent", "text"]
 
-_LOCAL = "for a client that takes part in every round, against the server, for any other texts in place of its own"
-_CENTRAL = (
-    "with or without a client (add-remove), against anyone who sees the shared parameters of all rounds; the server is "
-    "trusted"
-)
-_ROUNDS = "rounds compose adaptively; other runs on the same texts, such as the trials of a sweep, are not counted"
-_SIMULATED = (
-    "simulated: the noise is drawn from the seed and the experiment, and anyone who knows both, as the server here "
-    "does, can draw it again; privacy.noise: secret draws it from the operating system"
-)
-_SECRET = (
-    "the noise is drawn from the operating system's entropy; its key is kept with the run's state (noise.key), and "
-    "anyone who can read it can remove the noise"
-)
+FILE = "ledger.json"
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
 _POOLED_VECTORS = "no guarantee: word vectors were trained on all clients' texts"
 _AS_THEY_ARE = "no guarantee: updates are sent as they are"
@@ -66,7 +52,7 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     delta = experiment.server.noise.delta if experiment.server.noise else DELTA
     entries = _local(experiment, Sent(coordinates, rounds, delta))
     if experiment.server.noise:
-        entries += _central(experiment, clients, rounds)
+        entries += central.entries(experiment, clients, rounds)
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
@@ -98,21 +84,6 @@ def format_epsilon(epsilon: float) -> str:
 def text(entries: Iterable[Entry]) -> str:
     """Format the entries as the content of ``ledger.json``."""
     return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
-
-
-def noise_multiplier(experiment: "Experiment") -> float:
-    """Return the noise multiplier z of ``server.noise``: as given, or the one for ``target_epsilon``.
-
-    Raises:
-        UserError: No multiplier gives this epsilon, or dp-accounting is not installed.
-    """
-    noise, participation = experiment.server.noise, experiment.participation
-    assert noise is not None
-    if noise.multiplier is not None:
-        return noise.multiplier
-    assert noise.target_epsilon is not None
-    rounds = experiment.training.rounds
-    return composition.multiplier_for(noise.target_epsilon, participation.fraction, rounds, noise.delta)
 
 
 def hidden(experiment: "Experiment", place: int) -> bool:
@@ -159,26 +130,14 @@ def _local(experiment: "Experiment", sent: Sent) -> list[Entry]:
         if not entry.holds:
             made.append(entry)
         elif entry.unit == "coordinate and round" or not _names_words(experiment):
-            rests = [_LOCAL, _drawn(experiment), _ROUNDS, entry.assumptions, outside(experiment)]
+            rests = [
+                assumptions.LOCAL,
+                assumptions.drawn(experiment),
+                assumptions.ROUNDS,
+                entry.assumptions,
+                outside(experiment),
+            ]
             made.append(replace(entry, assumptions="; ".join(filter(None, rests))))
         elif (refused := Entry(entry.mechanism, "run", None, 0.0, _OWN_ROWS)) not in made:
             made.append(refused)
     return made
-
-
-def _drawn(experiment: "Experiment") -> str:
-    return _SIMULATED if experiment.privacy.noise == "reproducible" else _SECRET
-
-
-def _central(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Entry]:
-    assert experiment.server.noise is not None
-    delta, fraction = experiment.server.noise.delta, experiment.participation.fraction
-    rests = [_CENTRAL, _drawn(experiment), _ROUNDS, FLOATS, outside(experiment)]
-    if fraction < 1 and experiment.privacy.noise == "reproducible":
-        rests.insert(2, "so are each round's clients, who must be unknown for the sample to amplify the guarantee")
-    assumptions = "; ".join(rests)
-    if delta * clients >= 1:
-        assumptions += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
-    z = noise_multiplier(experiment)
-    yield gaussian_entry(CENTRAL, "client and round", z, fraction, 1, delta, assumptions)
-    yield gaussian_entry(CENTRAL, "run", z, fraction, rounds, delta, assumptions)

@@ -23,7 +23,7 @@ from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import add_evaluations
 from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import PREFIX, MethodState
-from fedtext.server.noise import add_noise, deviation, expected
+from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, remedy, repeatable, sentence, too_few
 from fedtext.server.sampling import Returned, adversaries, cohort
@@ -64,7 +64,7 @@ class Federation(Generic[FleetT]):
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
         check_sizes(experiment, len(trainees))
-        self.deviation = deviation(experiment, len(trainees))  # of the server's noise
+        self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
@@ -247,12 +247,12 @@ class Federation(Generic[FleetT]):
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
-            count = expected(self.experiment, len(self.trainees)) if self.deviation else None
+            count = self.noise.expected
             mean = total.mean(count)
             if mean is None:
                 return self.flat, metrics
-            if self.deviation:
-                add_noise(mean, self.decoder.sent, self.deviation, self.fleet.noise, round_)
+            if count:
+                self.noise.add(mean, round_)
             change, metrics, weight = mean, total.metrics(), count or total.weight
         change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)

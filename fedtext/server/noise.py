@@ -2,16 +2,23 @@
 
 The norm of a client's update is at most C, the bound of the uplink's clip, and the sum is divided by the expected
 number of clients, not by the actual one. Adding or removing a client (user-level) changes the sum by at most C in norm,
-so noise of standard deviation z C on it is a Gaussian mechanism with noise multiplier z.
+so noise of standard deviation z C on it is a Gaussian mechanism with noise multiplier z. Correlated noise
+(fedtext/matrix_noise) has a multiplier for all rounds together.
+
+The draws of a round are a function of the run's key and of the round. Noise that depends on earlier rounds is computed
+anew from the first round on when a run is resumed, with the same operations and so to the same bits: a checkpoint has
+no noise in it.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.layout import Layout
-from fedtext.ledger import noise_multiplier
+from fedtext.ledger.central import errors, round_multiplier, strategy
+from fedtext.matrix_noise.strategy import Stream
 from fedtext.mechanisms.base import sensitivity
 
 if TYPE_CHECKING:
@@ -22,19 +29,42 @@ if TYPE_CHECKING:
 def expected(experiment: "Experiment", clients: int) -> float:
     """Return the expected number of clients of a round, by which the sum is divided, without those that drop out.
 
-    The ledger uses ``participation.fraction`` alone: dropouts are not secret, and so amplify no guarantee.
+    The ledger uses ``participation.fraction`` alone: dropouts are not secret, and so amplify no guarantee. With
+    ``separated`` it is the number of clients that are sampled if enough are available.
     """
     participation = experiment.participation
-    return participation.fraction * (1 - participation.dropout) * clients
+    if participation.sampling == "separated":
+        return participation.largest(clients) * (1 - participation.dropout)
+    fraction = 1 / participation.epoch if participation.sampling == "epochs" else participation.fraction
+    return fraction * (1 - participation.dropout) * clients
 
 
 def deviation(experiment: "Experiment", clients: int) -> float:
-    """Return the standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``."""
+    """Return the standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``.
+
+    Of correlated noise it is the factor of C^-1 Z, whose first round has this standard deviation.
+    """
+    return _on_mean(experiment, clients, round_multiplier(experiment)) if experiment.server.noise else 0.0
+
+
+def noise_errors(experiment: "Experiment", clients: int) -> str:
+    """Return the errors of the sums of mean updates in one sentence; empty without ``server.noise``."""
     if not experiment.server.noise:
-        return 0.0
+        return ""
+    found = errors(experiment)
+    mean, largest = (_on_mean(experiment, clients, error) for error in (found.mean, found.max))
+    return (
+        f"server.noise: {experiment.server.noise.mechanism.name}: the noise in the sum of the mean updates of rounds 1 "
+        f"to t has on each coordinate a standard deviation of {mean:.4g} (root mean square over t) and at most "
+        f"{largest:.4g}"
+    )
+
+
+def _on_mean(experiment: "Experiment", clients: int, multiplier: float) -> float:
+    """Return a noise multiplier as a standard deviation on each coordinate of the mean update."""
     norm = sensitivity(experiment.uplink)
     assert norm is not None, "or it would have been refused"
-    return noise_multiplier(experiment) * norm / expected(experiment, clients)
+    return multiplier * norm / expected(experiment, clients)
 
 
 def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, noise: "NoiseKey", round_: int) -> None:
@@ -50,3 +80,46 @@ def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, n
     rng = noise.generator("central", round_)
     for tensor in layout.views(change_N).values():
         tensor += deviation * rng.standard_normal(tensor.shape)
+
+
+class ServerNoise:
+    """The noise of a run, round by round.
+
+    Args:
+        experiment: The experiment; without ``server.noise`` nothing is added.
+        clients: Number of clients that can train.
+        layout: The layout of the mean update.
+        key: The run's key.
+    """
+
+    def __init__(self, experiment: "Experiment", clients: int, layout: Layout, key: "NoiseKey") -> None:
+        self.deviation, self.layout, self.key = deviation(experiment, clients), layout, key
+        self.expected = expected(experiment, clients) if self.deviation else None
+        self.strategy = strategy(experiment)
+        self.stream: Stream | None = None
+        self.done = 0  # rounds of the stream
+
+    def add(self, change_N: NDArray[np.float64], round_: int) -> None:
+        """Add a round's noise to the mean update, in place.
+
+        Args:
+            change_N: The mean update of all shared coordinates.
+            round_: The round, counted from 1.
+        """
+        if self.strategy is None:
+            add_noise(change_N, self.layout, self.deviation, self.key, round_)
+            return
+        if self.stream is None or self.done >= round_:
+            self.stream, self.done = self.strategy.stream(), 0
+        while self.done < round_:
+            self.done += 1
+            noise_N = self.stream.step(partial(self._drawn, self.done))
+        change_N += self.deviation * noise_N
+
+    def _drawn(self, round_: int, level: int) -> NDArray[np.float64]:
+        """Return standard normal draws, 0 between tensors. Those of level 0 are the draws of independent noise."""
+        drawn_N = np.zeros(self.layout.size)
+        rng = self.key.generator(f"central/{level}" if level else "central", round_)
+        for tensor in self.layout.views(drawn_N).values():
+            tensor[...] = rng.standard_normal(tensor.shape)
+        return drawn_N

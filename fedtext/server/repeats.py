@@ -1,5 +1,6 @@
 """Rounds that too few clients complete: they are repeated with another sample."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fedtext.config.experiment import Experiment
@@ -30,6 +31,19 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
             f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, or "
             "raise participation.fraction"
         )
+    config = experiment.participation
+    if config.sampling == "epochs" and clients < config.epoch:
+        raise UserError(
+            f"participation.fraction: an epoch of {config.epoch} rounds needs as many clients, and there are {clients}"
+            ": raise fraction"
+        )
+    apart = config.separation or 1
+    together = math.ceil(config.over_selection * largest) * apart
+    if apart > 1 and together > clients:
+        raise UserError(
+            f"participation.separation: {apart} rounds have {together} different clients, and there are "
+            f"{clients}: lower separation, fraction or over_selection"
+        )
 
 
 def too_few(experiment: Experiment, traffic: Traffic) -> bool:
@@ -44,6 +58,8 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
     That of the uplink is of one update of a client in a round: a second one would have the same noise.
     """
     config = experiment.participation
+    if config.sampling in ("separated", "epochs"):
+        return False  # the sample of a round is fixed by those of others
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
     others = others or config.availability is not None or bool(config.deadline_s and config.pace and config.pace.jitter)
     noisy = experiment.server.noise is not None or any(mechanism.randomises for mechanism in experiment.uplink)

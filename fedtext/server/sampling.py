@@ -1,14 +1,16 @@
 """The clients of a round. They depend on the experiment alone, so that every process can compute them."""
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.participation import Availability, Pace
+from fedtext.config.participation import Availability, Pace, Participation
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.seeding import generator
@@ -18,8 +20,7 @@ from fedtext.state.noise_key import NoiseKey
 
 def most(experiment: Experiment, clients: int) -> int:
     """Return the largest number of ``clients`` clients that a round can have."""
-    fraction = experiment.participation.fraction
-    return clients if experiment.participation.sampling == "poisson" else max(1, round(fraction * clients))
+    return experiment.participation.largest(clients)
 
 
 def adversaries(experiment: Experiment, clients: int) -> frozenset[int]:
@@ -159,6 +160,9 @@ def sampled(
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
     size = math.ceil(config.over_selection * most(experiment, len(ids)))
     again = _again(attempt)
+    if config.sampling in ("separated", "epochs"):
+        ids = _planned(config, seed, tuple(ids)).sample(round_)
+        return _without_dropped(config, seed, ids, round_, again)
     if config.availability:
         there_K = available(config.availability, seed, round_, max(ids) + 1, again)
         ids = [i for i in ids if there_K[i]]
@@ -167,6 +171,52 @@ def sampled(
         ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
     elif size < len(ids):
         ids = sorted(generator(seed, f"cohort{again}", round_).choice(ids, size, replace=False).tolist())
-    if config.dropout:
-        ids = [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]
-    return ids
+    return _without_dropped(config, seed, ids, round_, again)
+
+
+def _without_dropped(config: Participation, seed: int, ids: list[int], round_: int, again: str) -> list[int]:
+    if not config.dropout:
+        return ids
+    return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]
+
+
+class _Plan:
+    """The samples of ``separated`` and ``epochs``, which depend on earlier ones. Each is computed once.
+
+    Args:
+        config: The keys.
+        seed: The experiment's seed.
+        ids: Ids of all clients.
+    """
+
+    def __init__(self, config: Participation, seed: int, ids: Sequence[int]) -> None:
+        self.config, self.seed, self.ids_K = config, seed, np.array(ids)
+        self.size = math.ceil(config.over_selection * config.largest(len(ids)))
+        self.free_K = np.zeros(len(ids), int)  # the first round in which each can be sampled again
+        self.samples: list[list[int]] = []  # of the first rounds
+        self.lock = threading.Lock()
+        if config.sampling == "epochs":
+            order_K = generator(seed, "epochs").permutation(self.ids_K)
+            self.samples = [sorted(part.tolist()) for part in np.array_split(order_K, config.epoch)]
+
+    def sample(self, round_: int) -> list[int]:
+        """Return the ids of a round's clients, ascending."""
+        if self.config.sampling == "epochs":
+            return self.samples[(round_ - 1) % self.config.epoch]
+        with self.lock:
+            while len(self.samples) < round_:
+                self._next(len(self.samples) + 1)
+        return self.samples[round_ - 1]
+
+    def _next(self, round_: int) -> None:
+        there_K = self.free_K <= round_
+        if self.config.availability:
+            there_K &= available(self.config.availability, self.seed, round_, int(self.ids_K.max()) + 1)[self.ids_K]
+        (places,) = np.nonzero(there_K)
+        if len(places) > self.size:
+            places = generator(self.seed, "cohort", round_).choice(places, self.size, replace=False)
+        self.free_K[places] = round_ + (self.config.separation or 1)
+        self.samples.append(sorted(self.ids_K[places].tolist()))
+
+
+_planned = lru_cache(maxsize=16)(_Plan)

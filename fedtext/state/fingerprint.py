@@ -6,7 +6,7 @@ from typing import Any
 
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
-from fedtext.ledger import noise_multiplier
+from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.text.pretrained import identity
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
@@ -32,7 +32,9 @@ ADDED: dict[str, dict[str, Any]] = {
         "pace": None,
         "deadline_s": None,
         "over_selection": 1.0,
+        "separation": None,
     },
+    "server.noise": {"mechanism": {"name": "independent"}},
 }
 
 
@@ -40,7 +42,9 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
     for section, defaults in ADDED.items():
-        there = content.get(section, {}) if section else content
+        there = content
+        for name in section.split(".") if section else ():
+            there = there.get(name) or {}
         for key, default in defaults.items():
             if key in there and there[key] == default:
                 del there[key]
@@ -63,6 +67,8 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     parts = _computed(experiment, clients)
     if not fixed_length(experiment):
         del parts["training"]["rounds"]
+    if made := strategy(experiment):
+        parts["server"]["noise"]["coefficients"] = made.coefficients
     return _digest([parts, content])[:16]
 
 
@@ -71,6 +77,8 @@ def fixed_length(experiment: Experiment) -> str:
     evaluation, noise = experiment.evaluation, experiment.server.noise
     if evaluation.select != "last":
         return "evaluation.select has had the test texts evaluated by the model it selected"
+    if strategy(experiment):
+        return "server.noise.mechanism makes noise for the rounds it was begun with"
     if noise and noise.target_epsilon is not None:
         return "server.noise.target_epsilon is spent over the rounds it was begun with"
     if evaluation.thresholds and evaluation.every > 1:
@@ -96,6 +104,9 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     del parts["evaluation"], parts["training"]["rounds"]
     if experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
         parts["server"]["noise"] = {"multiplier": noise_multiplier(experiment)}
+    if made := strategy(experiment):
+        parts["server"]["noise"] |= {"factor": round_multiplier(experiment), "coefficients": made.coefficients}
+        parts["server"]["noise"] |= {"kind": type(made).__name__, "rounds": made.rounds}
     return _digest([parts, content, clients])
 
 

@@ -56,6 +56,13 @@ MODULES: dict[str, tuple[str, ...]] = {
         "unknown_mechanisms",
     ),
     "ledger/__init__": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms", "noise"),
+    "ledger/central": ("central_ledger", "correlated_ledger", "ledger_entries", "noise", "correlated_noise"),
+    "matrix_noise/banded": ("optimal", "strategies"),
+    "matrix_noise/blt": ("optimal", "strategies"),
+    "matrix_noise/square_root": ("optimal", "strategies"),
+    "matrix_noise/strategy": ("optimal", "strategies"),
+    "matrix_noise/toeplitz": ("optimal", "strategies"),
+    "matrix_noise/tree": ("strategies", "correlated_ledger"),
     "accounting/composition": ("composition", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/entry": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/gaussian": ("ledger_entries", "composition", "ledger", "central_ledger", "unknown_mechanisms", "noise"),
@@ -66,7 +73,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
     "state/checkpoint": ("checkpoint", "segments", "seal", "federation", "longer_runs", "optimizers"),
-    "server/sampling": ("sampling", "noise"),
+    "server/sampling": ("sampling", "noise", "plans"),
     "server/downlink": ("downlink", "federation", "longer_runs", "wire", "lg_fedavg", "state", "state_in_runs"),
     "server/federation": (
         "rounds",
@@ -136,7 +143,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "server/method_state": ("state", "state_in_runs"),
     "server/optimizers": ("optimizers", "methods", "sums"),
-    "server/noise": ("noise",),
+    "server/noise": ("noise", "correlated_noise"),
     "training/optimizer": ("optimizer", "worker", "fedevocab", "evaluation", "asp_mtl", "state", "state_in_runs"),
     "wire/uplink": (
         "uplink",
@@ -166,6 +173,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 # Of these only the faults of faults.py are tried.
 FAULTS_ONLY: dict[str, tuple[str, ...]] = {
+    "config/participation": ("sampling", "plans"),
     "audits/membership": ("evaluation",),
 }
 

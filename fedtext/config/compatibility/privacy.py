@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.aggregations.mean import Mean
 from fedtext.config.compatibility.aggregation import told
+from fedtext.config.server import BandedNoise, Correlated
 from fedtext.mechanisms.base import Mechanism, sensitivity
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def server_noise(e: "Settings") -> Iterator[str]:
         yield "server.noise: a client's part of the sum is not bounded: set clip as the last mechanism of uplink"
     if e.server.weights != "uniform":
         yield "server.noise: n_k-weighted updates have no common bound: set server.weights: uniform"
-    if participation.fraction < 1 and participation.sampling != "poisson":
+    if participation.apart is None and participation.sampling != "poisson":
         yield (
             "server.noise: in a sample of fixed size another client takes the place of an absent one: set "
-            "participation.sampling: poisson"
+            "participation.sampling: poisson, or separated or epochs"
         )
-    if participation.simulates:
+    if participation.timed or (participation.availability and participation.sampling != "separated"):
         yield (
             "server.noise: the sum is divided by the expected number of clients, which is not known with "
             "participation.availability, deadline_s and over_selection: leave these out"
@@ -51,6 +52,24 @@ def server_noise(e: "Settings") -> Iterator[str]:
         )
     if e.shares_table and e.own_rows:
         yield "server.noise: own rows disclose the words of a client, and no noise hides them: set wire.rows: all"
+
+
+def correlated_noise(e: "Settings") -> Iterator[str]:
+    """Check that a sensitivity is known for noise that depends on earlier rounds."""
+    mechanism, apart = e.server.noise and e.server.noise.mechanism, e.participation.apart
+    if not isinstance(mechanism, Correlated):
+        return
+    key = f"server.noise.mechanism: {mechanism.name}"
+    if apart is None:
+        yield (
+            f"{key} needs to be known how many rounds lie between a client's participations, and in a sample by chance "
+            "none may: set participation.sampling: separated or epochs, or mechanism: independent"
+        )
+    elif isinstance(mechanism, BandedNoise) and mechanism.bands > apart:
+        yield (
+            f"{key}.bands: {mechanism.bands} are more than the {apart} rounds from one participation of a client to "
+            "its next, for which no sensitivity is known: lower bands"
+        )
 
 
 def frozen_embedding(e: "Settings") -> Iterator[str]:
@@ -82,5 +101,5 @@ def rows(e: "Settings") -> Iterator[str]:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 
 
-RULES = (uplink, server_noise, frozen_embedding)
+RULES = (uplink, server_noise, correlated_noise, frozen_embedding)
 ROWS = (rows,)

@@ -24,6 +24,10 @@ BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
+CORRELATED = {
+    "uplink": ["clip"],
+    "server": {"weights": "uniform", "noise": {"multiplier": 1, "mechanism": {"banded": {"bands": 5}}}},
+}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (size.bits, "fedavg", {"seed": 2**63}, "seed: whole numbers have at most 64 bits"),
     (
@@ -180,6 +184,18 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "fedavg",
         {"server": {"noise": {"multiplier": 1}}},
         "a client's part of the sum is not bounded",
+    ),
+    (
+        privacy.correlated_noise,
+        "fedavg",
+        CORRELATED | {"participation": {"fraction": 0.5, "sampling": "poisson"}},
+        "server.noise.mechanism: banded needs to be known how many rounds lie between a client's participations",
+    ),
+    (
+        privacy.correlated_noise,
+        "fedavg",
+        CORRELATED | {"participation": {"fraction": 0.25, "sampling": "epochs"}},
+        "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
         privacy.frozen_embedding,

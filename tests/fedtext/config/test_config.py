@@ -163,7 +163,7 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
         (["training.optimizer={lr: x}"], "command line: training.optimizer.lr: should be a valid number, but here"),
         (
             ["participation.sampling=poison"],
-            "command line: participation.sampling: should be 'fixed' or 'poisson', but",
+            "command line: participation.sampling: should be 'fixed', 'poisson', 'separated' or 'epochs', but",
         ),
         (["method=ktps"], "command line: method cannot be 'ktps'; did you mean kteps?"),
         (

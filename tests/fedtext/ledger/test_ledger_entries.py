@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from fedtext.accounting import composition
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
-from fedtext.ledger import composition, format_epsilon, hidden, ledger, spent, text
+from fedtext.ledger import format_epsilon, hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds

@@ -84,8 +84,8 @@ EQUIVALENTS = (
     ),
     (
         "server/sampling",
-        'ids = [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]',
-        "ids = [i for i in ids if (generator(seed, f'dropout{again}', round_, i).random() > config.dropout)]",
+        'return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]',
+        "return [i for i in ids if (generator(seed, f'dropout{again}', round_, i).random() > config.dropout)]",
         _DRAW,
     ),
     (

@@ -1,0 +1,121 @@
+"""The guarantee of the server's noise, and its errors.
+
+Three kinds of rounds are accounted for. If a client's participations are at least b rounds apart (``apart`` of
+``participation``), it has k = ceil(rounds / b) at most. Independent noise then is k Gaussian mechanisms, and correlated
+noise one, whose multiplier is that of the whole run. Otherwise rounds have Poisson samples, which amplify.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedtext.accounting import composition
+from fedtext.accounting.entry import Entry
+from fedtext.accounting.gaussian import FLOATS, gaussian_entry
+from fedtext.config.server import Correlated, strategy_of
+from fedtext.ledger.assumptions import ADD_REMOVE, ROUNDS, ZERO_OUT, drawn
+from fedtext.ledger.outside import outside
+from fedtext.matrix_noise import Errors, Strategy
+from fedtext.matrix_noise.strategy import participations
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+CENTRAL = "server.noise"
+
+
+def noise_multiplier(experiment: "Experiment") -> float:
+    """Return the noise multiplier z of ``server.noise``: as given, or the one for ``target_epsilon``.
+
+    Raises:
+        UserError: No multiplier gives this epsilon, or dp-accounting is not installed.
+    """
+    noise = experiment.server.noise
+    assert noise is not None
+    if noise.multiplier is not None:
+        return noise.multiplier
+    assert noise.target_epsilon is not None
+    fraction, count = _composed(experiment, experiment.training.rounds)
+    if strategy(experiment):
+        count = 1
+    return composition.multiplier_for(noise.target_epsilon, fraction, count, noise.delta)
+
+
+def strategy(experiment: "Experiment") -> Strategy | None:
+    """Return the matrix factorisation of correlated noise; None if the noise of rounds is independent."""
+    mechanism, apart = experiment.server.noise and experiment.server.noise.mechanism, experiment.participation.apart
+    if not isinstance(mechanism, Correlated):
+        return None
+    assert apart is not None, "or it would have been refused"
+    return strategy_of(mechanism, experiment.training.rounds, apart)
+
+
+def round_multiplier(experiment: "Experiment") -> float:
+    """Return the factor of a round's noise before C^-1: z, with correlated noise times its sensitivity."""
+    made = strategy(experiment)
+    return noise_multiplier(experiment) * (made.sensitivity() if made else 1.0)
+
+
+def errors(experiment: "Experiment") -> Errors:
+    """Return the errors of the prefix sums of updates of norm 1: standard deviations on each coordinate."""
+    made, z, rounds = strategy(experiment), noise_multiplier(experiment), experiment.training.rounds
+    if made:
+        found = made.errors()
+        return Errors(z * found.mean, z * found.max)
+    return Errors(z * float(np.sqrt((rounds + 1) / 2)), z * float(np.sqrt(rounds)))
+
+
+def entries(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Entry]:
+    """Yield the entries of the server's noise.
+
+    Args:
+        experiment: The experiment, with ``server.noise``.
+        clients: Number of clients.
+        rounds: Number of rounds after which the guarantees are stated.
+    """
+    assert experiment.server.noise is not None
+    delta, z, made = experiment.server.noise.delta, noise_multiplier(experiment), strategy(experiment)
+    assumptions = _assumptions(experiment, clients, delta)
+    if made is None:
+        fraction, count = _composed(experiment, rounds)
+        yield gaussian_entry(CENTRAL, "client and round", z, fraction, 1, delta, assumptions)
+        yield gaussian_entry(CENTRAL, "run", z, fraction, count, delta, assumptions, _at_most(experiment, rounds))
+        return
+    released = min(rounds, made.rounds)
+    scale, sensitivity = z * made.sensitivity(), made.sensitivity(released)
+    about = f"{experiment.server.noise.mechanism.name}, sensitivity {'' if made.exact else '<= '}{sensitivity:.4g}"
+    about += f" to {_at_most(experiment, released)}"
+    one = f"{experiment.server.noise.mechanism.name}, sensitivity {made.alone():.4g} to one round of a client"
+    yield gaussian_entry(CENTRAL, "client and round", scale / made.alone(), 1.0, 1, delta, assumptions, one)
+    yield gaussian_entry(CENTRAL, "run", scale / sensitivity, 1.0, 1, delta, assumptions, about)
+
+
+def _composed(experiment: "Experiment", rounds: int) -> tuple[float, int]:
+    """Return the probability of a client to be in a round, and how many rounds are composed: those it can be in."""
+    participation = experiment.participation
+    if participation.apart is None:
+        return participation.fraction, rounds
+    return 1.0, participations(rounds, participation.apart)
+
+
+def _at_most(experiment: "Experiment", rounds: int) -> str:
+    """Return how often a client takes part, in words; empty if it may in all rounds."""
+    apart = experiment.participation.apart
+    if apart is None or experiment.participation.sampling in ("fixed", "poisson"):
+        return f"{rounds} rounds"
+    count = participations(rounds, apart)
+    return f"{count} of {rounds} rounds" + (f", {apart} apart" if count > 1 else "")
+
+
+def _assumptions(experiment: "Experiment", clients: int, delta: float) -> str:
+    planned = experiment.participation.sampling in ("separated", "epochs")
+    rests = [ZERO_OUT if planned else ADD_REMOVE, drawn(experiment)]
+    if experiment.participation.apart is None and experiment.privacy.noise == "reproducible":
+        rests.append("so are each round's clients, who must be unknown for the sample to amplify the guarantee")
+    if planned:
+        rests.append("who takes part in which round depends on no client's texts, and amplifies nothing")
+    said = "; ".join([*rests, ROUNDS, FLOATS, outside(experiment)])
+    if delta * clients >= 1:
+        said += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
+    return said

@@ -1,0 +1,140 @@
+"""Noise that later rounds take away again: the same bits after an interruption, and the errors that are stated."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.layout import Layout
+from fedtext.ledger import noise_multiplier
+from fedtext.ledger.central import errors, strategy
+from fedtext.matrix_noise import Banded
+from fedtext.server.noise import ServerNoise, add_noise, deviation, expected, noise_errors
+from fedtext.state.fingerprint import fingerprint, fixed_length, released
+from fedtext.state.noise_key import NoiseKey
+from fedtext.testing.runs import check_run, final
+from tests import tiny
+from tests.loops import nonempty
+
+pytest.importorskip("scipy")
+MECHANISMS: dict[str, Any] = {
+    "tree": "tree",
+    "banded": {"banded": {"bands": 2}},
+    "blt": {"blt": {"buffers": 2}},
+    "bisr": {"bisr": {"bands": 3}},
+}
+EPOCHS = {"fraction": 0.5, "sampling": "epochs"}
+SHOWN = NoiseKey(bytes(16))
+
+
+def correlated(mechanism: Any, rounds: int = 5, participation: Any = None, **noise: Any) -> Any:
+    return tiny.experiment(
+        uplink=[{"clip": {"norm": 2.0}}],
+        server={"weights": "uniform", "noise": {"mechanism": mechanism, **(noise or {"multiplier": 1.5})}},
+        participation=participation or EPOCHS,
+        training=tiny.TRAINING | {"rounds": rounds},
+    )
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_run_goes_on_to_the_same_bits_and_does_not_depend_on_the_place_of_clients(name: str, tmp_path: Path) -> None:
+    experiment, corpus = correlated(MECHANISMS[name]), tiny.corpus(clients=4)
+    whole = final(experiment, corpus)
+    for rounds in (2, 4):
+        final(experiment, corpus, tmp_path, rounds=rounds)
+    assert final(experiment, corpus, tmp_path) == whole
+    check_run(correlated(MECHANISMS[name], rounds=2), corpus)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_noise_has_the_errors_that_are_stated(name: str) -> None:
+    rounds, layout = 12, Layout({"a": (20_000,), "b": (3, 1)})
+    experiment = correlated(MECHANISMS[name], rounds)
+    noise, total, found = ServerNoise(experiment, 10, layout, SHOWN), np.zeros(layout.size), []
+    for round_ in range(1, rounds + 1):
+        noise.add(total, round_)
+        views = layout.views(total)
+        found.append(float(np.concatenate([view.ravel() for view in views.values()]).std()))
+    made = strategy(experiment)
+    assert made is not None
+    stated = np.sqrt(made.variances()) * made.sensitivity() * 1.5 * 2.0 / 5
+    assert np.abs(np.array(found) / stated - 1).max() < 5 / math.sqrt(2 * 20_003)
+    assert errors(experiment).max * 2.0 / 5 == pytest.approx(stated.max())
+    assert f"of {np.sqrt(np.mean(stated**2)):.4g} (root mean square over t)" in noise_errors(experiment, 10)
+    assert np.count_nonzero(total) == 20_003, "what lies between tensors stays empty"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_rounds_can_be_asked_for_in_any_order_and_the_first_has_the_draws_of_independent_noise(name: str) -> None:
+    layout, experiment = Layout({"a": (5,), "b": (2, 2)}), correlated(MECHANISMS[name])
+
+    def noise_of(noise: ServerNoise, round_: int) -> bytes:
+        change_N = np.zeros(layout.size)
+        noise.add(change_N, round_)
+        return change_N.tobytes()
+
+    straight = ServerNoise(experiment, 4, layout, SHOWN)
+    wanted = [noise_of(straight, round_) for round_ in range(1, 6)]
+    other = ServerNoise(experiment, 4, layout, SHOWN)
+    assert [noise_of(other, round_) for round_ in (3, 5, 2, 2, 1)] == [wanted[i] for i in (2, 4, 1, 1, 0)]
+    alone = np.zeros(layout.size)
+    add_noise(alone, layout, deviation(experiment, 4), SHOWN, 1)
+    assert alone.tobytes() == wanted[0]
+
+
+def test_noise_for_a_number_of_rounds_is_that_of_no_other_number() -> None:
+    made = [correlated("tree", rounds) for rounds in (5, 6)]
+    assert "server.noise.mechanism" in fixed_length(made[0])
+    assert len({fingerprint(each, "content", 4) for each in made}) == 2
+    assert len({released(each, "content", 4) for each in made}) == 2
+    kinds = [correlated(mechanism) for mechanism in (*MECHANISMS.values(), "independent", {"bisr": {"bands": 2}})]
+    assert len({released(each, "content", 4) for each in kinds}) == len(kinds)
+    assert len({fingerprint(each, "content", 4) for each in kinds}) == len(kinds)
+
+
+def test_other_coefficients_are_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a run is not continued where another version of scipy computes others."""
+    before = fingerprint(correlated(MECHANISMS["banded"]), "content", 4)
+    monkeypatch.setattr(Banded, "coefficients", (1.0, 0.3))
+    assert fingerprint(correlated(MECHANISMS["banded"]), "content", 4) != before
+
+
+def test_independent_noise_keeps_its_name_in_digests() -> None:
+    plain = tiny.experiment(
+        uplink=["clip"], server={"weights": "uniform", "noise": {"multiplier": 1.5}}, wire={"rows": "all"}
+    )
+    named = plain.model_copy(update={"server": correlated("independent").server})
+    assert fingerprint(plain, "content", 4) == fingerprint(named, "content", 4)
+    # of the version before there was server.noise.mechanism
+    assert released(plain, "content", 4)[:16] == "95dee56a415dc528"
+
+
+@pytest.mark.parametrize(
+    ("participation", "wanted"),
+    [
+        (EPOCHS, 5.0),
+        (EPOCHS | {"dropout": 0.2}, 4.0),
+        ({"fraction": 0.25, "sampling": "separated", "separation": 3}, 2.0),  # not 2.5
+        ({"fraction": 0.25, "sampling": "separated", "separation": 3, "availability": {}, "dropout": 0.5}, 1.0),
+        ({}, 10.0),
+    ],
+)
+def test_the_sum_is_divided_by_a_number_that_is_known_before(participation: dict[str, Any], wanted: float) -> None:
+    experiment = correlated("tree", participation=participation or {"fraction": 1.0})
+    assert expected(experiment, 10) == pytest.approx(wanted)
+    made = strategy(experiment)
+    assert made is not None
+    assert deviation(experiment, 10) == pytest.approx(
+        noise_multiplier(experiment) * made.sensitivity() * 2.0 / expected(experiment, 10)
+    )
+
+
+def test_all_errors_are_told_at_equal_guarantees() -> None:
+    pytest.importorskip("dp_accounting")
+    kinds = {name: correlated(mechanism, 64, target_epsilon=4.0) for name, mechanism in MECHANISMS.items()}
+    kinds["independent"] = correlated("independent", 64, target_epsilon=4.0)
+    found = {name: errors(experiment).max for name, experiment in nonempty(kinds.items())}
+    assert found["blt"] < found["bisr"] < found["tree"]
+    assert found["independent"] > found["banded"]
