@@ -124,6 +124,16 @@ class Participation(Strict):
             return clients
         return -(-clients // self.epoch) if self.sampling == "epochs" else max(1, round(self.fraction * clients))
 
+    def expected(self, clients: int) -> float:
+        """Return the expected number of clients of a round, without those that drop out.
+
+        With ``separated`` it is the number of clients that are sampled if enough are available.
+        """
+        if self.sampling == "separated":
+            return self.largest(clients) * (1 - self.dropout)
+        fraction = 1 / self.epoch if self.sampling == "epochs" else self.fraction
+        return fraction * (1 - self.dropout) * clients
+
     @property
     def simulates(self) -> bool:
         """Whether clients can be unavailable or late, beside those that drop out."""

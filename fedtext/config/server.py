@@ -198,6 +198,12 @@ class Noise(Strict):
     target_epsilon: float | None = Field(
         None, gt=0, description="epsilon of the whole run, from which the multiplier is computed"
     )
+    cohort_size: int | None = Field(
+        None,
+        ge=1,
+        description="simulate the noise of rounds with so many clients: on the mean update it is as small as theirs; "
+        "null: that of the clients there are",
+    )
     delta: float = Field(DELTA, gt=0, lt=1, description="delta at which epsilon is stated; far below 1 / clients")
 
     @model_validator(mode="after")

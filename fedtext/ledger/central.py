@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
 
 CENTRAL = "server.noise"
+SIMULATED = "server.noise.cohort_size"
 
 
 def noise_multiplier(experiment: "Experiment") -> float:
@@ -69,26 +70,51 @@ def errors(experiment: "Experiment") -> Errors:
 def entries(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Entry]:
     """Yield the entries of the server's noise.
 
+    With ``cohort_size`` M they are of the noise that this run has, a multiplier of z times the expected number of
+    clients / M. A further entry has the guarantee of a run with M clients a round, which this one only simulates.
+
     Args:
         experiment: The experiment, with ``server.noise``.
         clients: Number of clients.
         rounds: Number of rounds after which the guarantees are stated.
     """
     assert experiment.server.noise is not None
-    delta, z, made = experiment.server.noise.delta, noise_multiplier(experiment), strategy(experiment)
-    assumptions = _assumptions(experiment, clients, delta)
+    size, z = experiment.server.noise.cohort_size, noise_multiplier(experiment)
+    assumptions = _assumptions(experiment, clients, experiment.server.noise.delta)
+    if not size:
+        yield from _of_multiplier(experiment, rounds, z, CENTRAL, assumptions)
+        return
+    share = experiment.participation.expected(clients) / size
+    yield from _of_multiplier(experiment, rounds, z * share, CENTRAL, assumptions)
+    simulated = f"simulated: of a run with {size} clients a round and this noise, which is not this run; {assumptions}"
+    _, run = _of_multiplier(experiment, rounds, z, SIMULATED, simulated)
+    yield run
+
+
+def _of_multiplier(experiment: "Experiment", rounds: int, z: float, name: str, assumptions: str) -> tuple[Entry, Entry]:
+    """Return the entries of a client's round and of the run for a noise multiplier.
+
+    Args:
+        experiment: The experiment.
+        rounds: Number of rounds after which the guarantees are stated.
+        z: The noise multiplier.
+        name: What the entries are called.
+        assumptions: What they rest on.
+    """
+    assert experiment.server.noise is not None
+    delta, made = experiment.server.noise.delta, strategy(experiment)
     if made is None:
         fraction, count = _composed(experiment, rounds)
-        yield gaussian_entry(CENTRAL, "client and round", z, fraction, 1, delta, assumptions)
-        yield gaussian_entry(CENTRAL, "run", z, fraction, count, delta, assumptions, _at_most(experiment, rounds))
-        return
+        each = gaussian_entry(name, "client and round", z, fraction, 1, delta, assumptions)
+        about = _at_most(experiment, rounds)
+        return each, gaussian_entry(name, "run", z, fraction, count, delta, assumptions, about)
     released = min(rounds, made.rounds)
     scale, sensitivity = z * made.sensitivity(), made.sensitivity(released)
     about = f"{experiment.server.noise.mechanism.name}, sensitivity {'' if made.exact else '<= '}{sensitivity:.4g}"
     about += f" to {_at_most(experiment, released)}"
     one = f"{experiment.server.noise.mechanism.name}, sensitivity {made.alone():.4g} to one round of a client"
-    yield gaussian_entry(CENTRAL, "client and round", scale / made.alone(), 1.0, 1, delta, assumptions, one)
-    yield gaussian_entry(CENTRAL, "run", scale / sensitivity, 1.0, 1, delta, assumptions, about)
+    each = gaussian_entry(name, "client and round", scale / made.alone(), 1.0, 1, delta, assumptions, one)
+    return each, gaussian_entry(name, "run", scale / sensitivity, 1.0, 1, delta, assumptions, about)
 
 
 def _composed(experiment: "Experiment", rounds: int) -> tuple[float, int]:

@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 def expected(experiment: "Experiment", clients: int) -> float:
     """Return the expected number of clients of a round, by which the sum is divided, without those that drop out.
 
-    The ledger uses ``participation.fraction`` alone: dropouts are not secret, and so amplify no guarantee. With
-    ``separated`` it is the number of clients that are sampled if enough are available.
+    The ledger uses ``participation.fraction`` alone: dropouts are not secret, and so amplify no guarantee.
     """
-    participation = experiment.participation
-    if participation.sampling == "separated":
-        return participation.largest(clients) * (1 - participation.dropout)
-    fraction = 1 / participation.epoch if participation.sampling == "epochs" else participation.fraction
-    return fraction * (1 - participation.dropout) * clients
+    return experiment.participation.expected(clients)
 
 
 def deviation(experiment: "Experiment", clients: int) -> float:
@@ -64,7 +59,8 @@ def _on_mean(experiment: "Experiment", clients: int, multiplier: float) -> float
     """Return a noise multiplier as a standard deviation on each coordinate of the mean update."""
     norm = sensitivity(experiment.uplink)
     assert norm is not None, "or it would have been refused"
-    return multiplier * norm / expected(experiment, clients)
+    assert experiment.server.noise is not None
+    return multiplier * norm / (experiment.server.noise.cohort_size or expected(experiment, clients))
 
 
 def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, noise: "NoiseKey", round_: int) -> None:

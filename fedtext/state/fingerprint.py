@@ -34,7 +34,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "over_selection": 1.0,
         "separation": None,
     },
-    "server.noise": {"mechanism": {"name": "independent"}},
+    "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
 
 
@@ -104,6 +104,8 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     del parts["evaluation"], parts["training"]["rounds"]
     if experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
         parts["server"]["noise"] = {"multiplier": noise_multiplier(experiment)}
+        if cohort_size := experiment.server.noise.cohort_size:
+            parts["server"]["noise"]["cohort_size"] = cohort_size
     if made := strategy(experiment):
         parts["server"]["noise"] |= {"factor": round_multiplier(experiment), "coefficients": made.coefficients}
         parts["server"]["noise"] |= {"kind": type(made).__name__, "rounds": made.rounds}

@@ -80,6 +80,20 @@ def test_independent_noise_composes_over_the_rounds_of_one_client(participation:
     assert noise_multiplier(made) == composition.multiplier_for(2.0, 1.0, count, 1e-5)
 
 
+@pytest.mark.parametrize("mechanism", ["independent", "tree"])
+def test_a_simulated_cohort_claims_nothing_for_this_run(mechanism: Any) -> None:
+    """100 of 1,000 clients take part, and 2,000 are simulated: the noise of this run is a twentieth."""
+    each, run, simulated = entries(mechanism, multiplier=40.0, cohort_size=2000)
+    weak_each, weak_run = entries(mechanism, multiplier=2.0)
+    _, whole = entries(mechanism, multiplier=40.0)
+    assert (each.epsilon, run.epsilon) == pytest.approx((weak_each.epsilon, weak_run.epsilon))
+    assert spent([each, run, simulated])["epsilon"] == run.epsilon
+    assert simulated.epsilon == pytest.approx(whole.epsilon)
+    assert (simulated.mechanism, simulated.unit) == ("server.noise.cohort_size", "run")
+    assert simulated.assumptions.startswith("simulated: of a run with 2000 clients a round")
+    assert not run.assumptions.startswith("simulated")
+
+
 def test_everybody_in_every_round_is_add_remove_also_with_correlated_noise() -> None:
     _, run = entries("tree", participation={"fraction": 1.0})
     assert run.assumptions.startswith("with or without a client (add-remove)")

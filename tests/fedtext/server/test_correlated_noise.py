@@ -131,6 +131,17 @@ def test_the_sum_is_divided_by_a_number_that_is_known_before(participation: dict
     )
 
 
+def test_the_noise_of_a_large_cohort_is_simulated_by_a_small_one() -> None:
+    alone = correlated("tree")
+    large = correlated("tree", multiplier=1.5, cohort_size=500)
+    assert expected(large, 10) == expected(alone, 10) == 5
+    assert deviation(large, 10) == pytest.approx(deviation(alone, 10) * 5 / 500)
+    assert deviation(large, 20) == deviation(large, 10), "however many clients there are"
+    draws = [correlated(kind, multiplier=1.5, cohort_size=size) for kind in ("tree", "independent") for size in (5, 6)]
+    assert len({released(each, "content", 10) for each in draws}) == 4
+    assert len({fingerprint(each, "content", 10) for each in draws}) == 4
+
+
 def test_all_errors_are_told_at_equal_guarantees() -> None:
     pytest.importorskip("dp_accounting")
     kinds = {name: correlated(mechanism, 64, target_epsilon=4.0) for name, mechanism in MECHANISMS.items()}
