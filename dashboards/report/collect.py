@@ -13,7 +13,7 @@ from fedtext.accounting.entry import Entry
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import resolved
 from fedtext.ledger import FILE as LEDGER
-from fedtext.ledger.report import guarantees, reveals
+from fedtext.ledger.report import guarantees, of_trials, reveals
 from fedtext.records import RoundRecord
 from fedtext.runtime.secrets import redacted
 
@@ -160,6 +160,11 @@ class Sweep:
     def yaml(self) -> str:
         """The experiment with all defaults, without passwords."""
         return redacted(resolved(self.experiment))
+
+    def guarantees(self) -> list[str]:
+        """Return sentences on the guarantee of all trials together; empty if their keys change while they run."""
+        changing = self.experiment.tune.scheduler == "pbt"
+        return [] if changing else list(of_trials([case.experiment for case in self.cases]))
 
     def names(self) -> list[str]:
         """Return the names of all metrics and costs that some row has."""

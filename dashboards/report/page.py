@@ -113,6 +113,7 @@ def _guarantees(sweep: Sweep) -> Section | None:
     claims = [sentence for sentence in about if sentence.startswith("ledger: ")]
     others = [sentence for sentence in about if not sentence.startswith("ledger: ")]
     made = _list([(sentence.removeprefix("ledger: "), about[sentence]) for sentence in claims], rows)
+    made += "".join(f"<p>{clean(sentence)}</p>\n" for sentence in sweep.guarantees())
     if others:
         inner = _list([(sentence, about[sentence]) for sentence in others], rows)
         made += f"<details><summary>What a run reveals</summary>{inner}</details>\n"

@@ -121,6 +121,32 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
     return min(best, float(_losses(multiplier, fraction).self_compose(count).get_epsilon_for_delta(delta)))
 
 
+@lru_cache(maxsize=64)
+def several(mechanisms: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Compute epsilon at ``delta`` of Gaussian mechanisms with different noise, which may be chosen adaptively.
+
+    Those without sampling are exactly one mechanism, whose inverse squared multiplier is the sum of theirs. With others
+    the bound is by Renyi divergence.
+
+    Args:
+        mechanisms: For each kind its noise multiplier, the probability that a record is in a sample, and its number;
+            at least one.
+        delta: Delta of all of them together.
+    """
+    inverse = sum(count / multiplier**2 for multiplier, fraction, count in mechanisms if fraction == 1)
+    sampled = [each for each in mechanisms if each[1] < 1]
+    if not sampled:
+        return gaussian(inverse**-0.5, 1, delta)
+    dp = _accounting()
+    renyi = dp.rdp.RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for multiplier, fraction, count in sampled:
+        renyi.compose(dp.PoissonSampledDpEvent(fraction, dp.GaussianDpEvent(multiplier)), count)
+    if inverse:
+        renyi.compose(dp.GaussianDpEvent(inverse**-0.5))
+    plain = sum(count / multiplier**2 for multiplier, _, count in mechanisms)
+    return min(float(renyi.get_epsilon(delta)), gaussian(plain**-0.5, 1, delta))
+
+
 @lru_cache(maxsize=16)
 def _losses(multiplier: float, fraction: float) -> Any:
     """Return the privacy loss distribution of one round. It is cached, since it is composed after every round."""

@@ -18,7 +18,6 @@ from fedtext.ledger import assumptions, central
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
-from fedtext.models.inits import Word2VecInit
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -28,7 +27,6 @@ __all__ = ["CENTRAL", "FILE", "format_epsilon", "hidden", "ledger", "noise_multi
 
 FILE = "ledger.json"
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
-_POOLED_VECTORS = "no guarantee: word vectors were trained on all clients' texts"
 _AS_THEY_ARE = "no guarantee: updates are sent as they are"
 _UNSTATED = "no guarantee: no mechanism of the uplink states one"
 
@@ -53,11 +51,10 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     entries = _local(experiment, Sent(coordinates, rounds, delta))
     if experiment.server.noise:
         entries += central.entries(experiment, clients, rounds)
-    sources = experiment.model.embedding.sources
-    if any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources):
+    if assumptions.pooled_vectors(experiment):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
-        entries.append(Entry("word2vec", "run", None, 0.0, _POOLED_VECTORS))
+        entries.append(Entry("word2vec", "run", None, 0.0, assumptions.POOLED_VECTORS))
     return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
 
 

@@ -14,7 +14,7 @@ from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.config.server import Correlated, strategy_of
-from fedtext.ledger.assumptions import ADD_REMOVE, ROUNDS, ZERO_OUT, drawn
+from fedtext.ledger.assumptions import ROUNDS, drawn, neighbours
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise import Errors, Strategy
 from fedtext.matrix_noise.strategy import participations
@@ -37,7 +37,7 @@ def noise_multiplier(experiment: "Experiment") -> float:
     if noise.multiplier is not None:
         return noise.multiplier
     assert noise.target_epsilon is not None
-    fraction, count = _composed(experiment, experiment.training.rounds)
+    fraction, count = composed(experiment, experiment.training.rounds)
     if strategy(experiment):
         count = 1
     return composition.multiplier_for(noise.target_epsilon, fraction, count, noise.delta)
@@ -104,7 +104,7 @@ def _of_multiplier(experiment: "Experiment", rounds: int, z: float, name: str, a
     assert experiment.server.noise is not None
     delta, made = experiment.server.noise.delta, strategy(experiment)
     if made is None:
-        fraction, count = _composed(experiment, rounds)
+        fraction, count = composed(experiment, rounds)
         each = gaussian_entry(name, "client and round", z, fraction, 1, delta, assumptions)
         about = _at_most(experiment, rounds)
         return each, gaussian_entry(name, "run", z, fraction, count, delta, assumptions, about)
@@ -117,7 +117,7 @@ def _of_multiplier(experiment: "Experiment", rounds: int, z: float, name: str, a
     return each, gaussian_entry(name, "run", scale / sensitivity, 1.0, 1, delta, assumptions, about)
 
 
-def _composed(experiment: "Experiment", rounds: int) -> tuple[float, int]:
+def composed(experiment: "Experiment", rounds: int) -> tuple[float, int]:
     """Return the probability of a client to be in a round, and how many rounds are composed: those it can be in."""
     participation = experiment.participation
     if participation.apart is None:
@@ -136,7 +136,7 @@ def _at_most(experiment: "Experiment", rounds: int) -> str:
 
 def _assumptions(experiment: "Experiment", clients: int, delta: float) -> str:
     planned = experiment.participation.sampling in ("separated", "epochs")
-    rests = [ZERO_OUT if planned else ADD_REMOVE, drawn(experiment)]
+    rests = [neighbours(experiment), drawn(experiment)]
     if experiment.participation.apart is None and experiment.privacy.noise == "reproducible":
         rests.append("so are each round's clients, who must be unknown for the sample to amplify the guarantee")
     if planned:

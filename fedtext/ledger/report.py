@@ -7,6 +7,7 @@ from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import format_epsilon, hidden
+from fedtext.ledger.together import together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
@@ -108,6 +109,24 @@ def guarantees(entries: Sequence[Entry]) -> list[str]:
         said.append(f"ledger: {mechanism}: {epsilons}")
     assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
     return said + [f"ledger: {assumptions}" for assumptions in assumed]
+
+
+def of_trials(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yield a sentence on the guarantee of all trials on the same clients together, if there are several.
+
+    Args:
+        experiments: The experiment of each trial.
+    """
+    for entry, count in together(experiments):
+        if count < 2:
+            continue
+        said = entry.how
+        if entry.epsilon is not None:
+            said = f"epsilon = {format_epsilon(entry.epsilon)} at delta = {entry.delta:g}"
+        yield (
+            f"all {count} of {len(experiments)} trials that have server.noise, and the same clients, together: {said}"
+            + (f" ({entry.assumptions})" if entry.assumptions else "")
+        )
 
 
 def _epsilon(entry: Entry) -> str:

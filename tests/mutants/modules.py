@@ -56,6 +56,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "unknown_mechanisms",
     ),
     "ledger/__init__": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms", "noise"),
+    "ledger/together": ("together",),
     "ledger/central": ("central_ledger", "correlated_ledger", "ledger_entries", "noise", "correlated_noise"),
     "matrix_noise/banded": ("optimal", "strategies"),
     "matrix_noise/blt": ("optimal", "strategies"),

@@ -1,0 +1,71 @@
+"""The guarantee of all trials of a sweep together."""
+
+from typing import Any
+
+import pytest
+
+from fedtext.accounting import composition
+from fedtext.ledger.report import of_trials
+from fedtext.ledger.together import together
+from tests import tiny
+from tests.fedtext.ledger.noisy import ROUNDS, central
+from tests.fedtext.ledger.test_correlated_ledger import APART
+
+dp = pytest.importorskip("dp_accounting")
+
+
+def trial(noise: dict[str, Any], participation: Any = APART, **changes: Any) -> Any:
+    return central(0.1, noise, participation=participation, **changes)
+
+
+def test_trials_without_amplification_are_one_gaussian_mechanism() -> None:
+    """4 rounds of a client at z = 3, and two correlated runs at z = 1 and 2: 4 / 9 + 1 + 1 / 4."""
+    made = [trial({"multiplier": 3.0}), *(trial({"multiplier": z, "mechanism": "tree"}) for z in (1.0, 2.0))]
+    ((entry, count),) = together(made)
+    assert count == 3
+    assert entry.epsilon == pytest.approx(composition.gaussian((4 / 9 + 1 + 1 / 4) ** -0.5, 1, 1e-5))
+    ((alone, _),) = together(made[:1])
+    assert alone.epsilon == pytest.approx(composition.gaussian(3.0, 4, 1e-5))
+    assert entry.assumptions.startswith("with a client's updates or with zeros")
+
+
+def test_poisson_samples_are_composed_by_renyi_divergence() -> None:
+    poisson = {"fraction": 0.1, "sampling": "poisson"}
+    made = [trial({"multiplier": z}, poisson) for z in (1.0, 1.5)] + [trial({"multiplier": 20.0}, {"fraction": 1.0})]
+    ((entry, _),) = together(made)
+    accountant = dp.rdp.RdpAccountant(composition._ORDERS)
+    for z in (1.0, 1.5):
+        accountant.compose(dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(z)), ROUNDS))
+    accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(20.0), ROUNDS))
+    assert entry.epsilon == pytest.approx(accountant.get_epsilon(1e-5))
+    ((one, _),) = together(made[:1])
+    assert entry.epsilon > one.epsilon
+    assert composition.several(((0.05, 0.1, 50),), 1e-5) <= composition.gaussian(0.05, 50, 1e-5)
+
+
+def test_what_cannot_be_added_up_has_no_number() -> None:
+    mixed = [trial({"multiplier": 1.0}), trial({"multiplier": 1.0}, {"fraction": 1.0})]
+    simulated = [trial({"multiplier": 1.0}), trial({"multiplier": 1.0, "cohort_size": 9})]
+    vectors = {"model": {"embedding": {"dim": 4, "init": {"name": "word2vec", "corpus": "train"}}, "hidden": 3}}
+    pooled = [trial({"multiplier": 1.0}, **vectors)]
+    for made, words in (
+        (mixed, "different neighbours"),
+        (simulated, "simulates"),
+        (pooled, "word vectors were trained"),
+    ):
+        ((entry, _),) = together(made)
+        assert entry.epsilon is None
+        assert words in entry.how
+        assert not entry.holds
+
+
+def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:
+    made = [trial({"multiplier": z}, seed=seed) for seed in (0, 1) for z in (1.0, 2.0)]
+    found = list(together([*made, tiny.experiment("local_only"), tiny.experiment()]))
+    assert [count for _, count in found] == [2, 2]
+    assert found[0] == found[1]
+    said = list(of_trials([*made, tiny.experiment()]))
+    assert [sentence[:40] for sentence in said] == ["all 2 of 5 trials that have server.noise"] * 2
+    assert "together: epsilon = " in said[0]
+    assert list(of_trials(made[:1])) == []
+    assert list(together([tiny.experiment()])) == []
