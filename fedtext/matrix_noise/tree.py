@@ -12,25 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.matrix_noise.strategy import Draw, Strategy, Stream, participations
+from fedtext.matrix_noise.tree_patterns import affordable, largest_square
 
 
 class Tree(Strategy):
     """The online Honaker estimator of a binary tree.
 
     A client's rounds change the sum of a node by as many updates as lie in it: the squared sensitivity is the largest
-    sum over complete nodes of the squared number of its rounds in the node. Of N_h complete nodes of level h each has
-    at most q = ceil(2^h / b) of its rounds, and together they have at most k = ceil(N_h 2^h / b); the sum of their
-    squares is at most floor(k / q) q^2 + (k mod q)^2. If b is a power of two, the rounds 1, 1 + b, 1 + 2 b, ... reach
-    this in all levels. Otherwise ``sensitivity`` is an upper bound.
+    sum over complete nodes of the squared number of its rounds in the node. It is computed by dynamic programming
+    (tree_patterns.py), unless that would take long.
+
+    Of N_h complete nodes of level h each has at most q = ceil(2^h / b) of its rounds, and together they have at most
+    k = ceil(N_h 2^h / b); the sum of their squares is at most floor(k / q) q^2 + (k mod q)^2. If b is a power of two,
+    the rounds 1, 1 + b, 1 + 2 b, ... reach this in all levels. Otherwise it is an upper bound.
     """
 
     def __init__(self, rounds: int, separation: int) -> None:
         super().__init__(rounds, separation)
-        self.exact = separation & (separation - 1) == 0 or separation >= rounds
+        self.reached = separation & (separation - 1) == 0 or separation >= rounds
+        self.exact = self.reached or affordable(rounds, separation)
 
     def sensitivity(self, rounds: int | None = None) -> float:
         there = self.rounds if rounds is None else rounds
-        apart = there if self.separation >= there else self.separation
+        apart = min(self.separation, there)
+        if self.exact and not self.reached:
+            return float(np.sqrt(largest_square(there, apart)))
         squared = 0
         for size in _sizes(there):
             inside = participations(size, apart)

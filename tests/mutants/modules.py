@@ -63,6 +63,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "matrix_noise/square_root": ("optimal", "strategies"),
     "matrix_noise/strategy": ("optimal", "strategies"),
     "matrix_noise/toeplitz": ("optimal", "strategies"),
+    "matrix_noise/tree_patterns": ("strategies",),
     "matrix_noise/tree": ("strategies", "correlated_ledger"),
     "accounting/composition": ("composition", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/entry": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),

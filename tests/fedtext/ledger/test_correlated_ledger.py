@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.config.server import strategy_of
 from fedtext.ledger import ledger, noise_multiplier, spent
 from fedtext.ledger.central import round_multiplier
 from fedtext.matrix_noise import Tree
@@ -51,9 +52,12 @@ def test_a_part_of_the_rounds_of_a_tree_by_hand() -> None:
     )
 
 
-def test_an_upper_bound_is_called_one() -> None:
-    assert "tree, sensitivity <= " in entries("tree", participation=APART | {"separation": 7})[1].how
+def test_an_upper_bound_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tree, sensitivity 4" in entries("tree")[1].how
+    monkeypatch.setattr("fedtext.matrix_noise.tree.affordable", lambda *_: False)
+    strategy_of.cache_clear()
+    assert "tree, sensitivity <= " in entries("tree", participation=APART | {"separation": 7})[1].how
+    strategy_of.cache_clear()
 
 
 @pytest.mark.parametrize("mechanism", ["independent", *MECHANISMS])

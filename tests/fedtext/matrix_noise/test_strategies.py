@@ -11,6 +11,7 @@ from fedtext.matrix_noise import Banded, Buffered, InverseBanded, Tree, inverse_
 from fedtext.matrix_noise.square_root import square_root
 from fedtext.matrix_noise.strategy import participations
 from fedtext.matrix_noise.toeplitz import Toeplitz, first_pattern
+from fedtext.matrix_noise.tree_patterns import largest_square
 from tests.fedtext.matrix_noise.dense import KINDS, brute_force, matrix, noise_rows, patterns, strategies
 from tests.loops import nonempty
 
@@ -86,13 +87,23 @@ def _square_of_apart(made: Toeplitz, separation: int) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(rounds=st.integers(1, 13), separation=st.integers(1, 14))
-def test_the_bound_of_a_tree_holds_and_is_exact_where_it_says(rounds: int, separation: int) -> None:
+def test_the_sensitivity_of_a_tree_is_exact_and_its_bound_holds(rounds: int, separation: int) -> None:
     made = Tree(rounds, separation)
     largest = brute_force(matrix(made), separation)
-    assert made.sensitivity() >= largest - 1e-9
-    if made.exact:
+    assert made.exact
+    assert made.sensitivity() == pytest.approx(largest)
+    assert math.sqrt(largest_square(rounds, separation)) == pytest.approx(largest)
+    made.exact = False
+    assert largest - 1e-9 <= made.sensitivity() <= 1.25 * largest
+    if made.reached:
         assert made.sensitivity() == pytest.approx(largest)
-    assert made.sensitivity() <= 1.25 * largest
+
+
+def test_a_tree_of_many_rounds_and_a_long_separation_has_a_bound_alone() -> None:
+    assert not Tree(20_000, 1001).exact
+    assert Tree(20_000, 1024).exact
+    assert Tree(1000, 100).exact
+    assert Tree(20_000, 1001).sensitivity() > Tree(20_000, 1024).sensitivity()
 
 
 def test_numbers_of_a_tree_by_hand() -> None:
