@@ -28,7 +28,7 @@ Table = list[NDArray[np.float64]]
 def affordable(rounds: int, separation: int) -> bool:
     """Return whether ``largest_square`` takes a fraction of a second."""
     halves = [1 << level for level in range(rounds.bit_length() - 1)]
-    pairs = sum(participations(half, separation) ** 2 for half in halves if 2 * half > separation)
+    pairs = sum(participations(half, separation) ** 2 for half in halves)
     return separation * max(separation**2, _CALL) * pairs <= _MOST
 
 
@@ -44,8 +44,7 @@ def largest_square(rounds: int, separation: int) -> float:
     row: Table = [np.zeros((1, separation))]  # of the trees so far, by participations: rounds behind the last one
     for level in range(rounds.bit_length() - 1, -1, -1):
         if rounds >> level & 1:
-            until = (rounds >> level) << level
-            row = _joined(row, _table(level, separation), 1 << level, participations(until, separation))
+            row = _joined(row, _table(level, separation), 1 << level)
     return float(max(each[0, 0] for each in row))
 
 
@@ -56,24 +55,23 @@ def _table(level: int, separation: int) -> Table:
         one[0, 0] = 1
         return [np.zeros((separation, separation)), one]
     half, size = _table(level - 1, separation), 1 << level - 1
-    whole = _joined(half, half, size, participations(2 * size, separation))
+    whole = _joined(half, half, size)
     return [best_FL + count**2 for count, best_FL in enumerate(whole)]
 
 
-def _joined(left: Table, right: Table, size: int, most: int) -> Table:
+def _joined(left: Table, right: Table, size: int) -> Table:
     """Return the table of two neighbours without nodes over both.
 
     Args:
         left: That of the left one; its first axis may have one entry, for f = 0.
         right: That of the right one.
         size: Rounds of the right one, and of the left one unless f is 0.
-        most: The largest number of participations in both.
     """
     separation = right[0].shape[1]
     shorter = np.maximum(np.arange(separation) - size, 0)  # what is asked of a half if the other has no participation
     first = np.arange(left[0].shape[0])
     found: Table = []
-    for count in range(min(len(left) + len(right) - 1, most + 1)):
+    for count in range(len(left) + len(right) - 1):
         best_FL = np.full((len(first), separation), -np.inf)
         if count < len(left):
             best_FL = np.maximum(best_FL, left[count][:, shorter])
@@ -84,5 +82,7 @@ def _joined(left: Table, right: Table, size: int, most: int) -> Table:
             for behind in range(separation):
                 before = separation - 1 - behind
                 np.maximum(best_FL, one[:, behind, None] + other[before][None, :], out=best_FL)
+        if np.isneginf(best_FL).all():  # nor are there patterns with more
+            break
         found.append(best_FL)
     return found

@@ -99,6 +99,17 @@ def test_the_sensitivity_of_a_tree_is_exact_and_its_bound_holds(rounds: int, sep
         assert made.sensitivity() == pytest.approx(largest)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "separation"), [(23, 3), (24, 3), (28, 5), (31, 5), (38, 6), (40, 7), (44, 9), (47, 11)]
+)
+def test_it_is_exact_for_trees_with_many_patterns(rounds: int, separation: int) -> None:
+    """Thousands of patterns, by the definition of a tree."""
+    sizes = [1 << level for level in range(rounds.bit_length())]
+    nodes = [range(first, first + size) for size in sizes for first in range(0, rounds - size + 1, size)]
+    covered = np.array([[round_ in node for round_ in range(rounds)] for node in nodes], float)
+    assert largest_square(rounds, separation) == pytest.approx(brute_force(covered, separation) ** 2)
+
+
 def test_a_tree_of_many_rounds_and_a_long_separation_has_a_bound_alone() -> None:
     assert not Tree(20_000, 1001).exact
     assert Tree(20_000, 1024).exact
