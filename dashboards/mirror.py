@@ -5,7 +5,6 @@ When to deliver, and what to do while a server is away, is decided in tracking.p
 
 import json
 import math
-import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -17,44 +16,17 @@ import mlflow.entities as ml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODELS, MLFLOW_PARENT_RUN_ID
-from typing_extensions import TypedDict
 
-from dashboards import packaging, records
+from dashboards import mirror_files, packaging, records
 from dashboards.description import Description, End
 from dashboards.names import OTHER_STEPS
 from dashboards.trial import merged
-from fedtext.errors import UserError
 from fedtext.records import RoundRecord
-from fedtext.runtime.json_files import read_json
 
 TABLE_SECONDS = 30.0  # between two uploads of the table, a file that is rewritten as a whole
-STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
 TOKEN = "fedtext.id"  # makes the creation of a run repeatable
 MODEL = "model"  # the folder of a trained model, among a run's artifacts
 END_TAGS = ("error", "stopped")  # why a run ended; removed when it continues
-
-ANEW = "bring it back from a copy of the run, or remove it, and the run is recorded anew in MLflow"
-
-
-class Owed(TypedDict, total=False):
-    """What MLflow lacks of a run, but for its records."""
-
-    description: Description | None
-    described: dict[str, str]
-    model: str
-    end: End | None
-
-
-class State(TypedDict, total=False):
-    """``tracking.json``."""
-
-    uri: str
-    experiment_id: str | None
-    run_id: str | None
-    token: str | None
-    status: str
-    last_round: int
-    owed: Owed
 
 
 class Mirror:
@@ -63,15 +35,14 @@ class Mirror:
     def __init__(self, folder: Path, shown_uri: str) -> None:
         """Load the state that an earlier process left in ``folder``. ``shown_uri`` is the address in its file."""
         self.folder, self.shown_uri = folder, shown_uri
-        file = folder / STATE_FILE
-        state = read_json(file, State, ANEW) if file.exists() else State()
+        state = mirror_files.read_state(folder)
         self.recorded_at: str = state.get("uri", shown_uri)
         self.run_id: str | None = state.get("run_id")
         self.experiment_id: str | None = state.get("experiment_id")
         self.token: str | None = state.get("token")
         self.status: str = state.get("status", "")
         self.last_round: int = state.get("last_round", 0)
-        owed = state.get("owed", Owed())
+        owed = state.get("owed", mirror_files.Owed())
         self.description = owed.get("description")
         self.described: dict[str, str] = owed.get("described", {})
         self.model: str = owed.get("model", "")  # the folder of a trained model that MLflow lacks
@@ -87,7 +58,7 @@ class Mirror:
         self._texts: dict[str, str] = {}  # files that came with records, by name
         self._unfiled: dict[int, RoundRecord] = {}  # those that the table in MLflow lacks, or whose files it lacks
         self._table_time, self._table_read = -math.inf, self.run_id is None
-        self.offer(_read_spool(folder / SPOOL_FILE))
+        self.offer(mirror_files.read_spool(folder))
 
     @property
     def owes_records(self) -> bool:
@@ -197,14 +168,10 @@ class Mirror:
             "last_round": self.last_round,
             "owed": {name: value for name, value in owed.items() if value},
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self.folder / STATE_FILE, json.dumps(state, indent=1) + "\n")
-        path = self.folder / SPOOL_FILE
+        mirror_files.write_state(self.folder, state)
         owing = merged(self._unfiled.values(), self.pending.values())
-        if spool and owing:
-            _write(path, "".join(json.dumps(record.to_json()) + "\n" for record in owing))
-        elif not owing:
-            path.unlink(missing_ok=True)
+        if spool or not owing:
+            mirror_files.write_spool(self.folder, owing)
 
     def _find(self, client: MlflowClient) -> None:
         """Ask MLflow which rounds of an earlier process it has. The file may lag behind if that process died."""
@@ -285,18 +252,3 @@ def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
             return None
         raise
     return None if run.info.lifecycle_stage == "deleted" else run
-
-
-def _read_spool(path: Path) -> list[RoundRecord]:
-    try:
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [RoundRecord.from_json(json.loads(line)) for line in lines if line]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): {ANEW}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file at once: a process that is killed here leaves the old file."""
-    fresh = path.with_name(path.name + ".tmp")
-    fresh.write_text(text)
-    os.replace(fresh, path)

@@ -18,7 +18,8 @@ from dashboards.description import End, described, ended, of_group, of_trial, su
 from dashboards.experiment_page import Page
 from dashboards.groups import Found, Spread
 from dashboards.machine import watch
-from dashboards.mirror import STATE_FILE, Mirror
+from dashboards.mirror import Mirror
+from dashboards.mirror_files import STATE_FILE
 from dashboards.names import logged
 from dashboards.packaging import MLMODEL, package
 from dashboards.provenance import experiment_tags

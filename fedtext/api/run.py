@@ -26,7 +26,7 @@ from fedtext.runtime.remote import is_uri
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
-from fedtext.state import model_folder
+from fedtext.state import checkpoint, model_folder
 from fedtext.state.checkpoint import OtherRunError
 from fedtext.state.fingerprint import SCIENCE
 from fedtext.state.model_folder import EXPERIMENT
@@ -107,7 +107,7 @@ def run(
             write_files(record, folder)
         if on_round:
             on_round(record)
-    history = tuple(federation.history)
+    history = tuple(checkpoint.history(folder) if folder else federation.history)
     result = Result(single, history, federation.ledger(len(history)), trained(federation, corpus))
     if folder:
         result.write_records(folder)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedtext.client.adversaries import Adversaries
 from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.own_rows import OwnRows
-from fedtext.client.texts import order_of, texts_of, union_of
+from fedtext.client.texts import assembler_of, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.pool import union_of_tests
@@ -27,12 +27,11 @@ from fedtext.methods import layouts
 from fedtext.methods.base import Phase
 from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
-from fedtext.models.recurrent import Recurrent
 from fedtext.parameters import build_network, table_rows
 from fedtext.runtime.devices import to_device
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
-from fedtext.training.batches import Assembler, Texts
+from fedtext.training.batches import Texts
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
@@ -87,12 +86,7 @@ class Host:
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}
-        model = experiment.model
-        fast = experiment.engine != "reference"
-        directions = model.directions if fast and isinstance(model, Recurrent) else None
-        knows_words = directions is not None or (experiment.engine == "native" and model.native)
-        cut = knows_words and not experiment.reads_table
-        self.training = Assembler(directions, cut, self.device, experiment.engine, experiment.language)
+        self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
         native = experiment.engine == "native"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Union
@@ -11,8 +12,9 @@ from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.methods.base import Phase
 from fedtext.models.packing import Ints
+from fedtext.models.recurrent import Recurrent
 from fedtext.seeding import generator
-from fedtext.training.batches import Texts, by_task, part, shuffled
+from fedtext.training.batches import Assembler, Texts, by_task, part, shuffled
 from fedtext.training.token_sets import common, first
 
 
@@ -52,6 +54,19 @@ def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
         tokens = common(tokens, rows, most) if which == "common" else first(tokens, most)
     longest = experiment.corpus.max_length if model.pads else None
     return Texts(tokens, rows, longest, as_sets=model.as_sets, task=data.id, counting=model.counting)
+
+
+def assembler_of(experiment: Experiment, device: torch.device) -> Assembler:
+    """Return what makes batches for the engine of an experiment.
+
+    Args:
+        experiment: The experiment.
+        device: The device on which clients are trained.
+    """
+    model, engine = experiment.model, experiment.engine
+    directions = model.directions if engine != "reference" and isinstance(model, Recurrent) else None
+    knows_words = directions is not None or (engine == "native" and model.native)
+    return Assembler(directions, knows_words and not experiment.reads_table, device, engine, experiment.language)
 
 
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Generic
 
@@ -57,7 +58,7 @@ class Federation(Generic[FleetT]):
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
-        self.history: list[RoundRecord] = []
+        self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
         self.decoder = Decoder(experiment, self.layout)
         self.summation = Summation(experiment, self.decoder.sent, [client.samples for client in fleet.clients])
         self.names = {client.id: client.name for client in fleet.clients}
@@ -139,8 +140,10 @@ class Federation(Generic[FleetT]):
 
     def _save(self, checkpoints: Checkpoints) -> None:
         selected = None if self.selected is self.flat else self.selected
-        private = self.fleet.private_states(checkpoints.wanted())
+        private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
         checkpoints.save(self.flat, private, self.history, self.moments | self.beside.to_keep(), selected)
+        for place in range(settled, checkpoints.settled):
+            self.history[place] = replace(self.history[place], clients={})
 
     def _train(self, handle: Any, round_: int) -> tuple[list[Traffic], Mapping[str, float]]:
         """Train clients and aggregate their updates, again with other clients if too few complete the round.

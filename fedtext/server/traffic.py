@@ -86,8 +86,8 @@ def round_metrics(
     if pooled:
         up = down = 0
     metrics |= {"bytes_up": up, "bytes_down": down, "clients_trained": last.trained}
-    rounds = [*(record.metrics for record in history), metrics]
-    up_total, down_total = (sum(row[name] for row in rounds) for name in ("bytes_up", "bytes_down"))
+    before = history[-1].metrics if history else {}
+    up_total, down_total = before.get("bytes_up_total", 0.0) + up, before.get("bytes_down_total", 0.0) + down
     metrics |= {"bytes_up_total": up_total, "bytes_down_total": down_total, "bytes_total": up_total + down_total}
     metrics["train_cpu_seconds"] = sum(attempt.cpu_seconds for attempt in attempts)
     if last.gpu_seconds is not None:
@@ -99,8 +99,7 @@ def round_metrics(
     if last.simulated_seconds is not None:
         metrics["clients_late"] = len(last.late)
         metrics["simulated_seconds"] = sum(attempt.simulated_seconds or 0.0 for attempt in attempts)
-        before = history[-1].metrics.get("simulated_seconds_total", 0.0) if history else 0.0
-        metrics["simulated_seconds_total"] = before + metrics["simulated_seconds"]
+        metrics["simulated_seconds_total"] = metrics["simulated_seconds"] + before.get("simulated_seconds_total", 0.0)
     if adversaries:
         metrics["adversaries"] = len(adversaries.intersection(last.cohort).difference(last.errors))
     if len(attempts) > 1:

@@ -28,11 +28,11 @@ from fedtext.state.digests import SUMS
 from fedtext.state.draft import remove_folder, write_folder
 from fedtext.state.kept import FORMAT, LOOKS, REPLACED, STATE, kept, latest, records_of, round_of
 from fedtext.state.seal import StateKey, check_key
+from fedtext.state.written import Written
 
 __all__ = ["SUMS", "Checkpoints", "OtherRunError", "Snapshot", "glance", "history", "recorded"]
 
 KEPT = 2  # checkpoints of a run
-MOST_FILES = 32  # with private states, before all are written anew
 SERVER = "server.f32"
 EXTRA = "extra-"  # prefix of the names of files that a caller adds
 MOMENTS = "server-optimizer.safetensors"  # only if the optimizer has a state
@@ -62,32 +62,6 @@ class Snapshot:
     extra: dict[str, bytes] = field(default_factory=dict)
 
 
-@dataclass
-class _Written:
-    """A checkpoint that this process has written, with which a later one shares files.
-
-    Attributes:
-        folder: Its folder.
-        digests: The digest of each file, by name.
-        clients: For each client the name of the file with its private state, and the bytes of that state.
-        changed: The clients whose private states have changed since.
-    """
-
-    folder: Path
-    digests: dict[str, str]
-    clients: dict[int, tuple[str, int]]
-    changed: set[int] = field(default_factory=set)
-
-    def is_there(self) -> bool:
-        return all((self.folder / name).is_file() for name in self.digests)
-
-    def is_worn(self) -> bool:
-        """Whether it has too many files with private states, or more superseded states than others."""
-        files = {name for name, _ in self.clients.values()}
-        there = sum((self.folder / name).stat().st_size for name in files)
-        return len(files) >= MOST_FILES or there > 2 * sum(size for _, size in self.clients.values()) + 65_536
-
-
 class OtherRunError(UserError):
     """The checkpoints in a folder are those of another experiment or of other data."""
 
@@ -103,7 +77,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, fingerprint: str, key: StateKey | None = None) -> None:
         self.folder, self.fingerprint, self.key = folder, fingerprint, key
-        self.written: list[_Written] = []  # the last ones, at most two
+        self.written: list[Written] = []  # the last ones, at most two
+        self.settled = 0  # number of records that both of them have: ``save`` needs no metrics of clients of these
 
     def changed(self, clients: Iterable[int]) -> None:
         """Note that the private states of these clients have changed."""
@@ -119,7 +94,7 @@ class Checkpoints:
             return None
         return sorted(base.changed)
 
-    def _base(self) -> _Written | None:
+    def _base(self) -> Written | None:
         return self.written[0] if len(self.written) == KEPT else None
 
     def save(
@@ -136,13 +111,15 @@ class Checkpoints:
         Args:
             flat: The shared parameters.
             clients: Private states by client: those that ``wanted`` has named, or those of all.
-            history: The record of each completed round. Earlier ones are those of the last ``save``.
+            history: The record of each completed round. Earlier ones are those of the last ``save``. The first
+                ``settled`` ones are not read.
             moments: The state of the server's optimizer, by name.
             selected: As in ``Snapshot``.
             extra: More files by name.
 
         Raises:
-            UserError: It cannot be written. Existing checkpoints are left unchanged.
+            UserError: It cannot be written, or earlier checkpoints, whose records it takes over, were removed or are
+                damaged. Existing checkpoints are left unchanged.
             ValueError: The private state of a client is missing.
         """
         round_ = history[-1].round
@@ -174,9 +151,20 @@ class Checkpoints:
             if base and name in base.digests:
                 linked[name] = base.digests[name]
             else:
-                files[name] = segments.lines(history[first - 1 : last])
+                files[name] = self._lines(first, last, history)
         digests = self._write(target, files, base.folder if base else self.folder, linked)
-        self.written = [*self.written, _Written(target, digests, places)][-KEPT:]
+        self.written = [*self.written, Written(target, digests, places, len(history))][-KEPT:]
+        if len(self.written) == KEPT:
+            self.settled = self.written[0].records
+
+    def _lines(self, first: int, last: int, history: list[RoundRecord]) -> bytes:
+        """Return the records of these rounds: those that are settled as an earlier checkpoint has them."""
+        if first > self.settled:
+            return segments.lines(history[first - 1 : last])
+        for each in reversed(self.written):
+            if (there := each.lines(first, last)) is not None:
+                return there + segments.lines(history[each.records : last])
+        raise UserError(f"the records of round {first} in {self.folder} were removed or are damaged")
 
     def _write(self, target: Path, files: Mapping[str, bytes], other: Path, same: Mapping[str, str]) -> dict[str, str]:
         there = kept(self.folder)

@@ -21,7 +21,7 @@ from fedtext.messages import Reply, Update
 from fedtext.parameters import initial
 from fedtext.server.aggregation import Summation, WeightedSum
 from fedtext.server.federation import Federation
-from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.checkpoint import Checkpoints, history
 from fedtext.wire.decoder import Decoder
 from tests import tiny
 from tests.loops import nonempty
@@ -53,6 +53,19 @@ def test_state_is_saved_every_so_often_and_after_the_last_round(
     again = Federation(experiment, shared, LocalFleet(experiment, corpus, private), checkpoints)
     assert list(again.run()) == [], "nothing is left to do"
     assert again.flat.tobytes() == federation.flat.tobytes()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_metrics_of_clients_are_on_disk_and_not_in_memory(every: int, tmp_path: Path) -> None:
+    rounds: dict[str, Any] = {"training": tiny.TRAINING | {"rounds": 10}, "checkpoint": {"every": every}}
+    experiment = tiny.experiment(evaluation={"personalize": None}, **rounds)
+    federation = tiny.federation(experiment, tiny.corpus(clients=2, texts=2), folder=tmp_path)
+    given = [record for record in federation.run() if record.clients]
+    assert len(given) == 10
+    kept = [record.round for record in federation.history if record.clients]
+    assert kept == {1: [10], 3: [10]}[every], "those that one checkpoint alone has"
+    assert history(tmp_path) == given
+    assert [replace(one, clients={}) for one in given[:9]] == federation.history[:9]
 
 
 class Unlucky(LocalFleet):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
-from fedtext.state.checkpoint import MOST_FILES, Checkpoints, glance, history
+from fedtext.state.checkpoint import Checkpoints, glance, history
 from fedtext.state.digests import SUMS, listed, sums
 from fedtext.state.seal import StateKey
 from fedtext.state.segments import TOGETHER, blocks, pack, records_file, unpack
+from fedtext.state.written import MOST_FILES
 from tests.disks import fill, mounted
 from tests.loops import nonempty
 
@@ -41,7 +43,9 @@ class Run:
         wanted = self.checkpoints.wanted()
         self.asked.append(None if wanted is None else len(wanted))
         chosen = self.states if wanted is None else {client: self.states[client] for client in wanted}
-        self.checkpoints.save(np.full(3, len(self.records), np.float32), chosen, self.records)
+        settled = self.checkpoints.settled
+        given = [replace(record, clients={}) for record in self.records[:settled]] + self.records[settled:]
+        self.checkpoints.save(np.full(3, len(self.records), np.float32), chosen, given)
 
     def check(self, rounds: int | None = None) -> None:
         """Assert that this state, or that of an earlier round, comes back."""
@@ -124,6 +128,35 @@ def test_a_damaged_file_that_is_shared_leaves_the_checkpoint_before(tmp_path: Pa
         run.check(11)
         (tmp_path / "round-000012" / name).write_bytes(content)
     run.check()
+
+
+def test_records_of_all_rounds_are_there_whatever_was_left_out_since(tmp_path: Path) -> None:
+    """Metrics of clients of rounds that two checkpoints have are not asked for again, also after a start."""
+    run = Run(tmp_path)
+    for _ in range(70):
+        run.round(size=1)
+        assert history(tmp_path) == run.records
+    assert run.checkpoints.settled == 69
+    run.checkpoints = Checkpoints(tmp_path, "one")
+    assert run.checkpoints.load()
+    for settled in nonempty((0, 71, 72)):
+        run.round(size=1)
+        assert run.checkpoints.settled == settled
+        run.check()
+
+
+def test_records_are_taken_from_the_checkpoint_that_is_sound(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for _ in range(6):
+        run.round()
+    (tmp_path / "round-000006" / records_file(1, 6)).write_text("damaged")
+    run.round()
+    run.check()
+    run.round()
+    for state in nonempty(tmp_path.iterdir()):
+        next(state.glob("records-*")).unlink()
+    with pytest.raises(UserError, match=rf"the records of round 1 in {tmp_path} were removed or are damaged"):
+        run.round()
 
 
 def test_an_earlier_checkpoint_that_is_gone_is_not_missed(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""The files by which a mirror of a run in MLflow goes on in another process: its state, and what MLflow lacks."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from dashboards.description import Description, End
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.runtime.json_files import read_json
+
+STATE_FILE, SPOOL_FILE = "tracking.json", "spool.jsonl"
+ANEW = "bring it back from a copy of the run, or remove it, and the run is recorded anew in MLflow"
+
+
+class Owed(TypedDict, total=False):
+    """What MLflow lacks of a run, but for its records."""
+
+    description: Description | None
+    described: dict[str, str]
+    model: str
+    end: End | None
+
+
+class State(TypedDict, total=False):
+    """``tracking.json``."""
+
+    uri: str
+    experiment_id: str | None
+    run_id: str | None
+    token: str | None
+    status: str
+    last_round: int
+    owed: Owed
+
+
+def read_state(folder: Path) -> State:
+    """Return the state that an earlier process left in a folder; empty if there is none.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    file = folder / STATE_FILE
+    return read_json(file, State, ANEW) if file.exists() else State()
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Write the state to a folder, which is made if there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / STATE_FILE, json.dumps(state, indent=1) + "\n")
+
+
+def read_spool(folder: Path) -> list[RoundRecord]:
+    """Return the records that an earlier process could not deliver.
+
+    Raises:
+        UserError: Their file is damaged.
+    """
+    path = folder / SPOOL_FILE
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [RoundRecord.from_json(json.loads(line)) for line in lines if line]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}): {ANEW}") from error
+
+
+def write_spool(folder: Path, owing: Sequence[RoundRecord]) -> None:
+    """Write records that could not be delivered. Without any their file is removed."""
+    path = folder / SPOOL_FILE
+    if owing:
+        _write(path, "".join(json.dumps(record.to_json()) + "\n" for record in owing))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once: a process that is killed here leaves the old file."""
+    fresh = path.with_name(path.name + ".tmp")
+    fresh.write_text(text)
+    os.replace(fresh, path)
