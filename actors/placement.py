@@ -229,7 +229,13 @@ def _asked_actors(resources: Resources, clients: int, stack: int, room: int, wor
 
 
 def room(nodes: Sequence[Node], cpus: float, gpus: float) -> int:
-    """Return how many client actors of these shares fit on a cluster, if nothing else runs there."""
+    """Return how many client actors fit on a cluster, if nothing else runs there.
+
+    Args:
+        nodes: Ray's resource dictionary of every node.
+        cpus: CPUs of an actor.
+        gpus: GPUs of an actor.
+    """
     return sum(_slots(node, cpus, gpus) for node in nodes)
 
 
