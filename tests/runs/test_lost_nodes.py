@@ -14,6 +14,7 @@ import pytest
 
 from cluster.local import LocalCluster, available
 from tests.commands import EXPERIMENT, ROOT, reached, states, undisturbed, write
+from tests.loops import nonempty
 
 pytestmark = [
     pytest.mark.ray,
@@ -125,7 +126,7 @@ def test_trials_whose_nodes_were_lost_go_on_when_others_have_ended(tmp_path: Pat
         found = states(run.home / "runs" / "lost")
     assert "were lost, and no other node has room for one: it goes on when there is a place" in output
     assert "planned again: one trial at a time, with 1 client actor of 1 CPU" in output
-    for case, value in zip(sorted(found), grid["method.lambda1"]["grid"], strict=True):
+    for case, value in nonempty(zip(sorted(found), grid["method.lambda1"]["grid"], strict=True)):
         method = EXPERIMENT["method"] | {"lambda1": value}
         assert found[case] == undisturbed(EXPERIMENT | {"training": TRAINING, "method": method}, tmp_path / case)
 
