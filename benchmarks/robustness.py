@@ -19,7 +19,7 @@ def read(files: Iterable[Path]) -> Rows:
     for file in files:
         with file.open(encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream):
-                if row["status"] == "finished":
+                if row.get("status", "finished") == "finished":  # without a column all have
                     rows.setdefault((row["attack"], row["fraction"], row["aggregation"]), row)
     return rows
 
