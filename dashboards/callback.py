@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial
 from actors.waiting import Use
 from dashboards.failure import failure_of, raised
 from dashboards.losses import Losses
+from dashboards.pending import Pending
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-
-LOOK_S = 2.0  # between two looks at the cluster
-PATIENCE_S, AGAIN_S = 5.0, 30.0  # until the first message that no trial can start, and between two of them
 
 P = ParamSpec("P")
 
@@ -102,11 +100,9 @@ class TrialCallback(Callback):
         self.tags: dict[str, dict[str, str]] = {}  # further tags of trials, which are set when they end
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
-        self.waiting, self.in_use, self.fits = waiting or (lambda case: ""), in_use, fits or (lambda case: True)
+        self.pending = Pending(progress, waiting, in_use, fits)
         self._losses = Losses()
         self._stuck = False  # whether no trial runs, and the next one does not fit on the nodes that are left
-        self._look_at = 0.0  # time of the next look at the cluster
-        self._speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,29 +185,9 @@ class TrialCallback(Callback):
 
     @_never_raises
     def _look_at_pending(self, trials: list[Trial]) -> None:
-        pending, self._stuck = [trial for trial in trials if trial.status == Trial.PENDING], False
-        self._look(pending)
-        if self.displaced and all(trial.is_finished() for trial in trials):
-            self._stuck = True
-        if not pending or any(trial.status == Trial.RUNNING for trial in trials):
-            self._speak_at = None
-        elif self._speak_at is None:
-            self._speak_at = time.monotonic() + PATIENCE_S
-        elif time.monotonic() >= self._speak_at:
-            self._speak_at = time.monotonic() + AGAIN_S
-            if not self.fits(pending[0].config["case"]):
-                self.displaced |= {trial.config["case"] for trial in pending}
-                self._stuck = True
-            elif sentence := self.waiting(pending[0].config["case"]):
-                self.progress.wait(one_line(sentence))
-
-    def _look(self, pending: list[Trial]) -> None:
-        """Tell the display now and then how the cluster is used, and whether the next trial waits for a share of it."""
-        if self.in_use is None or not self.progress.shows_cluster or time.monotonic() < self._look_at:
-            return
-        self._look_at = time.monotonic() + LOOK_S
-        why = self.waiting(pending[0].config["case"]) if pending else ""
-        self.progress.look(self.in_use(), one_line(why))
+        displaced = self.pending.look(trials)
+        self.displaced |= displaced
+        self._stuck = bool(displaced) or (bool(self.displaced) and all(trial.is_finished() for trial in trials))
 
     @_never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -238,7 +214,6 @@ class TrialCallback(Callback):
         record: RoundRecord | None = result.get("record")
         if record is None:
             return
-        trial.run_metadata.num_failures = 0  # resources.max_restarts counts from the last completed round
         if unused := result.get("unused_gpus"):
             self._warn_of_gpus(case_id, unused)
         if uncopied := result.get("uncopied"):
@@ -254,6 +229,7 @@ class TrialCallback(Callback):
         self.progress.row(case_id, record)
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
         self.recorder.begin()
+        trial.run_metadata.num_failures = 0  # resources.max_restarts counts from the last completed round
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

@@ -12,7 +12,8 @@ from actors.interrupt import Interrupted
 from actors.placement import counted
 from actors.shipment import Shipment, ship
 from actors.trial import Assignment
-from dashboards.callback import AGAIN_S, DisplacedError, TrialCallback
+from dashboards.callback import DisplacedError, TrialCallback
+from dashboards.pending import AGAIN_S
 from dashboards.trial import Ended, Outcome, one_line
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord

@@ -45,7 +45,7 @@ def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
         return made
 
     case = Case("case", "case", "", False, {}, tiny.experiment())
-    trial: Any = SimpleNamespace(config={"case": case.id})
+    trial: Any = SimpleNamespace(config={"case": case.id}, run_metadata=SimpleNamespace(num_failures=1))
     with Recorder(make, hold=600) as recorder:
         callback = TrialCallback([case], recorder, PlainProgress([case], io.StringIO()), lambda case_id: [])
         recorder.call(lambda tracker: tracker.deliver("before", [RoundRecord(0, 0.0, {})]), never)
