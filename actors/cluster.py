@@ -48,8 +48,8 @@ def connect(
 
     Args:
         address: the cluster's address; by default $RAY_ADDRESS. Without either, Ray is started on this machine.
-        num_cpus, num_gpus: logical CPUs and GPUs of a Ray started here; by default the machine's. Those of a cluster
-            are its own.
+        num_cpus, num_gpus: logical CPUs and GPUs of a Ray started here; by default the machine's. They
+            have no effect on a cluster (coming.py waits for its nodes).
         processes: processes of a trial. The workers of a Ray started here import torch in advance if there are no
             more of them than this.
 

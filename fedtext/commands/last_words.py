@@ -1,4 +1,4 @@
-"""A sentence for a command that ends without one: it was killed, or Ray has ended it."""
+"""The message of a command that ends without one: it was killed, or Ray has ended it."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-# It reads a pipe until the command closes it, by ending if not before. "." says that nothing has to be said. A display
+# It reads a pipe until the command closes it, by ending if not before. "." means that there is no message. A display
 # that was left open has hidden the cursor.
 _WATCH = """
 import sys
@@ -20,7 +20,7 @@ KILLED = "this command was killed, or Ray, whose process on this machine or head
 
 
 class LastWords:
-    """What a process of its own says if this one ends without a word."""
+    """Another process, which prints a message if this one ends without one."""
 
     def __init__(self, again: str) -> None:
         """Start the process.
@@ -40,7 +40,7 @@ class LastWords:
         os._exit(1)
 
     def close(self) -> None:
-        """End the process, which says nothing."""
+        """End the other process, which prints nothing."""
         self._tell(".")
         self._watch.wait()
 
@@ -53,7 +53,7 @@ class LastWords:
 
 @contextmanager
 def last_words(again: str) -> Iterator[LastWords]:
-    """Have a sentence said if this process ends during the block without leaving it by an exception that is reported.
+    """Have a message printed if this process ends in the block, unless by an exception that is reported.
 
     Args:
         again: How the command is continued.

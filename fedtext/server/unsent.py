@@ -1,4 +1,4 @@
-"""What no client sends stays as it is, whatever the server adds to the rest."""
+"""Parameters that no client sends: a round leaves them unchanged."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ def keep_unsent(
     withheld: NDArray[np.int64] | None,
     round_: int,
 ) -> None:
-    """Give what no client has sent the value that it had before the round.
+    """Restore the parameters that no client has sent to their values before the round.
 
     Args:
         experiment: The experiment; its method says what is shared in a round.
