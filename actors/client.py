@@ -16,7 +16,8 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
-from fedtext.server.aggregation import Summation, WeightedSum
+from fedtext.secure.client import secure_clients
+from fedtext.server.aggregation import Sum, Summation
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 from fedtext.wire.decoder import Decoder
@@ -76,9 +77,10 @@ class ClientActor:
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, _chosen(objects, members), private, device, corpus_clients, noise)
-        self.decoder = Decoder(experiment, self.worker.shared)
+        self.worker.secure = secure_clients(experiment, weights)
+        self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure))
         self.summation = Summation(experiment, self.decoder.sent, weights)
-        self.sum: tuple[int, WeightedSum] | None = None  # of a round
+        self.sum: tuple[int, Sum] | None = None  # of a round
         self.metrics, self.on_gpu = TrialMetrics(experiment, trial), device == "cuda"
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
@@ -115,7 +117,12 @@ class ClientActor:
         self.sum[1].add(update)
         return replace(reply, payload=reply.payload[:0].copy())
 
-    def partial(self, round_: int) -> WeightedSum | None:
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the answers of clients in a step of secure aggregation. See ``SecureClients.answer``."""
+        assert self.worker.secure is not None, "or the server asks nothing"
+        return self.worker.secure.answer(step, messages)
+
+    def partial(self, round_: int) -> Sum | None:
         """Return the sum of this round's folded updates and forget it; None if there are none."""
         kept, self.sum = self.sum, None
         return kept[1] if kept and kept[0] == round_ else None

@@ -22,7 +22,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
-from fedtext.server.aggregation import WeightedSum
+from fedtext.server.aggregation import Sum
 from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
@@ -57,6 +57,8 @@ class RayFleet:
         if experiment.audits:  # in some rounds they attack for minutes, in others they do nothing
             self.hang = math.inf
         self.evaluated_s: dict[Sequence[str], float] = {}  # by splits, of the last round's
+        self.exchanged_s = 0.0  # of the last messages of secure aggregation
+        self.settled = False  # whether the clients of the next round are where they stay
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
@@ -108,9 +110,30 @@ class RayFleet:
         self.size = flat.nbytes
         return ray.put(flat)
 
-    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        if step == "keys":  # clients stay where their keys are until they have trained
+            self._settle()
+            self.settled = True
+        chosen = self._by_actor(list(messages))
+        calls = [
+            actor.exchange.remote(step, {client: messages[client] for client in members})
+            for actor, members in zip(self.actors, chosen, strict=True)
+            if members
+        ]
+        began = time.monotonic()
+        found = self._get(calls, self.timeout, "exchange keys and shares", max(1.0, self.exchanged_s))
+        self.exchanged_s = time.monotonic() - began
+        return {client: answer for answers in found for client, answer in answers.items()}
+
+    def _settle(self) -> None:
+        """Take in actors that have started, and move clients where that pays. Every round begins with it."""
         self.join()
         self.balance()
+
+    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+        if not self.settled:
+            self._settle()
+        self.settled = False
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
@@ -159,7 +182,7 @@ class RayFleet:
         together = max(1, min(math.ceil(len(stacks) / CALLS), CALL_BYTES // max(1, largest)))
         return [stacks[start : start + together] for start in range(0, len(stacks), together)]
 
-    def partials(self, round_: int) -> Iterator[WeightedSum]:
+    def partials(self, round_: int) -> Iterator[Sum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
         what = f"collect the actors' sums of round {round_}"
         deadline = time.monotonic() + self.timeout

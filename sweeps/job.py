@@ -13,6 +13,7 @@ from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
 from fedtext.models.inits import RandomInit
 from fedtext.parameters import shared_numbers
+from fedtext.secure.graph import withstands
 from fedtext.server.noise import noise_errors
 from sweeps.folder import RunFolder
 from tune_spaces.cases import Case
@@ -101,7 +102,8 @@ def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """Return sentences on what a run of the experiment reveals and guarantees."""
     clients = len(corpus.clients)
     entries = ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds)
-    return [*reveals(experiment, entries), *filter(None, [noise_errors(experiment, clients)])]
+    beside = noise_errors(experiment, clients), withstands(experiment, clients)
+    return [*reveals(experiment, entries), *filter(None, beside)]
 
 
 def numbers(experiment: Experiment, corpus: Corpus) -> int:

@@ -189,11 +189,13 @@ class Audit(Strict, ABC):
         name: Name of the audit in an experiment.
         metrics: Names of the metrics that it adds to a client's evaluations.
         needs_table: Whether it needs the embedding table to be shared.
+        reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
     """
 
     name: str
     metrics: ClassVar[tuple[str, ...]] = ()
     needs_table: ClassVar[bool] = False
+    reads_updates: ClassVar[bool] = True
 
     @abstractmethod
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:

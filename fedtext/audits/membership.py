@@ -48,6 +48,7 @@ class Membership(Audit):
 
     name: Literal["membership"] = "membership"
     texts: int = Field(1000, ge=1, description="largest number of train and of test texts, the client's first ones")
+    reads_updates = False
     metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:

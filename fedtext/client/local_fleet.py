@@ -15,7 +15,8 @@ from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
-from fedtext.server.aggregation import WeightedSum
+from fedtext.secure.client import secure_clients
+from fedtext.server.aggregation import Sum
 from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
@@ -40,9 +41,14 @@ class LocalFleet:
         self.baselines: Mapping[str, float] = baselines(experiment, corpus)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
+        self.worker.secure = secure_clients(experiment, [client.samples for client in self.clients])
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
+
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        assert self.worker.secure is not None, "or the server asks nothing"
+        return self.worker.secure.answer(step, messages)
 
     def train(
         self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int], attempt: int = 1
@@ -50,7 +56,7 @@ class LocalFleet:
         for members in stacks(cohort, self.stack):
             yield from self.worker.train(handle, round_, members, attempt)
 
-    def partials(self, round_: int) -> Iterator[WeightedSum]:
+    def partials(self, round_: int) -> Iterator[Sum]:
         return iter(())
 
     def evaluate(

@@ -25,6 +25,7 @@ from fedtext.parameters import withheld
 from fedtext.runtime.devices import to_device
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
+from fedtext.secure.client import SecureClients
 from fedtext.seeding import torch_scope
 from fedtext.training.local import train
 from fedtext.training.optimizer import LocalOptimizer
@@ -36,7 +37,13 @@ Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a c
 
 
 class Worker(Host):
-    """Trains and evaluates the clients of a host, with one network and one workspace for all of them."""
+    """Trains and evaluates the clients of a host, with one network and one workspace for all of them.
+
+    Attributes:
+        secure: The clients' part of secure aggregation; None without it.
+    """
+
+    secure: SecureClients | None = None
 
     @cached_property
     def uplink(self) -> Uplink:
@@ -143,6 +150,9 @@ class Worker(Host):
                 state = self._as_sent(local, state, self.decoder.update(payload, client, flat, round_))
             kept = self._kept(parameters, optimizer, place, round_, state)
             self.audits.observe(payload, flat, parameters, round_, data)
+            if self.secure and payload.size:
+                payload, cut = self.secure.payload(self.decoder.update(payload, client, flat, round_))
+                said = said | {"secure_cut": cut}
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
             spent = (share + own for share, own in zip(shared, _since(start), strict=True))

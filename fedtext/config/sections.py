@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
+from fedtext.config.secure import SecureAggregation
 from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import MethodsOwn, Noise, ServerSGD
 from fedtext.runtime.secrets import has_secret, redacted
@@ -30,6 +31,10 @@ class Server(Strict):
         ServerSGD(), description="the server's optimizer, for which the aggregated update is a negative gradient"
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
+    secure_aggregation: SecureAggregation | None = Field(
+        None,
+        description="the server learns the sum of the updates, and no single one; for aggregations that are a mean",
+    )
 
 
 class Adversaries(Strict):

@@ -148,6 +148,7 @@ class Settings(Strict):
                 not self.language
                 and not self.method.whole_table
                 and not self.server.noise
+                and not self.server.secure_aggregation
                 and not any(mechanism.randomises for mechanism in self.uplink)
             )
         return self.wire.rows == "own"

@@ -13,6 +13,12 @@ from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
 from fedtext.models.language import GRULanguageModel
 
+SUMS = (
+    "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
+    "is said here of rows and words is of the clients of a round together. It is a server that follows the protocol: "
+    "keys are not signed, so that one that puts its own in their place would see updates"
+)
+
 
 def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     """Return sentences on what the server learns in this experiment, and on the guarantees in its ledger.
@@ -40,6 +46,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
             "deployment would"
         )
+    if experiment.server.secure_aggregation:
+        said.append(SUMS)
     said += _table(experiment, noisy)
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
@@ -51,7 +59,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if not experiment.aggregation.sums:
         aggregation = experiment.aggregation
         said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
-    if experiment.server.noise:
+    if experiment.server.noise and not experiment.server.secure_aggregation:
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
         said += mechanism.sentences(before, hidden(experiment, place))

@@ -200,6 +200,14 @@ METRICS: list[Metric] = [
     _loss("loss_reconstruction", "the objective while the private rows are reconstructed (fedrecon)"),
     _traffic("bytes_up", "bytes sent by all clients in this round"),
     _traffic("bytes_down", "bytes sent to all clients in this round"),
+    _traffic(
+        "secure_bytes_up",
+        "bytes of the clients' keys, shares and openings in this round, beside bytes_up (server.secure_aggregation)",
+    ),
+    _traffic(
+        "secure_bytes_down",
+        "bytes of keys, shares and questions sent to clients in this round, beside bytes_down",
+    ),
     _traffic("bytes_per_client", "bytes both ways in this round, per client that took part"),
     _traffic("bytes_up_total", "bytes sent by all clients in all rounds until now"),
     _traffic("bytes_down_total", "bytes sent to all clients in all rounds until now"),
@@ -225,6 +233,14 @@ METRICS: list[Metric] = [
         "clients sampled for the round that did not return in time",
         "Only with participation.pace.",
         better="smaller",
+    ),
+    _server(
+        "secure_removed",
+        "clients that shared keys in this round and sent no update: masks were removed (server.secure_aggregation)",
+    ),
+    _server(
+        "secure_cut",
+        "share of the coordinates of updates that were cut off at server.secure_aggregation.range",
     ),
     _server("clients_trained", "clients whose update was aggregated"),
     _server(

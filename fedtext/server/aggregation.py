@@ -5,6 +5,7 @@ Legend: N entries of the flat buffer, V vocabulary.
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,43 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
+from fedtext.secure.ring import Ring, RingSum
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
 # of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
 _ROUNDER = 1.5 * 2**14
 LARGEST = 2.0**12  # bound of a summand: the sum exceeds 2^15 only if several clients have such a value at one place
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
+
+
+class Sum(Protocol):
+    """The sum of some clients' updates. Partial sums can be merged in any order and grouping to the same bits."""
+
+    sum_N: NDArray[Any]
+
+    @property
+    def weight(self) -> float:
+        """Sum of the clients' weights."""
+
+    def add(self, update: Update) -> None:
+        """Add an update."""
+
+    def merge(self, other: Any) -> None:
+        """Add another partial sum, of the same kind."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the aggregation's metrics of the round; empty without participants."""
+
+    def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
+        """Return the weighted mean of the updates. The sum is overwritten.
+
+        Args:
+            expected: With uniform weights, the divisor: the expected number of clients, independent of how many took
+                part. None: the sum of the participants' weights.
+
+        Returns:
+            The mean; None if no one took part and ``expected`` is None.
+        """
 
 
 class WeightedSum:
@@ -176,9 +208,12 @@ class Summation:
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else sum(samples))
         self.holders_only = experiment.server.absent_rows == "holders_only"
+        self.ring = Ring(experiment, samples) if experiment.server.secure_aggregation else None
 
-    def empty(self) -> WeightedSum:
+    def empty(self) -> Sum:
         """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""
+        if self.ring:
+            return RingSum(self.layout, self.ring, self.scale)
         aggregation = self.aggregation if isinstance(self.aggregation, SumAggregation) else None
         return WeightedSum(
             *(self.layout, self.scale),
@@ -199,7 +234,7 @@ class Summation:
         """
         if update.samples != self.samples[update.client]:
             raise ValueError(f"it says that it has {update.samples} train texts, and has {self.samples[update.client]}")
-        if not isinstance(self.aggregation, SumAggregation):
+        if self.ring or not isinstance(self.aggregation, SumAggregation):
             return
         share, bound = self.weight(update) / self.scale, self.aggregation.largest
         for name, tensor in update.tensors.items():

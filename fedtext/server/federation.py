@@ -28,6 +28,7 @@ from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, remedy, repeatable, sentence, too_few
 from fedtext.server.sampling import Returned, adversaries, cohort
+from fedtext.server.secure import SecureAggregation
 from fedtext.server.selection import best_round, reached
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
@@ -59,13 +60,14 @@ class Federation(Generic[FleetT]):
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
-        self.decoder = Decoder(experiment, self.layout)
+        self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation))
         self.summation = Summation(experiment, self.decoder.sent, [client.samples for client in fleet.clients])
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
         check_sizes(experiment, len(trainees))
         self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise)
+        self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
@@ -155,21 +157,26 @@ class Federation(Generic[FleetT]):
         again = repeatable(self.experiment, len(self.trainees))
         while True:
             sample = self._sample(round_, len(attempts) + 1)
-            partly = again and self.experiment.participation.min_clients > 1  # too few may be more than none
+            secure = self.experiment.server.secure_aggregation is not None
+            partly = again and (
+                secure or self.experiment.participation.min_clients > 1
+            )  # too few may be more than none
             states = self.fleet.private_states(sample.clients) if partly else {}
             attempts.append(Traffic(sample.clients, sample.late, sample.seconds))
-            replies = self.fleet.train(handle, round_, sample.clients, len(attempts))
-            replies = in_order(replies, sample.clients, round_, self.names)
             try:
+                self.secure.begin(round_, len(attempts), sample.invited)
+                replies = self.fleet.train(handle, round_, sample.clients, len(attempts))
+                replies = in_order(replies, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1])
                 given = self.adversaries, self.state, self.decoder.sent, self.summation.check
                 updates = chosen(self.experiment, updates, *given)
-                self.flat, aggregated = self._aggregate(updates, round_)
+                self.flat, aggregated = self._aggregate(updates, round_, len(attempts))
                 return attempts, aggregated
-            except TooFewClientsError:
-                said = sentence(self.experiment, round_, attempts, self.names)
+            except TooFewClientsError as error:
+                said = str(error) or sentence(self.experiment, round_, attempts, self.names)
+                what = error.remedy or remedy(attempts)
             if not again or len(attempts) == ATTEMPTS:
-                raise UserError(f"{said}: {remedy(attempts)}")
+                raise UserError(f"{said}: {what}")
             logging.getLogger(__name__).warning("%s; another sample of clients repeats it", said)
             for _ in self.fleet.partials(round_):  # the sums of those who did complete it
                 pass
@@ -224,7 +231,9 @@ class Federation(Generic[FleetT]):
         if too_few(self.experiment, traffic):
             raise TooFewClientsError
 
-    def _aggregate(self, updates: Iterator[Update], round_: int) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+    def _aggregate(
+        self, updates: Iterator[Update], round_: int, attempt: int
+    ) -> tuple[NDArray[np.float32], Mapping[str, float]]:
         """Return the parameters after a round, and the metrics of the aggregation.
 
         A round without participants leaves the parameters unchanged, but for the server's noise.
@@ -250,13 +259,14 @@ class Federation(Generic[FleetT]):
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
+            secure = self.secure.open(total, round_, attempt)
             count = self.noise.expected
             mean = total.mean(count)
             if mean is None:
                 return self.flat, metrics
             if count:
                 self.noise.add(mean, round_)
-            change, metrics, weight = mean, total.metrics(), count or total.weight
+            change, metrics, weight = mean, {**total.metrics(), **secure}, count or total.weight
         change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics

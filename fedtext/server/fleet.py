@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
-from fedtext.server.aggregation import WeightedSum
+from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
@@ -63,6 +63,17 @@ class Fleet(Protocol):
             A handle of these parameters, for the other methods.
         """
 
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Pass the server's messages of secure aggregation to clients.
+
+        Args:
+            step: The step of the protocol (``SecureClients.answer``). ``keys`` begins an attempt at a round.
+            messages: Messages by client.
+
+        Returns:
+            Their answers.
+        """
+
     def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
         """Run the local updates of a round.
 
@@ -79,7 +90,7 @@ class Fleet(Protocol):
             The reply of each client, in the order in which they finish.
         """
 
-    def partials(self, round_: int) -> Iterator[WeightedSum]:
+    def partials(self, round_: int) -> Iterator[Sum]:
         """Return the sums of the updates whose replies have no payload. Call it after the last reply."""
 
     def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:

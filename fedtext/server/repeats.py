@@ -9,10 +9,20 @@ from fedtext.server.sampling import most
 from fedtext.server.traffic import Traffic
 
 ATTEMPTS = 3  # at a round
+HIDING = 3  # clients whose sum hides what each sent from the others
 
 
 class TooFewClientsError(Exception):
-    """A round has fewer updates than it needs. Neither parameters nor the server's state have changed."""
+    """A round has fewer updates than it needs. Neither parameters nor the server's state have changed.
+
+    Args:
+        said: The problem, in one sentence; empty: that of ``sentence``.
+        remedy: What to do about it; empty: that of ``remedy``.
+    """
+
+    def __init__(self, said: str = "", remedy: str = "") -> None:
+        super().__init__(said)
+        self.remedy = remedy
 
 
 def check_sizes(experiment: Experiment, clients: int) -> None:
@@ -31,6 +41,9 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
             f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, or "
             "raise participation.fraction"
         )
+    if experiment.server.secure_aggregation and largest < HIDING:
+        few = f"a round has at most {largest} of {clients} clients, and a sum hides the updates of {HIDING} or more"
+        raise UserError(f"server.secure_aggregation: {few}: raise participation.fraction, or leave it out")
     config = experiment.participation
     if config.sampling == "epochs" and clients < config.epoch:
         raise UserError(

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -78,11 +78,18 @@ class Returned:
         clients: Ids of those that do, ascending.
         late: Ids of the others.
         seconds: Simulated seconds of the round; None without ``participation.pace``.
+        dropped: Ids of clients that were sampled too, and drop out.
     """
 
     clients: list[int]
     late: list[int]
     seconds: float | None
+    dropped: list[int] = field(default_factory=list)
+
+    @property
+    def invited(self) -> list[int]:
+        """Ids of all clients that were sampled, ascending."""
+        return sorted([*self.clients, *self.late, *self.dropped])
 
 
 def returned(
@@ -125,8 +132,22 @@ def cohort(
         noise: The run's key, see ``sampled``.
         attempt: Number of the attempt at the round, from 1.
     """
-    ids = sampled(experiment, [client.id for client in clients], round_, noise, attempt)
-    return returned(experiment, ids, {client.id: client.samples for client in clients}, round_, attempt)
+    invited = _sampled(experiment, [client.id for client in clients], round_, noise, attempt)
+    ids = _without_dropped(experiment, invited, round_, _again(attempt))
+    made = returned(experiment, ids, {client.id: client.samples for client in clients}, round_, attempt)
+    return replace(made, dropped=sorted(set(invited) - set(ids)))
+
+
+def answering(experiment: Experiment, clients: Sequence[int], round_: int, attempt: int = 1) -> list[int]:
+    """Return which of the clients whose updates were received are still there at the end of a round.
+
+    Args:
+        experiment: Its ``participation.dropout`` is the probability with which each is not.
+        clients: Ids of the clients.
+        round_: Number of the round.
+        attempt: Number of the attempt at the round, from 1.
+    """
+    return _without_dropped(experiment, clients, round_, f"{_again(attempt)}/end")
 
 
 def _again(attempt: int) -> str:
@@ -157,12 +178,17 @@ def sampled(
     Returns:
         Ids, ascending, without those that drop out. A Poisson sample may be empty, and any if no client is available.
     """
+    invited = _sampled(experiment, clients, round_, noise, attempt)
+    return _without_dropped(experiment, invited, round_, _again(attempt))
+
+
+def _sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey, attempt: int) -> list[int]:
+    """Sample the clients of a round, also those that drop out. See ``sampled``."""
     config, seed, ids = experiment.participation, experiment.seed, list(clients)
     size = math.ceil(config.over_selection * most(experiment, len(ids)))
     again = _again(attempt)
     if config.sampling in ("separated", "epochs"):
-        ids = _planned(config, seed, tuple(ids)).sample(round_)
-        return _without_dropped(config, seed, ids, round_, again)
+        return _planned(config, seed, tuple(ids)).sample(round_)
     if config.availability:
         there_K = available(config.availability, seed, round_, max(ids) + 1, again)
         ids = [i for i in ids if there_K[i]]
@@ -171,13 +197,14 @@ def sampled(
         ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
     elif size < len(ids):
         ids = sorted(generator(seed, f"cohort{again}", round_).choice(ids, size, replace=False).tolist())
-    return _without_dropped(config, seed, ids, round_, again)
+    return ids
 
 
-def _without_dropped(config: Participation, seed: int, ids: list[int], round_: int, again: str) -> list[int]:
-    if not config.dropout:
-        return ids
-    return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]
+def _without_dropped(experiment: Experiment, ids: Sequence[int], round_: int, again: str) -> list[int]:
+    chance, seed = experiment.participation.dropout, experiment.seed
+    if not chance:
+        return list(ids)
+    return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= chance]
 
 
 class _Plan:

@@ -24,7 +24,7 @@ SCIENCE = {
 # value a key is left out of all digests, so that earlier runs can be continued and draw the same noise.
 ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
-    "server": {"aggregation": {"name": "auto"}},
+    "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None},
     "evaluation": {"personalize_at": "last"},
     "participation": {
         "min_clients": 1,
@@ -102,6 +102,10 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     """
     parts = _computed(experiment, clients)
     del parts["evaluation"], parts["training"]["rounds"]
+    if experiment.server.secure_aggregation:  # masks cancel
+        parts["server"]["secure_aggregation"] = experiment.server.secure_aggregation.model_dump(
+            include={"range", "bits"}
+        )
     if experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
         parts["server"]["noise"] = {"multiplier": noise_multiplier(experiment)}
         if cohort_size := experiment.server.noise.cohort_size:

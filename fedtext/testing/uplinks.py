@@ -111,7 +111,9 @@ def check_wire_form(uplink: Sequence[Mechanism]) -> None:
     wrong = [f"{key} is {tensor.dtype}" for key, tensor in sent.items() if tensor.dtype != kind]
     expect(not wrong, f"the output of {name} must be {np.dtype(kind)}: {', '.join(wrong)}")
     try:
-        decoded = encoding.decode(_sent(uplink, delta, 1), 0, shapes, bits=uplink[-1].bits)
+        decoded = encoding.decode(
+            _sent(uplink, delta, 1), 0, shapes, encoding.BITS if uplink[-1].bits else encoding.FLOAT32
+        )
     except ValueError as error:
         raise AssertionError(f"the server refuses the output of {name}: {error}") from error
     restored = _restored(uplink, dict(decoded.tensors))

@@ -16,20 +16,23 @@ class Decoder:
     Args:
         experiment: The experiment.
         layout: The shared tensors, tables with all rows.
+        integers: Whether payloads have integers of secure aggregation, which nothing is reversed in.
 
     Attributes:
         sent: The layout of an update, with the tensors that the method sends beside it.
         extras: Shapes of these tensors.
     """
 
-    def __init__(self, experiment: Experiment, layout: Layout) -> None:
-        self.experiment, self.layout = experiment, layout
+    def __init__(self, experiment: Experiment, layout: Layout, integers: bool = False) -> None:
+        self.experiment, self.layout, self.integers = experiment, layout, integers
         self.sent, self.extras = layouts.sent(experiment.method, layout), layouts.extras(experiment.method, layout)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a payload in this round."""
         shared_in = self.experiment.method.shared_in
         shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)} | self.extras
+        if self.integers:
+            return shapes
         for mechanism in self.experiment.uplink:
             shapes = dict(mechanism.leaves(shapes))
         return shapes
@@ -47,8 +50,10 @@ class Decoder:
             ValueError: It is not a payload of the tensors that are expected.
         """
         uplink = self.experiment.uplink
-        update = encoding.decode(payload, client, self.shapes(round_), bits=bool(uplink) and uplink[-1].bits)
-        if not uplink:
+        kind = encoding.BITS if uplink and uplink[-1].bits else encoding.FLOAT32
+        kind = encoding.INTEGERS if self.integers else kind
+        update = encoding.decode(payload, client, self.shapes(round_), kind)
+        if not uplink or self.integers:
             return update
         received: dict[str, NDArray[np.float32]] = self.layout.views(flat)
         received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}

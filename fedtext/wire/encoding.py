@@ -24,7 +24,11 @@ _ORDER = ["U64", "I64", "F64", "F32", "U32", "I32", "F16", "U16", "I16", "I8", "
 _CODES = {np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}"): code for code in _ORDER}
 _LENGTH = 8  # bytes of the header's length, before it
 _LONGEST = 65_536  # bytes of a header that is kept, since clients choose it: some 500 tensors
-_FLOAT32, _BYTES = np.dtype(np.float32), np.dtype(np.uint8)
+# Types of the tensors of updates.
+FLOAT32: np.dtype = np.dtype(np.float32)
+BITS: np.dtype = np.dtype(np.bool_)
+INTEGERS: np.dtype = np.dtype(np.uint32)
+_BYTES = np.dtype(np.uint8)
 
 Kinds = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of each tensor
 
@@ -56,7 +60,7 @@ def _header(kinds: Kinds) -> tuple[bytes, tuple[str, ...]]:
 
 
 def decode(
-    data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], bits: bool = False
+    data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype = FLOAT32
 ) -> Update:
     """Decode an update, and check it against the tensors that the server expects.
 
@@ -64,7 +68,7 @@ def decode(
         data: The payload.
         client: The client's id.
         shapes: Expected shapes by name; that of the table with all rows.
-        bits: Whether tensors are bits (bool) instead of float32.
+        dtype: Type of the tensors: float32, bool for bits, or uint32.
 
     Returns:
         The update, with its tensors in the order of ``shapes``.
@@ -90,12 +94,12 @@ def decode(
             _check_rows(rows, expected[0])
             expected = (len(rows), *expected[1:])
         count = prod(expected)
-        dtype, shape = (_BYTES, (-(-count // 8),)) if bits else (_FLOAT32, expected)
-        if tensor.dtype != dtype or tensor.shape != shape:
-            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {dtype}{shape}")
-        if bits:
+        sent, shape = (_BYTES, (-(-count // 8),)) if dtype == BITS else (dtype, expected)
+        if tensor.dtype != sent or tensor.shape != shape:
+            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent}{shape}")
+        if dtype == BITS:
             content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
-    if not bits and (broken := not_finite(content)):
+    if dtype == FLOAT32 and (broken := not_finite(content)):
         raise ValueError(f"it sent {broken} with numbers that are not finite")
     in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
     return Update(client, int(count_1[0]), in_order, rows)
@@ -147,5 +151,5 @@ def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """
     if not shapes:
         return 0
-    header, _ = _header(tuple((name, _FLOAT32, shape) for name, shape in shapes.items()))
-    return len(header) + _FLOAT32.itemsize * sum(map(prod, shapes.values()))
+    header, _ = _header(tuple((name, FLOAT32, shape) for name, shape in shapes.items()))
+    return len(header) + FLOAT32.itemsize * sum(map(prod, shapes.values()))

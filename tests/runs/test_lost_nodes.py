@@ -60,7 +60,7 @@ def started(folder: Path, command: str, **changes: Any) -> Iterator[Run]:
     """A run or a sweep of an experiment, with these sections replaced."""
     copy, home = folder / "copy" / "fedtext", folder / "home"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
-    file = write(copy, baselines=[], training=TRAINING, **changes)
+    file = write(copy, **{"baselines": [], "training": TRAINING} | changes)
     with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
         argv = ["python", "-m", f"platform.{command}", str(file), "--name", "lost"]
         yield Run(
@@ -118,7 +118,8 @@ def test_a_trial_that_needs_more_than_is_left_is_planned_again(run: Run) -> None
 
 def test_trials_whose_nodes_were_lost_go_on_when_others_have_ended(tmp_path: Path) -> None:
     grid = {"method.lambda1": {"grid": [0.01, 0.1, 0.3]}}
-    with started(tmp_path, "sweep", space=grid, resources={"clients_per_actor": 4}) as run:
+    training = TRAINING | {"rounds": 1500}  # so many that others still run when the loss is noticed
+    with started(tmp_path, "sweep", space=grid, training=training, resources={"clients_per_actor": 4}) as run:
         for case in ("00-kteps", "01-kteps"):
             reached(run.of(case), 3, run.driver)
         run.cluster.kill_node(1)
@@ -128,7 +129,7 @@ def test_trials_whose_nodes_were_lost_go_on_when_others_have_ended(tmp_path: Pat
     assert "planned again: one trial at a time, with 1 client actor of 1 CPU" in output
     for case, value in nonempty(zip(sorted(found), grid["method.lambda1"]["grid"], strict=True)):
         method = EXPERIMENT["method"] | {"lambda1": value}
-        assert found[case] == undisturbed(EXPERIMENT | {"training": TRAINING, "method": method}, tmp_path / case)
+        assert found[case] == undisturbed(EXPERIMENT | {"training": training, "method": method}, tmp_path / case)
 
 
 def on(cluster: LocalCluster, node: int) -> Iterator[psutil.Process]:

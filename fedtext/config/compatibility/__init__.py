@@ -16,6 +16,7 @@ from fedtext.config.compatibility import (
     evaluation,
     methods,
     privacy,
+    secure,
     size,
     texts,
 )
@@ -36,6 +37,7 @@ RULES: list[Rule] = [
     *audits.RULES,
     *privacy.ROWS,
     *aggregation.RULES,
+    *secure.RULES,
     *adversaries.RULES,
     *methods.OF_ONE_METHOD,
     *engine.RULES,

@@ -13,6 +13,7 @@ from fedtext.config.compatibility import (
     evaluation,
     methods,
     privacy,
+    secure,
     size,
     texts,
 )
@@ -24,6 +25,7 @@ BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
+SECURE = {"secure_aggregation": {}}
 CORRELATED = {
     "uplink": ["clip"],
     "server": {"weights": "uniform", "noise": {"multiplier": 1, "mechanism": {"banded": {"bands": 5}}}},
@@ -245,6 +247,32 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "fedavg",
         {"uplink": [GAUSSIAN], "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
         "which passes by gaussian",
+    ),
+    (secure.sums, "local_only", {"server": SECURE}, "method local_only sends no updates, so that there is no sum"),
+    (secure.sums, "fedatt", {"server": SECURE}, "sees no single update, and the attention of method fedatt needs each"),
+    (
+        secure.sums,
+        "fedavg",
+        {"server": SECURE | {"aggregation": {"norm_bounded": {"norm": 1.0}}}},
+        "aggregation norm_bounded scales each .*: use clip in uplink, or leave out one of them",
+    ),
+    (
+        secure.seen_updates,
+        "fedavg",
+        {"server": SECURE, "audits": ["membership", "label_leakage"]},
+        "audits: label_leakage attacks the update of one client, which the server does not see",
+    ),
+    (
+        secure.seen_updates,
+        "fedavg",
+        {"server": SECURE, "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
+        "little_is_enough replaces updates that the server has received",
+    ),
+    (
+        secure.all_rows,
+        "fedavg",
+        {"server": SECURE, "wire": {"rows": "own"}},
+        "own rows disclose the words of a client: set wire.rows: all",
     ),
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),

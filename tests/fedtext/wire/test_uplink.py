@@ -26,7 +26,9 @@ MODEL = {"embedding": {"dim": 5}, "hidden": 4}
 STILL = {"rounds": 2, "local_epochs": 1, "batch_size": 99, "optimizer": {"lr": 1e-30}}
 
 
-def sent(uplink: list[Any], seed: int = 0, stack: int = 1, bits: bool = False) -> dict[tuple[int, int], dict[str, Any]]:
+def sent(
+    uplink: list[Any], seed: int = 0, stack: int = 1, dtype: np.dtype = encoding.FLOAT32
+) -> dict[tuple[int, int], dict[str, Any]]:
     """What each of three clients sends in each of two rounds, from the same parameters, by (client, round)."""
     experiment = tiny.experiment(uplink=uplink, model=MODEL, training=STILL | {"stack": stack}, seed=seed)
     shared, private = initial(experiment, CORPUS)
@@ -38,7 +40,7 @@ def sent(uplink: list[Any], seed: int = 0, stack: int = 1, bits: bool = False) -
     for round_ in (1, 2):
         for reply in nonempty(worker.train(flat, round_, [0, 1, 2]) if stack > 1 else one_by_one(worker, flat, round_)):
             assert not reply.error
-            found[reply.client, round_] = dict(encoding.decode(reply.payload, reply.client, shapes, bits).tensors)
+            found[reply.client, round_] = dict(encoding.decode(reply.payload, reply.client, shapes, dtype).tensors)
     return found
 
 
@@ -68,7 +70,7 @@ def test_each_client_draws_noise_of_its_own_in_every_round(stack: int) -> None:
 def test_each_client_draws_bits_of_its_own_in_every_round() -> None:
     """An unchanged number is either bit with equal chance: two clients agree in half of them."""
     for uplink in (["quantize"], ["quantize", {"randomized_response": {"epsilon": 1.0}}]):
-        tables = [tensors[TABLE] for tensors in sent(uplink, bits=True).values()]
+        tables = [tensors[TABLE] for tensors in sent(uplink, dtype=encoding.BITS).values()]
         for one, other in nonempty(itertools.combinations(tables, 2)):
             assert abs((one == other).mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)
             assert abs(one.mean() - 0.5) < 5 * 0.5 / math.sqrt(one.size)

@@ -58,7 +58,7 @@ def test_bits_come_back_as_they_were_eight_to_a_byte(shapes: dict[str, tuple[int
     rng = np.random.default_rng(seed)
     tensors = {name: np.asarray(rng.random(shape) < 0.5) for name, shape in shapes.items()}
     payload = encoding.encode(Update(3, 7, tensors))  # type: ignore[arg-type]
-    back = encoding.decode(payload, 3, shapes, bits=True)
+    back = encoding.decode(payload, 3, shapes, dtype=encoding.BITS)
     assert contents(back.tensors) == contents(tensors)
     content = load(payload)
     assert {name: content[name].nbytes for name in tensors} == {name: -(-t.size // 8) for name, t in tensors.items()}
@@ -71,13 +71,13 @@ def test_bits_are_refused_where_numbers_are_expected_and_the_other_way_round() -
     with pytest.raises(ValueError, match=r"sent .* as uint8"):
         encoding.decode(encoding.encode(Update(1, 10, bits)), 1, shapes)
     with pytest.raises(ValueError, match=r"sent .* as float32"):
-        encoding.decode(encoding.encode(Update(1, 10, numbers)), 1, shapes, bits=True)
+        encoding.decode(encoding.encode(Update(1, 10, numbers)), 1, shapes, dtype=encoding.BITS)
     short = bits | {TABLE: np.zeros((4, 2), np.bool_)}
     with pytest.raises(ValueError, match=r"uint8\(1,\), not uint8\(2,\)"):
-        encoding.decode(encoding.encode(Update(1, 10, short)), 1, shapes, bits=True)
+        encoding.decode(encoding.encode(Update(1, 10, short)), 1, shapes, dtype=encoding.BITS)
     rows = np.array([1, 3, 4], np.int32)
     own = encoding.decode(
-        encoding.encode(Update(1, 10, bits | {TABLE: np.ones((3, 2), np.bool_)}, rows)), 1, shapes, bits=True
+        encoding.encode(Update(1, 10, bits | {TABLE: np.ones((3, 2), np.bool_)}, rows)), 1, shapes, dtype=encoding.BITS
     )
     assert own.tensors[TABLE].shape == (3, 2)
 
@@ -195,7 +195,7 @@ def test_numbers_arrive_at_their_places_however_they_lie_in_memory() -> None:
     for name, tensor in laid_out.items():
         assert back.tensors[name].tolist() == tensor.tolist(), name
     bits: dict[str, Any] = {name: tensor > 9 for name, tensor in laid_out.items()}
-    back = encoding.decode(encoding.encode(Update(1, 10, bits)), 1, shapes, bits=True)
+    back = encoding.decode(encoding.encode(Update(1, 10, bits)), 1, shapes, dtype=encoding.BITS)
     for name, tensor in bits.items():
         assert back.tensors[name].tolist() == tensor.tolist(), name
     rows = np.array([4, 9, 0, 9, 2, 9], np.int32)[::2]

@@ -84,8 +84,8 @@ EQUIVALENTS = (
     ),
     (
         "server/sampling",
-        'return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= config.dropout]',
-        "return [i for i in ids if (generator(seed, f'dropout{again}', round_, i).random() > config.dropout)]",
+        'return [i for i in ids if generator(seed, f"dropout{again}", round_, i).random() >= chance]',
+        "return [i for i in ids if (generator(seed, f'dropout{again}', round_, i).random() > chance)]",
         _DRAW,
     ),
     (

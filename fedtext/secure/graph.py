@@ -1,0 +1,125 @@
+"""Who shares keys with whom in a round: a regular graph on a random order, and what it withstands.
+
+The clients of a round are placed on a circle in random order, and each is a neighbour of the k / 2 next ones on either
+side (Bell et al. 2020, section 4). Among n clients of which c show the server all they have, and d do not answer,
+
+- a round is not opened if for some client fewer than t of its k neighbours answer;
+- an update is uncovered if t of the k neighbours of some client show their shares;
+- more than the whole sum is seen if the clients that are left are not connected: then two runs of at least k / 2
+  neighbours on the circle are all among the c + d.
+
+All chances are bounded by sums over clients, and over pairs of clients, of hypergeometric tails.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import hypergeom
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+
+OPENED, HIDDEN = 2.0**-20, 2.0**-40  # largest chances of failures if the number of neighbours is chosen
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a number of neighbours withstands.
+
+    Attributes:
+        clients: Number n of clients of a round.
+        neighbors: Number k of neighbours of each.
+        threshold: Number t of them whose shares open a secret.
+        unopened: A bound of the chance that a round cannot be opened.
+        uncovered: A bound of the chance that more is seen than the sum.
+    """
+
+    clients: int
+    neighbors: int
+    threshold: int
+    unopened: float
+    uncovered: float
+
+
+def needed(threshold: float, neighbors: int) -> int:
+    """Return how many of a client's neighbours a share of them is, rounded up."""
+    return max(1, math.ceil(round(threshold * neighbors, 9)))
+
+
+@lru_cache(maxsize=256)
+def graph(clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float) -> Graph:
+    """Return the graph of rounds with this many clients.
+
+    Args:
+        clients: Number n of clients, at least 2.
+        neighbors: Number of neighbours of each. It is made even, and all others if there are no more. None: the
+            smallest number whose chances are at most ``OPENED`` and ``HIDDEN``, or all others.
+        threshold: Share of a client's neighbours that open its secrets.
+        colluding: Largest share of clients that show the server all they have.
+        dropping: Largest share of clients that do not answer.
+    """
+    bad, away = math.ceil(colluding * clients), math.ceil(dropping * clients)
+    if neighbors is not None:
+        return _withstands(clients, neighbors, threshold, bad, away)
+    for even in range(2, clients, 2):
+        found = _withstands(clients, even, threshold, bad, away)
+        if found.unopened <= OPENED and found.uncovered <= HIDDEN:
+            return found
+    return _withstands(clients, clients, threshold, bad, away)
+
+
+def _withstands(clients: int, neighbors: int, threshold: float, bad: int, away: int) -> Graph:
+    even = neighbors + neighbors % 2
+    degree = even if even < clients - 1 else clients - 1
+    least = needed(threshold, degree)
+    others = clients - 1
+    unopened = clients * float(hypergeom.sf(degree - least, others, min(away, others), degree))
+    shown = clients * float(hypergeom.sf(least - 1, others, min(bad, others), degree))
+    apart = 0.0
+    if degree < others:
+        pairs = clients * (clients - 1) / 2
+        apart = pairs * float(hypergeom.sf(degree - 1, clients, min(bad + away, clients), degree))
+    return Graph(clients, degree, least, min(1.0, unopened), min(1.0, shown + apart))
+
+
+def withstands(experiment: "Experiment", clients: int) -> str:
+    """Return in one sentence what the largest rounds withstand; empty without masks.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of its clients.
+    """
+    config = experiment.server.secure_aggregation
+    if not config or not config.masks:
+        return ""
+    most = experiment.participation.largest(clients)
+    made = graph(most, config.neighbors, config.threshold, config.colluding, config.dropping)
+    return (
+        f"server.secure_aggregation: of {most} clients each shares its keys with {made.neighbors}, of whom "
+        f"{made.threshold} have to answer; if {config.dropping:.0%} do not, a round is not opened with a chance of at "
+        f"most {made.unopened:.2g}; if {config.colluding:.0%} show the server all they have as well, it sees more than "
+        f"the sum with a chance of at most {made.uncovered:.2g}"
+    )
+
+
+def neighbors_of(members: Sequence[int], degree: int, rng: np.random.Generator) -> dict[int, list[int]]:
+    """Draw the neighbours of each client of a round.
+
+    Args:
+        members: Ids of the clients.
+        degree: Number of neighbours of each: even, or that of all others.
+        rng: Source of the random order.
+
+    Returns:
+        The ids of each client's neighbours, ascending.
+    """
+    count = len(members)
+    if degree >= count - 1:
+        return {client: sorted(other for other in members if other != client) for client in members}
+    order = [members[place] for place in rng.permutation(count)]
+    around = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
+    return {order[p]: sorted(order[(p + step) % count] for step in around) for p in range(count)}

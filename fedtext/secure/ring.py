@@ -1,0 +1,167 @@
+"""Updates as integers modulo 2^32, and their sums.
+
+Legend: N numbers of an update, in the order of its tensors.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.config.experiment import Experiment
+from fedtext.config.secure import SecureAggregation
+from fedtext.errors import UserError
+from fedtext.layout import Layout
+from fedtext.messages import Update
+
+_BITS = 24  # of a coordinate, as many as float32 has
+_RING = 32
+_CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
+
+
+class Ring:
+    """How the updates of an experiment become integers, and a sum of integers a mean update.
+
+    A coordinate v of client k becomes round(v w_k / w_max / step), so that the sum of all is a multiple of the weighted
+    sum. With ``server.noise``, rounding is toward zero: no update's norm then grows beyond its bound.
+
+    Args:
+        experiment: The experiment, with ``server.secure_aggregation``.
+        samples: Number of train texts of each client that could ever take part.
+
+    Attributes:
+        levels: Largest absolute value of a coordinate, as an integer.
+        step: What an integer 1 stands for.
+
+    Raises:
+        UserError: A sum of a round's integers may be larger than 32 bits hold.
+    """
+
+    def __init__(self, experiment: Experiment, samples: Sequence[int]) -> None:
+        config = experiment.server.secure_aggregation
+        assert config is not None
+        self.config: SecureAggregation = config
+        self.uniform = experiment.server.weights == "uniform"
+        self.largest = 1.0 if self.uniform else float(max(samples, default=1) or 1)
+        clients = experiment.participation.largest(len(samples))
+        room = _RING - math.ceil(math.log2(max(1, clients)))
+        bits = min(_BITS, room) if config.bits is None else config.bits
+        if bits > room or bits < 2:
+            raise UserError(
+                f"server.secure_aggregation.bits: the sum of {clients} clients of {bits} bits may need more than 32: "
+                f"set bits to {max(room, 2)} or less, or lower participation.fraction"
+            )
+        self.levels = 2 ** (bits - 1) - 1
+        self.step = config.range / self.levels
+        self.rounded = np.trunc if experiment.server.noise else np.rint
+
+    def integers(self, update: Update) -> tuple[Update, float]:
+        """Return an update in integers, and the share of its coordinates that were cut off at ``range``.
+
+        Args:
+            update: The update as the server would decode it, with all rows of the table.
+        """
+        assert update.rows is None, "or its rows would be seen"
+        factor = (1.0 if self.uniform else update.samples / self.largest) / self.step
+        count = sum(tensor.size for tensor in update.tensors.values())
+        made_N, done, cut = np.empty(count, np.uint32), 0, 0
+        tensors: dict[str, NDArray] = {}
+        for name, delta in update.tensors.items():
+            flat, first = delta.reshape(-1), done
+            for start in range(0, flat.size, _CHUNK):
+                part = np.multiply(flat[start : start + _CHUNK], factor, dtype=np.float64)
+                self.rounded(part, out=part)
+                cut += self._cut(part)
+                made_N[done : done + part.size].view(np.int32)[:] = part
+                done += part.size
+            tensors[name] = made_N[first:done].reshape(delta.shape)
+        return Update(update.client, update.samples, tensors), cut / max(1, count)
+
+    def _cut(self, part: NDArray[np.float64]) -> int:
+        """Cut numbers off at the largest level, in place, and return how many there were."""
+        if not part.size or max(part.max(), -part.min()) <= self.levels:
+            return 0
+        beyond = int(np.count_nonzero(np.abs(part) > self.levels))
+        np.clip(part, -self.levels, self.levels, out=part)
+        return beyond
+
+
+def joined(update: Update) -> NDArray[np.uint32]:
+    """Return all numbers of an update in integers, in the order of its tensors: a view if they lie side by side, as
+    ``Ring.integers`` makes them."""
+    tensors = [tensor.reshape(-1) for tensor in update.tensors.values()]
+    base = next((tensor.base for tensor in update.tensors.values()), None)
+    count = sum(map(len, tensors))
+    if isinstance(base, np.ndarray) and base.dtype == np.uint32 and base.shape == (count,):
+        return base
+    return np.concatenate(tensors) if tensors else np.zeros(0, np.uint32)
+
+
+class RingSum:
+    """The sum of the integers of some clients modulo 2^32. See ``fedtext.server.aggregation.Sum``.
+
+    Args:
+        layout: The tensors of an update.
+        ring: What the integers stand for.
+        scale: Sum of the weights of all clients.
+
+    Attributes:
+        members: The clients whose updates are in the sum.
+        shapes: Shapes of the tensors that they sent.
+    """
+
+    def __init__(self, layout: Layout, ring: Ring, scale: float) -> None:
+        self.layout, self.ring, self.scale = layout, ring, scale
+        self.members: list[int] = []
+        self.shapes: Mapping[str, tuple[int, ...]] = {}
+        self.weight = 0.0
+        self.sum_N = np.zeros(layout.size, np.uint32)
+
+    def add(self, update: Update) -> None:
+        """Add an update in integers, masked or not."""
+        self.members.append(update.client)
+        self.shapes = {name: tensor.shape for name, tensor in update.tensors.items()}
+        self.weight += 1.0 if self.ring.uniform else float(update.samples)
+        for name, tensor in update.tensors.items():
+            first = self.layout.starts[name]
+            self.sum_N[first : first + tensor.size] += tensor.reshape(-1).view(np.uint32)
+
+    def merge(self, other: "RingSum") -> None:
+        """Add another partial sum."""
+        self.members += other.members
+        self.shapes = other.shapes or self.shapes
+        self.weight += other.weight
+        self.sum_N += other.sum_N
+
+    def subtract(self, masks_N: NDArray[np.uint32]) -> None:
+        """Subtract numbers in the order of the tensors that were sent."""
+        done = 0
+        for name, shape in self.shapes.items():
+            first, size = self.layout.starts[name], math.prod(shape)
+            self.sum_N[first : first + size] -= masks_N[done : done + size]
+            done += size
+
+    @property
+    def numbers(self) -> int:
+        """Number of coordinates that each client sent."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the metrics of the aggregation: none."""
+        return {}
+
+    def mean(self, expected: float | None = None) -> NDArray[np.float64] | None:
+        """Return the weighted mean of the updates, all of whose masks are removed.
+
+        Args:
+            expected: With uniform weights, the divisor: the expected number of clients. None: the sum of weights.
+
+        Returns:
+            The mean; None if no one took part and ``expected`` is None.
+        """
+        if not self.weight and expected is None:
+            return None
+        mean_N = self.sum_N.view(np.int32).astype(np.float64)
+        mean_N *= self.ring.step * self.ring.largest / (expected or self.weight)
+        return mean_N

@@ -1,0 +1,144 @@
+"""The server's part of the protocol: it passes messages on, and removes the masks that are left in a sum."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from fedtext.config.experiment import Experiment
+from fedtext.secure import records, shamir
+from fedtext.secure.client import PRIVATE, SEED
+from fedtext.secure.graph import Graph, graph, neighbors_of
+from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
+from fedtext.secure.ring import RingSum
+from fedtext.server.aggregation import Sum
+from fedtext.server.repeats import HIDING, TooFewClientsError
+from fedtext.server.sampling import answering
+from fedtext.state.noise_key import NoiseKey
+
+
+class Exchange(Protocol):
+    """What passes messages between the server and clients."""
+
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]: ...
+
+
+class SecureAggregation:
+    """The rounds of an experiment with ``server.secure_aggregation``; without it, or without masks, it does nothing.
+
+    Args:
+        experiment: The experiment.
+        fleet: The clients.
+        noise: The run's key, for the random graph if it is secret.
+    """
+
+    def __init__(self, experiment: Experiment, fleet: Exchange, noise: NoiseKey) -> None:
+        config = experiment.server.secure_aggregation
+        self.config = config if config and config.masks else None
+        self.experiment, self.fleet, self.noise = experiment, fleet, noise
+        self.keys: dict[int, bytes] = {}  # both public keys of each client of the round
+        self.around: dict[int, list[int]] = {}  # its neighbours
+        self.plan: Graph | None = None
+        self.up = self.down = 0
+        if self.config:
+            check_installed()
+
+    def begin(self, round_: int, attempt: int, invited: Sequence[int]) -> None:
+        """Have the clients of an attempt at a round agree on keys, and share them.
+
+        Args:
+            round_: Number of the round.
+            attempt: Number of the attempt, from 1.
+            invited: Ids of all clients that receive the parameters, also of those that will drop out or be late.
+
+        Raises:
+            TooFewClientsError: There are fewer than three.
+        """
+        config = self.config
+        if not config:
+            return
+        self.around, self.up, self.down = {}, 0, 0
+        if not invited:  # a Poisson sample may be empty, and nothing is sent then
+            return
+        if len(invited) < HIDING:
+            raise TooFewClientsError(
+                f"round {round_}: server.secure_aggregation: it has {len(invited)} clients, and a sum hides the "
+                f"updates of {HIDING} or more",
+                "raise participation.fraction",
+            )
+        given = config.neighbors, config.threshold, config.colluding, config.dropping
+        self.plan = graph(len(invited), *given)
+        rng = self.noise.paired(self.experiment.seed, f"neighbors/{attempt}", round_)
+        self.around = neighbors_of(invited, self.plan.neighbors, rng)
+        self.keys = self._ask("keys", dict.fromkeys(invited, b""))
+        peers = {
+            client: records.pack({peer: self.keys[peer] for peer in around}) for client, around in self.around.items()
+        }
+        boxes: dict[int, dict[int, bytes]] = defaultdict(dict)
+        for client, sealed in self._ask("shares", peers).items():
+            for peer, box in records.unpack(sealed).items():
+                boxes[peer][client] = box
+        self._ask("receive", {client: records.pack(boxes[client]) for client in invited})
+
+    def _ask(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the clients' answers in a step."""
+        answers = self.fleet.exchange(step, messages)
+        self.down += sum(map(len, messages.values()))
+        self.up += sum(map(len, answers.values()))
+        return answers
+
+    def open(self, total: Sum, round_: int, attempt: int) -> Mapping[str, float]:
+        """Remove the masks that are left in the sum of a round.
+
+        Args:
+            total: The sum of masked updates.
+            round_: Number of the round.
+            attempt: Number of the attempt at the round, from 1.
+
+        Returns:
+            Metrics of the round.
+
+        Raises:
+            TooFewClientsError: So few neighbours of a client answer that its masks stay.
+        """
+        if not self.around:
+            return {}
+        assert self.plan is not None, "a round begins with keys"
+        assert isinstance(total, RingSum), "the sum of masked updates"
+        summed = set(total.members)
+        there = answering(self.experiment, sorted(summed), round_, attempt)
+        ids = records.pack_ids(sorted(summed))
+        shares: dict[int, dict[int, bytes]] = defaultdict(dict)  # by client, and by the point of who answers
+        for client, answer in self._ask("open", dict.fromkeys(there, ids)).items():
+            for peer, share in records.unpack(answer).items():
+                if share[:1] == (SEED if peer in summed else PRIVATE):
+                    shares[peer][client + 1] = share[1:]
+        masks_N = np.zeros(total.numbers, np.uint32)
+        for client in sorted(self.around):
+            partners = [peer for peer in self.around[client] if peer in summed]
+            if client not in summed and not partners:
+                continue  # none of its masks is in the sum
+            secret = self._opened(client, shares[client], round_)
+            if client in summed:
+                add_mask(masks_N, secret)
+                continue
+            pair = KeyPair(secret)
+            for peer in partners:
+                add_mask(masks_N, pair.agreed(self.keys[peer][KEY:], b"masks"), negative=client < peer)
+        total.subtract(masks_N)
+        metrics = {"secure_bytes_up": self.up, "secure_bytes_down": self.down}
+        return {name: float(value) for name, value in metrics.items()} | {
+            "secure_removed": float(len(self.around) - len(summed))
+        }
+
+    def _opened(self, client: int, shares: Mapping[int, bytes], round_: int) -> bytes:
+        assert self.plan is not None
+        least = self.plan.threshold
+        if len(shares) < least:
+            raise TooFewClientsError(
+                f"round {round_}: server.secure_aggregation: {len(shares)} of the {self.plan.neighbors} neighbours of "
+                f"client {client} answer, and its masks are removed with {least}",
+                "lower threshold, or set dropping to the share of clients that drop out",
+            )
+        return shamir.combine(dict(list(shares.items())[:least]))

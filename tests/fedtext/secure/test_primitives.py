@@ -1,0 +1,155 @@
+"""Secret sharing, graphs, keys and messages of secure aggregation."""
+
+import secrets
+from collections import deque
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from fedtext.secure import records, shamir
+from fedtext.secure.graph import HIDDEN, OPENED, graph, needed, neighbors_of
+from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
+from tests.loops import nonempty
+
+
+def test_any_threshold_of_shares_gives_the_secret_back() -> None:
+    secret = secrets.token_bytes(32)
+    shares = dict(zip([2, 3, 7, 11, 100], shamir.split(secret, 3, [2, 3, 7, 11, 100]), strict=True))
+    for chosen in nonempty(combinations(shares, 3)):
+        assert shamir.combine({point: shares[point] for point in chosen}) == secret
+    assert shamir.combine(shares) == secret
+
+
+@pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32], ids=["zero", "largest"])
+def test_secrets_at_the_ends_of_the_field_come_back(secret: bytes) -> None:
+    assert shamir.combine(dict(enumerate(shamir.split(secret, 2, [1, 2, 3]), 1))) == secret
+
+
+def test_fewer_shares_fit_every_secret() -> None:
+    """For any secret there is a third share with which the two that are known give it."""
+    first, second, _ = shamir.split(secrets.token_bytes(32), 3, [1, 2, 3])
+    one, two = int.from_bytes(first, "big"), int.from_bytes(second, "big")
+    for wanted in nonempty((bytes(32), b"\x01" * 32, secrets.token_bytes(32))):
+        # secret = 3 f(1) - 3 f(2) + f(3)
+        third = (int.from_bytes(wanted, "big") - 3 * one + 3 * two) % shamir.PRIME
+        assert shamir.combine({1: first, 2: second, 3: third.to_bytes(33, "big")}) == wanted
+
+
+def test_shares_are_uniform() -> None:
+    """The leading bytes of shares of one secret take all values alike."""
+    found = [share[1] for _ in range(1024) for share in shamir.split(bytes(32), 2, [1, 2])]
+    counts = np.bincount(found, minlength=256)
+    assert ((counts - 8.0) ** 2 / 8.0).sum() < 400  # chi-squared with 255 degrees of freedom: 1e-8
+
+
+def test_shares_of_other_secrets_are_refused_or_give_another() -> None:
+    secret = secrets.token_bytes(32)
+    mixed = {1: shamir.split(secret, 2, [1, 2])[0], 2: shamir.split(secrets.token_bytes(32), 2, [1, 2])[1]}
+    try:
+        assert shamir.combine(mixed) != secret
+    except ValueError as refused:
+        assert "not of one secret" in str(refused)  # noqa: PT017
+    with pytest.raises(ValueError, match="2 of 1 shares"):
+        shamir.split(secret, 2, [1])
+
+
+@pytest.mark.parametrize(("clients", "degree"), [(3, 2), (7, 4), (20, 6), (6, 9)])
+def test_the_graph_is_regular_symmetric_and_connected(clients: int, degree: int) -> None:
+    members = [10 * client + 3 for client in range(clients)]
+    around = neighbors_of(members, degree, np.random.default_rng(1))
+    assert sorted(around) == members
+    for client, peers in nonempty(around.items()):
+        assert len(set(peers)) == min(degree, clients - 1)
+        assert client not in peers
+        assert client in set.intersection(*(set(around[peer]) for peer in peers))
+    seen, left = {members[0]}, deque(members[:1])
+    while left:
+        new = set(around[left.popleft()]) - seen
+        seen |= new
+        left.extend(new)
+    assert seen == set(members)
+
+
+def test_the_graph_follows_the_generator() -> None:
+    members = list(range(30))
+    first, again, other = (neighbors_of(members, 4, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("clients", [10, 100, 1000, 10_000])
+def test_as_few_neighbours_are_chosen_as_keep_both_chances(clients: int) -> None:
+    made = graph(clients, None, 0.6, 0.1, 0.1)
+    assert made.unopened <= OPENED
+    assert made.uncovered <= HIDDEN
+    assert made.threshold == needed(0.6, made.neighbors)
+    if clients >= 100:
+        fewer = graph(clients, made.neighbors - 2, 0.6, 0.1, 0.1)
+        assert fewer.unopened > OPENED or fewer.uncovered > HIDDEN
+    assert made.neighbors < 120
+
+
+def test_chances_are_those_of_drawn_graphs() -> None:
+    """The bound of unopened rounds is at least their rate, and no more than the number of clients times it."""
+    clients, degree, away = 60, 6, 18
+    made, rng, unopened = graph(clients, degree, 0.6, 0.0, away / clients), np.random.default_rng(5), 0
+    for _ in range(400):
+        around = neighbors_of(range(clients), degree, rng)
+        gone = set(rng.choice(clients, away, replace=False).tolist())
+        unopened += any(len(set(peers) - gone) < made.threshold for peers in around.values())
+    alone = 1 - float(binom.cdf(degree - made.threshold, degree, away / clients))
+    assert unopened / 400 <= made.unopened
+    assert made.unopened <= min(1.0, 2 * clients * alone)
+
+
+def test_two_runs_of_bad_neighbours_part_the_graph() -> None:
+    """With as many bad clients as two runs need there is a chance, and with one fewer there is none."""
+    clients, degree = 100, 10
+    assert graph(clients, degree, 1.0, 0.09, 0.0).uncovered == 0
+    assert graph(clients, degree, 1.0, 0.10, 0.0).uncovered > 0
+    assert graph(clients, degree, 1.0, 0.05, 0.05).uncovered > 0
+
+
+def test_keys_agree_by_purpose() -> None:
+    one, two, three = KeyPair(), KeyPair(), KeyPair()
+    assert one.agreed(two.public, b"masks") == two.agreed(one.public, b"masks")
+    assert one.agreed(two.public, b"masks") != one.agreed(two.public, b"shares")
+    assert one.agreed(two.public, b"masks") != one.agreed(three.public, b"masks")
+    assert KeyPair(one.private).public == one.public
+
+
+def test_a_sealed_share_is_for_one_way_and_unchanged() -> None:
+    key = secrets.token_bytes(32)
+    sealed = seal(key, b"share", b"1 to 2")
+    assert unseal(key, sealed, b"1 to 2") == b"share"
+    assert b"share" not in sealed
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for wrong in nonempty([(key, sealed, b"2 to 1"), (bytes(32), sealed, b"1 to 2"), (key, changed, b"1 to 2")]):
+        with pytest.raises(ValueError, match="another key, or has changed"):
+            unseal(*wrong)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 150_001])
+def test_a_mask_is_a_key_stream_and_cancels(size: int) -> None:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    key, before = secrets.token_bytes(32), np.arange(size, dtype=np.uint32)
+    masked = before.copy()
+    add_mask(masked, key)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * size))
+    assert (masked - before).tobytes() == stream
+    add_mask(masked, key, negative=True)
+    assert masked.tobytes() == before.tobytes()
+
+
+def test_messages_come_back_or_are_refused() -> None:
+    packed = records.pack({7: b"", 2: b"abc"})
+    assert records.unpack(packed) == {7: b"", 2: b"abc"}
+    assert records.unpack(b"") == {}
+    assert records.unpack_ids(records.pack_ids([5, 1])) == [5, 1]
+    for wrong in nonempty((packed[:-1], packed + b"x", packed + records.pack({2: b"d"}))):
+        with pytest.raises(ValueError, match="truncated"):
+            records.unpack(wrong)
+    with pytest.raises(ValueError, match="truncated"):
+        records.unpack_ids(b"abc")

@@ -1,0 +1,102 @@
+"""Updates as integers, and their sums."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.errors import UserError
+from fedtext.layout import Layout
+from fedtext.messages import Update
+from fedtext.secure.ring import Ring, RingSum, joined
+from fedtext.server.aggregation import WeightedSum
+from tests import tiny
+from tests.loops import nonempty
+
+SAMPLES = [4, 8, 2]
+SHAPES = {"a": (3, 5), "b": (), "c": (70_000,)}
+
+
+def ring(samples: list[int] = SAMPLES, weights: str = "samples", **keys: Any) -> Ring:
+    return Ring(tiny.experiment("fedavg", server={"secure_aggregation": keys, "weights": weights}), samples)
+
+
+def update(client: int, largest: float = 0.5) -> Update:
+    rng = np.random.default_rng(client)
+    tensors = {name: rng.uniform(-largest, largest, shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return Update(client, SAMPLES[client], tensors)
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_a_sum_of_integers_is_the_weighted_sum_to_half_a_step_of_each(weights: str) -> None:
+    made, layout = ring(weights=weights), Layout(SHAPES)
+    total = RingSum(layout, made, 14.0)
+    exact = WeightedSum(layout, 14.0, uniform=weights == "uniform", holders_only=False)
+    for client in range(3):
+        total.add(made.integers(update(client))[0])
+        exact.add(update(client))
+    found, expected = layout.views(total.mean()), layout.views(exact.mean())
+    bound = 3 * made.step / 2 * made.largest / total.weight
+    for name in nonempty(SHAPES):
+        assert np.abs(found[name] - expected[name]).max() <= bound * (1 + 1e-6)
+    assert total.weight == exact.weight
+
+
+def test_partial_sums_merge_in_any_order_to_the_same_bits() -> None:
+    made, layout = ring(), Layout(SHAPES)
+    sums = []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        parts = [RingSum(layout, made, 14.0) for _ in range(2)]
+        for place, client in enumerate(order):
+            parts[place % 2].add(made.integers(update(client))[0])
+        parts[1].merge(parts[0])
+        sums.append(parts[1])
+    assert sums[0].sum_N.tobytes() == sums[1].sum_N.tobytes()
+    assert sorted(sums[0].members) == [0, 1, 2]
+    assert sums[0].numbers == 70_016
+
+
+def test_the_largest_round_does_not_overflow() -> None:
+    """All clients at the largest level in one coordinate: the sum is right, with the bits that are chosen."""
+    samples = [1] * 300
+    made, layout = ring(samples), Layout({"a": (2,)})
+    total = RingSum(layout, made, 300.0)
+    for client in range(300):
+        total.add(made.integers(Update(client, 1, {"a": np.array([1.0, -1.0], np.float32)}))[0])
+    assert layout.views(total.mean())["a"] == pytest.approx([1.0, -1.0])
+    assert made.levels == 2**22 - 1  # 32 bits, less nine for 300 clients, less the sign
+
+
+def test_what_is_beyond_the_range_is_cut_off_and_counted() -> None:
+    made = ring(range=0.25)
+    integers, cut = made.integers(update(1))
+    values = joined(integers).view(np.int32) * made.step
+    whole = np.concatenate([tensor.reshape(-1) for tensor in update(1).tensors.values()])
+    assert cut == np.mean(np.abs(whole) > 0.25)
+    assert 0.4 < cut < 0.6
+    assert np.abs(values - np.clip(whole, -0.25, 0.25)).max() <= made.step / 2 * (1 + 1e-6)
+    assert made.integers(update(1, 0.2))[1] == 0
+
+
+def test_no_norm_grows_where_the_server_adds_noise() -> None:
+    keys = {"secure_aggregation": {"bits": 4}, "weights": "uniform", "noise": {"multiplier": 1}}
+    experiment = tiny.experiment("fedavg", server=keys, uplink=["clip"], participation={"sampling": "poisson"})
+    made, given = Ring(experiment, SAMPLES), update(0)
+    values = joined(made.integers(given)[0]).view(np.int32) * made.step
+    whole = np.concatenate([tensor.reshape(-1) for tensor in given.tensors.values()])
+    assert (np.abs(values) <= np.abs(whole) * (1 + 1e-6)).all()
+    assert np.abs(values).max() > 0
+
+
+def test_joined_is_the_memory_of_the_tensors() -> None:
+    integers, _ = ring().integers(update(2))
+    joined(integers)[:] += np.uint32(1)
+    again, _ = ring().integers(update(2))
+    assert (joined(integers) - joined(again) == 1).all()
+    for name, tensor in nonempty(integers.tensors.items()):
+        assert (tensor - again.tensors[name] == 1).all(), "a mask on the vector is one on what is sent"
+
+
+def test_bits_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match=r"the sum of 300 clients of 24 bits may need more than 32: set bits to 23 or"):
+        ring([1] * 300, bits=24)
