@@ -26,9 +26,9 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
     def command() -> int:
         try:
             status = ended()
-        except SystemExit:  # of --help
-            if _unread():
-                raise SystemExit(PIPE) from None
+        except SystemExit as ended_by:  # such as --help
+            if _unread() and not ended_by.code:
+                ended_by.code = PIPE
             raise
         return PIPE if _unread() and not status else status
 
