@@ -66,7 +66,7 @@ test-faults: $(READY)  ## those that take memory until Ray ends processes; nothi
 	$(BIN)/python -m pytest -n 0 -m faults
 
 fuzz: $(READY)  ## thousands of malformed experiments, corpora and folders of runs: each is to end in one sentence
-	$(BIN)/python -m tests.fuzz --experiments 5000 --corpora 500 --runs 300
+	$(BIN)/python -m tests.fuzz --experiments 5000 --corpora 500 --published 1000 --runs 300
 
 mutants: $(READY)  ## small faults put into the mathematics one by one: which of them no test notices
 	$(BIN)/python -m tests.mutants

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import ray
 
@@ -20,22 +21,28 @@ class Shipment:
     """A corpus in the object store. The clients' data are many objects, so that an actor fetches only what it hosts.
 
     Args:
-        header: the corpus as the server has it (``Corpus.header``).
+        header_object: the object with ``header``. The trials of a sweep know each other's shipments, and each fetches
+            its own alone.
         corpus_clients: number of the corpus's clients, without the one of pooled texts.
-        lean: the corpus for the actors: without clients, and without what only the server needs.
+        lean: the corpus for the actors: without clients, and without what only the server needs. No server fetches it.
         infos: each client's description.
         clients: the object with a client's data, by id: a list of ``together`` clients.
         together: clients in an object, 1 unless there are very many.
         baselines: see ``Fleet``.
     """
 
-    header: Corpus
+    header_object: ray.ObjectRef
     corpus_clients: int
     lean: ray.ObjectRef
     infos: list[ClientInfo]
     clients: dict[int, ray.ObjectRef]
     together: int
     baselines: Mapping[str, float]
+
+    @cached_property
+    def header(self) -> Corpus:
+        """The corpus as the server has it (``Corpus.header``)."""
+        return ray.get(self.header_object)
 
 
 def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
@@ -47,6 +54,7 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
-    lean = ray.put(replace(corpus, clients=[], report=[], table_VD=None, tests=tests))
-    header = corpus.header(experiment.own_vocabularies)
+    table_VD = corpus.table_VD if experiment.own_vocabularies else None  # which the server has otherwise
+    lean = ray.put(replace(corpus, clients=[], report=[], table_VD=table_VD, tests=tests))
+    header = ray.put(corpus.header(experiment.own_vocabularies))
     return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))

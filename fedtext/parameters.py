@@ -1,5 +1,7 @@
 """The network of an experiment and its initial parameters."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -59,7 +61,8 @@ def initial(
 ) -> tuple[dict[str, NDArray[np.float32]], ...]:
     """Return the (shared, private) parameters before the first round, by name. They are the same for every client.
 
-    Tables have V rows. Private parameters that mirror a shared one are left out.
+    Tables have V rows. Private parameters that mirror a shared one are left out, and so are private tables of which
+    only the clients have the initial values (``with_tables``).
 
     Args:
         experiment: The experiment.
@@ -71,11 +74,30 @@ def initial(
     method = experiment.method
     network = build_network(experiment, corpus.classes, clients, corpus.features, weights=True)
     drawn = dict(network.named_parameters())
-    table = _table(experiment, corpus)
-    tensors = {name: table if is_table(name) else tensor.detach().numpy() for name, tensor in drawn.items()}
+    table = _table(experiment, corpus) if corpus.has_table else None
+    found = ((name, table if is_table(name) else tensor.detach().numpy()) for name, tensor in drawn.items())
+    tensors = {name: tensor for name, tensor in found if tensor is not None}
     shared = {name: tensor for name, tensor in tensors.items() if not method.private(name)}
     private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
     return shared, private
+
+
+def with_tables(
+    experiment: Experiment, corpus: Corpus, private: Mapping[str, NDArray[np.float32]], names: Iterable[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the initial private parameters with the tables that the server's ``initial`` has left out.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus as its clients have it.
+        private: The initial private parameters.
+        names: Names of all parameters of the network.
+    """
+    method = experiment.method
+    missing = [n for n in names if is_table(n) and n not in private and method.private(n) and not method.mirrors(n)]
+    if not missing:
+        return dict(private)
+    return dict(private) | dict.fromkeys(missing, _table(experiment, corpus))
 
 
 def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:

@@ -27,7 +27,7 @@ from fedtext.methods import layouts
 from fedtext.methods.base import Phase
 from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
-from fedtext.parameters import build_network, table_rows
+from fedtext.parameters import build_network, table_rows, with_tables
 from fedtext.runtime.devices import to_device
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
@@ -82,7 +82,7 @@ class Host:
         self.down = layouts.received(self.method, self.shared)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
-        self.initial_private = private
+        self.initial_private = with_tables(experiment, corpus, private, shapes)
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private: dict[int, dict[str, NDArray]] = {}
         self.texts: dict[tuple[int, str], Texts] = {}

@@ -103,18 +103,16 @@ def main(words: Sequence[str] | None = None, prefix: str = "fedtext ") -> int:
         words = [*words[1:2], "--help"]
     first = words[0] if words else "--help"
     if first in ("-h", "--help"):
-        print(overview())
-    elif first == "--version":
-        print(f"fedtext {_version()}")
-    elif first == "--completion":
+        return guarded(lambda _: print(overview()) or 0)()
+    if first == "--version":
+        return guarded(lambda _: print(f"fedtext {_version()}") or 0)()
+    if first == "--completion":
         return guarded(lambda _: print(_module("fedtext.commands.completion").script("".join(words[1:2]))) or 0)()
-    elif first == "--keys":
+    if first == "--keys":
         return guarded(lambda _: _module("fedtext.commands.local").main(words))()
-    elif first in COMMANDS:
+    if first in COMMANDS:
         return _run(COMMANDS[first], words[1:])
-    else:
-        return _refused(first)
-    return 0
+    return _refused(first)
 
 
 def _refused(word: str) -> int:

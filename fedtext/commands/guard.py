@@ -20,10 +20,19 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     Returns:
         The command. Its exit status is that of ``main``; 2 after a UserError, or if a disk is full; 1 after a
-        ClientError; 130 if it is interrupted.
+        ClientError; 130 if it is interrupted; 141, quietly, if the reader of its output has closed the pipe.
     """
 
     def command() -> int:
+        try:
+            status = ended()
+        except SystemExit as ended_by:  # such as --help
+            if _unread() and not ended_by.code:
+                ended_by.code = PIPE
+            raise
+        return PIPE if _unread() and not status else status
+
+    def ended() -> int:
         try:
             with command_line():
                 return main(None)
@@ -31,7 +40,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, UserError) else 1
         except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _unread()
             return PIPE
         except OSError as error:
             if not (sentence := unwritable(error)):
@@ -43,3 +52,16 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             return INTERRUPTED
 
     return command
+
+
+def _unread() -> bool:
+    """Write what is left of the output, and return whether its reader has closed the pipe.
+
+    Python would notice that when the process ends, and say so on stderr.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False

@@ -245,17 +245,24 @@ class Corpus:
     labels: tuple[str, ...] = ()
 
     def header(self, own_vocabularies: bool) -> "Corpus":
-        """Return the corpus as the server of a run has it: without clients and their texts.
+        """Return the corpus as the server of a run has it: without clients, their texts and their statistics.
 
         Args:
             own_vocabularies: Whether each client has a vocabulary of its own. The server then does not know the words
-                either: it has numbers in their place.
+                either: it has numbers in their place, and nothing that tells words apart. Word vectors would name each
+                word to whoever has the file that they are from.
         """
-        known = self.vocabulary
-        if own_vocabularies:
-            words = len(known) - self.features
-            known = [*known[:2], *(f"#{row}" for row in range(2, words)), *known[words:]]
-        return replace(self, clients=[], tests=(), vocabulary=known)
+        kept = replace(self, clients=[], tests=(), report=[])
+        if not own_vocabularies:
+            return kept
+        known, words = self.vocabulary, len(self.vocabulary) - self.features
+        known = [*known[:2], *(f"#{row}" for row in range(2, words)), *known[words:]]
+        return replace(kept, vocabulary=known, table_VD=None, digits_V=None, public_SV=None)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the initial embedding is here, or drawn with the model; else only the clients have it."""
+        return self.table_VD is not None or not self.table_digest
 
     @property
     def content(self) -> str:

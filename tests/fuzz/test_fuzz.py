@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedtext.corpora import CORPORA
 from fedtext.errors import UserError
 from tests.commands import EXPERIMENT, Forked
-from tests.fuzz import corpora, experiments
+from tests.fuzz import corpora, experiments, published
 from tests.fuzz.rule import ACCEPTED, REFUSED, judged
 from tests.fuzz.tried import KINDS, confined
 from tests.fuzz.values import BOMB
 from tests.loops import nonempty
 
-SOME = {"experiments": 150, "corpora": 50, "runs": 6}
-MANY = {"experiments": 2000, "corpora": 300, "runs": 60}
+SOME = {"experiments": 150, "corpora": 50, "published": 50, "runs": 6}
+MANY = {"experiments": 2000, "corpora": 300, "published": 300, "runs": 60}
 
 
 def tried(kind: str, count: int, folder: Path) -> None:
@@ -50,6 +51,21 @@ def test_inputs_are_drawn_from_their_numbers(tmp_path: Path) -> None:
         corpora.write(tmp_path / name, random.Random(3))
         written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.is_file()})
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("name", published.MADE)
+def test_a_published_corpus_is_accepted_before_it_is_mutated(name: str, tmp_path: Path) -> None:
+    """Else its mutations would be refused for something else."""
+    for seed in range(4):
+        files, data = published.MADE[name](random.Random(seed)), tmp_path / str(seed)
+        data.mkdir()
+        for file, content in files.items():
+            (data / file).write_bytes(content)
+        published.use({"name": name} | published.options(name, files, data), data)
+
+
+def test_the_corpora_are_all_that_are_read_from_files() -> None:
+    assert set(published.MADE) == set(CORPORA) - {"demo", "table"}
 
 
 def test_the_rule_notices_what_breaks_it(tmp_path: Path) -> None:

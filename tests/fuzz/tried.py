@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fuzz import corpora, experiments, runs
+from tests.fuzz import corpora, experiments, published, runs
 from tests.fuzz.rule import Verdict, judged
 
 MEMORY = 12 << 30  # bytes of addresses: more is an error, and not the end of the machine
@@ -44,6 +44,15 @@ def corpora_tried(seeds: range, home: Path) -> Iterator[Tried]:
         yield f"corpus {seed}", repr(section)[:1000], judged(lambda section=section: corpora.use(section, home), home)
 
 
+def published_tried(seeds: range, home: Path) -> Iterator[Tried]:
+    """Try the files of published corpora."""
+    data = home.parent / "published"
+    for seed in seeds:
+        section = published.write(data, random.Random(f"published {seed}"))
+        verdict = judged(lambda section=section: published.use(section, data), home)
+        yield f"published {seed}", repr(section)[:1000], verdict
+
+
 def runs_tried(seeds: range, home: Path) -> Iterator[Tried]:
     """Try the folders of runs, each with every command."""
     kept = runs.make(home.parent / "kept" / "runs")
@@ -59,5 +68,6 @@ def runs_tried(seeds: range, home: Path) -> Iterator[Tried]:
 KINDS: dict[str, Callable[[range, Path], Iterator[Tried]]] = {
     "experiments": experiments_tried,
     "corpora": corpora_tried,
+    "published": published_tried,
     "runs": runs_tried,
 }

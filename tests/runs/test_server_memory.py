@@ -1,119 +1,56 @@
-"""With secure aggregation no client's update is in the memory of the server's process, nor in what it can reach."""
+"""The memory of a trial's server: no word of a client's own vocabulary is in it."""
 
 import os
-import subprocess
-import sys
-from functools import partial
+import signal
 from pathlib import Path
 
-import numpy as np
+import psutil
 import pytest
 
-from fedtext.client.local_fleet import LocalFleet
-from fedtext.secure.ring import joined
-from fedtext.server.start import start
-from fedtext.wire.decoder import Decoder
-from tests import tiny
-from tests.loops import nonempty
+from tests.commands import Forked, reached, write
+from tests.fedtext.server.test_canaries import CANARY, CLIENTS, corpus_file
 
-ROOT = Path(__file__).parents[2]
-CLIENTS = 6
-SERVER = """
-import sys
-from functools import partial
-import ray
-from actors.fleet import RayFleet
-from actors.placement import Plan
-from actors.shipment import ship
-from fedtext.server.start import start
-from tests.runs.test_server_memory import CORPUS, experiment
-
-ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False)  # all of it is searched
-made = experiment(sys.argv[1] == "masks")
-fleet = partial(RayFleet, made, ship(made, CORPUS), plan=Plan(2, 1, 0, 1))
-federation = start(made, CORPUS, fleet)
-for record in federation.run():
-    pass
-print("trained", flush=True)
-sys.stdin.readline()
-print(federation.flat.sum(), flush=True)
-federation.fleet.close()
-"""
-CORPUS = tiny.corpus(clients=CLIENTS)
-NEEDLE = 64  # bytes
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+# Ray's object store is mapped into every process of a node. What a server may read there it asks for by a reference.
+STORE = "/dev/shm"
 
 
-def experiment(masks: bool) -> object:
-    """One round, in which the update of each client is sent by itself."""
-    return tiny.experiment(
-        server={"secure_aggregation": {"masks": masks}},
-        training=tiny.TRAINING | {"rounds": 1},
-        evaluation={"personalize": None},
-        model={"embedding": {"dim": 5}, "hidden": 12},
-    )
-
-
-def updates() -> list[bytes]:
-    """A piece of each client's update in integers, and of the same in float32."""
-    made = experiment(masks=False)
-    federation = start(made, CORPUS, partial(LocalFleet, made, CORPUS))
-    worker, flat, found = federation.fleet.worker, federation.flat, []
-    decoder, plain = Decoder(made, federation.layout, integers=True), Decoder(made, federation.layout)
-    for reply in worker.train(flat, 1, range(CLIENTS)):
-        found.append(joined(decoder.update(reply.payload, reply.client, flat, 1)))
-    worker.secure = None
-    for reply in worker.train(flat, 1, range(CLIENTS)):
-        tensors = plain.update(reply.payload, reply.client, flat, 1).tensors
-        found.append(np.concatenate([tensor.reshape(-1) for tensor in tensors.values()]))
-    return [_moved(vector) for vector in found]
-
-
-def _moved(vector: np.ndarray) -> bytes:
-    """The first piece of a vector in which every number has changed."""
-    size = NEEDLE // vector.itemsize
-    first = next(place for place in range(len(vector) - size) if (vector[place : place + size] != 0).all())
-    return vector[first : first + size].tobytes()
-
-
-def places(process: int, needles: list[bytes]) -> set[int]:
-    """Which needles are in the memory of a process, and in its shared memory."""
-    found: set[int] = set()
-    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
+def holds(process: psutil.Process, what: bytes) -> bool:
+    """Whether a process has these bytes anywhere in its own memory."""
+    with open(f"/proc/{process.pid}/maps") as maps, open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
-            span, rights, *_ = line.split()
-            low, high = (int(end, 16) for end in span.split("-"))
-            if "r" not in rights or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
+            place, rights, *_, path = line.split(maxsplit=5) if line.count(" ") > 5 else [*line.split(), ""]
+            if not rights.startswith("rw") or path.startswith(STORE):
                 continue
-            found |= _within(memory, low, high, needles)
-    return found
+            first, last = (int(end, 16) for end in place.split("-"))
+            try:
+                memory.seek(first)
+                if what in memory.read(last - first):
+                    return True
+            except OSError:  # a page that cannot be read, or has been returned
+                continue
+    return False
 
 
-def _within(memory: object, low: int, high: int, needles: list[bytes]) -> set[int]:
-    found, step = set(), 1 << 26
-    for first in range(low, high, step):
-        try:
-            content = os.pread(memory.fileno(), min(step + NEEDLE, high - first), first)  # type: ignore[attr-defined]
-        except OSError:  # no memory behind it
-            continue
-        found |= {place for place, needle in enumerate(needles) if needle in content}
-    return found
+def named(driver: Forked, title: str) -> list[psutil.Process]:
+    """The processes of the driver's Ray whose title begins with ``title``."""
+    found = psutil.Process(driver.pid).children(recursive=True)
+    return [process for process in found if " ".join(process.cmdline()).startswith(title)]
 
 
-@pytest.mark.ray
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="the memory of processes is not a file here")
-def test_no_update_is_in_the_memory_of_the_server() -> None:
-    needles = updates()
-    assert len(set(needles)) == 2 * CLIENTS
-    found, sums = {}, set()
-    for masks in nonempty(("none", "masks")):
-        with subprocess.Popen(
-            [sys.executable, "-c", SERVER, masks], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as server:
-            assert server.stdin
-            assert server.stdout
-            assert server.stdout.readline() == "trained\n"
-            found[masks] = places(server.pid, needles)
-            sums.add(server.communicate("\n", timeout=60)[0])
-    assert found["none"] >= set(range(CLIENTS)), "without masks the search finds every update, as it was sent"
-    assert found["masks"] == set()
-    assert len(sums) == 1
+@pytest.mark.parametrize(("method", "known"), [("fedevocab", False), ("fedavg", True)])
+def test_a_server_has_the_words_of_a_common_vocabulary_alone(method: str, known: bool, tmp_path: Path) -> None:
+    texts = {"name": "table", "path": str(corpus_file(tmp_path)), "client": "client", "split": "split"}
+    training = {"rounds": 400, "local_epochs": 1, "batch_size": 4, "optimizer": {"lr": 0.1}}
+    changes = {"corpus": texts, "method": method, "training": training, "space": {}, "baselines": []}
+    file = write(tmp_path, **changes, tune={}, evaluation={"personalize": None})
+    driver = Forked(tmp_path, "run", str(file), "--name", "held")
+    try:
+        reached(tmp_path / "runs" / "held" / f"00-{method}" / "checkpoint", 3, driver)
+        servers, clients = named(driver, "ray::ImplicitFunc"), named(driver, "ray::ClientActor")
+        words = [f"{CANARY}{client}".encode() for client in "abc"[:CLIENTS]]
+        assert {any(holds(process, word) for process in clients) for word in words} == {True}, "or nothing is searched"
+        assert [{holds(server, word) for word in words} for server in servers] == [{known}]
+    finally:
+        os.kill(driver.pid, signal.SIGINT)
+        driver.wait()
