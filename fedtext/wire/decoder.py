@@ -18,13 +18,14 @@ class Decoder:
         layout: The shared tensors, tables with all rows.
 
     Attributes:
-        sent: The layout of an update, with the tensors that the method sends beside it.
-        extras: Shapes of these tensors.
+        sent: The layout of an update, with the tensors that the method and mechanisms send beside it.
+        extras: Shapes of those of the method.
     """
 
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self.experiment, self.layout = experiment, layout
-        self.sent, self.extras = layouts.sent(experiment.method, layout), layouts.extras(experiment.method, layout)
+        self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
+        self.extras = layouts.extras(experiment.method, layout)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a payload in this round."""

@@ -198,6 +198,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
+        privacy.adaptive_clip,
+        "fedavg",
+        {"uplink": [{"clip": {"adaptive": {}}}]},
+        "uplink: clip.adaptive follows a noised share of the updates: set server.noise, or leave adaptive out",
+    ),
+    (
         privacy.frozen_embedding,
         "fedavg",
         {"uplink": [GAUSSIAN], "training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}},
