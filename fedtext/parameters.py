@@ -53,7 +53,7 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
     shared = Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)})
-    return layouts.sent(experiment.method, shared).numbers
+    return layouts.sent(experiment.method, shared, experiment.uplink).numbers
 
 
 def initial(

@@ -79,7 +79,7 @@ class Host:
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
-        self.down = layouts.received(self.method, self.shared)
+        self.down = layouts.received(self.method, self.shared, experiment.uplink)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.initial_private = with_tables(experiment, corpus, private, shapes)

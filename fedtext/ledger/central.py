@@ -14,6 +14,7 @@ from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.config.server import Correlated, strategy_of
+from fedtext.ledger.adaptive_clip import told
 from fedtext.ledger.assumptions import ROUNDS, drawn, neighbours
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise import Errors, Strategy
@@ -81,6 +82,8 @@ def entries(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Ent
     assert experiment.server.noise is not None
     size, z = experiment.server.noise.cohort_size, noise_multiplier(experiment)
     assumptions = _assumptions(experiment, clients, experiment.server.noise.delta)
+    if divided := told(experiment, clients, z):
+        assumptions = f"{divided}; {assumptions}"
     if not size:
         yield from _of_multiplier(experiment, rounds, z, CENTRAL, assumptions)
         return

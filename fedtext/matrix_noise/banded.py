@@ -15,7 +15,7 @@ from fedtext.matrix_noise.square_root import square_root
 from fedtext.matrix_noise.toeplitz import INSTALL, divide
 
 Goal = Literal["mean", "max"]
-DIGITS = 6  # after the decimal point, so that other versions of scipy and other processors give the same coefficients
+DIGITS = 6  # after the decimal point, so that rounding on another processor does not change the coefficients
 
 
 @lru_cache(maxsize=64)
@@ -46,7 +46,7 @@ def optimal_bands(rounds: int, separation: int, bands: int, goal: Goal = "mean")
         """log S + log E, and its gradient: d beta / d c_j has the coefficients of -x^j beta(x) / c(x)."""
         column_D = np.concatenate([[1.0], free])
         beta_N = np.cumsum(divide(np.ones(1), column_D, rounds))
-        moved_N = _filtered(beta_N, column_D)
+        moved_N = divide(beta_N, column_D, rounds)
         squared, error = float(times_D @ column_D**2), float(weights_N @ beta_N**2)
         pull_N = weights_N * beta_N
         by_error = [-2 * float(pull_N[j:] @ moved_N[: rounds - j]) for j in range(1, bands)]
@@ -82,10 +82,3 @@ def minimise(
     options = {"maxiter": steps, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
     found = minimize(loss, start, jac=gradient or "3-point", method="L-BFGS-B", options=options)
     return np.asarray(found.x)
-
-
-def _filtered(series_N: NDArray[np.float64], column_D: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the coefficients of series(x) / column(x)."""
-    from scipy.signal import lfilter
-
-    return np.asarray(lfilter([1.0], column_D, series_N))

@@ -20,8 +20,8 @@ def divide(numerator: NDArray[np.float64], denominator: NDArray[np.float64], cou
     """Return the first coefficients of numerator(x) / denominator(x).
 
     Args:
-        numerator: Coefficients of a polynomial.
-        denominator: Coefficients of another, the first of which is not 0.
+        numerator: Coefficients of a polynomial or a power series; those that it lacks are 0.
+        denominator: Coefficients of a polynomial, the first of which is not 0.
         count: How many are returned.
 
     Raises:
@@ -31,9 +31,9 @@ def divide(numerator: NDArray[np.float64], denominator: NDArray[np.float64], cou
         from scipy.signal import lfilter
     except ImportError as error:
         raise UserError(INSTALL) from error
-    impulse = np.zeros(count)
-    impulse[0] = 1.0
-    return np.asarray(lfilter(numerator, denominator, impulse))
+    padded = np.zeros(count)
+    padded[: len(numerator)] = numerator[:count]
+    return np.asarray(lfilter([1.0], denominator, padded))
 
 
 def first_pattern(column: NDArray[np.float64], separation: int) -> float:

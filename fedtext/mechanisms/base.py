@@ -64,6 +64,16 @@ class Mechanism(Strict, ABC):
         against them."""
         return shapes
 
+    @property
+    def asks(self) -> Shapes:
+        """Shapes of the tensors that the server broadcasts for it, by name: ``apply`` finds them in ``received``."""
+        return {}
+
+    @property
+    def beside(self) -> Shapes:
+        """Shapes of the tensors that a client sends for it beside an update, by name: ``apply`` adds them."""
+        return {}
+
     def rescales(self, left: Tensors | None) -> bool:
         """Whether its output may be the update times a factor that the server does not know.
 

@@ -1,9 +1,13 @@
-"""The layouts of the tensors that server and clients exchange: the shared ones, and those of a method beside them.
+"""The layouts of the tensors that server and clients exchange: the shared ones, and those beside them.
 
-Both layouts begin with the shared tensors, which so have the same offsets in either buffer.
+Both layouts begin with the shared tensors, then those of the method, then those of mechanisms, which so have the same
+offsets in a buffer without the ones behind them.
 """
 
+from collections.abc import Sequence
+
 from fedtext.layout import Layout
+from fedtext.mechanisms.base import Mechanism, Shapes
 from fedtext.methods.base import Method
 from fedtext.methods.state import shapes_of
 
@@ -13,12 +17,28 @@ def extras(method: Method, shared: Layout) -> dict[str, tuple[int, ...]]:
     return shapes_of(method.extras, shared.shapes)
 
 
-def sent(method: Method, shared: Layout) -> Layout:
-    """Return the layout of a client's update and of the tensors sent beside it (``Method.extras``)."""
-    return Layout(shared.shapes | extras(method, shared))
+def sent(method: Method, shared: Layout, uplink: Sequence[Mechanism] = ()) -> Layout:
+    """Return the layout of a client's update and of the tensors sent beside it.
+
+    Args:
+        method: The method, with ``extras``.
+        shared: The shared tensors.
+        uplink: The mechanisms, with ``beside``.
+    """
+    return Layout(shared.shapes | extras(method, shared) | _of([each.beside for each in uplink]))
 
 
-def received(method: Method, shared: Layout) -> Layout:
-    """Return the layout of the server's broadcast, with its state if clients receive it (``Method.sends_state``)."""
+def received(method: Method, shared: Layout, uplink: Sequence[Mechanism] = ()) -> Layout:
+    """Return the layout of the server's broadcast.
+
+    Args:
+        method: The method; with ``sends_state`` clients receive the server's state.
+        shared: The shared tensors.
+        uplink: The mechanisms, with ``asks``.
+    """
     state = shapes_of(method.server_state, shared.shapes) if method.sends_state else {}
-    return Layout(shared.shapes | state)
+    return Layout(shared.shapes | state | _of([each.asks for each in uplink]))
+
+
+def _of(each: Sequence[Shapes]) -> dict[str, tuple[int, ...]]:
+    return {name: shape for shapes in each for name, shape in shapes.items()}

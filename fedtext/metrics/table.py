@@ -266,6 +266,12 @@ METRICS: list[Metric] = [
         "attention_clients/<tensor>",
         "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (attention, fedatt)",
     ),
+    _server("clip_norm", "the norm to which the round's updates were clipped (clip.adaptive)"),
+    _server(
+        "clip_within",
+        "noised share of the updates within the norm, by which the next round's norm is computed (clip.adaptive)",
+        unit="fraction",
+    ),
     _server("norm_scaled", "share of updates that were scaled down to the norm (norm_bounded)", unit="fraction"),
     _server("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
     _server("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),

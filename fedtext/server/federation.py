@@ -17,13 +17,14 @@ from fedtext.evaluation import SPLITS
 from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
+from fedtext.methods import layouts
 from fedtext.records import RoundRecord
 from fedtext.server.aggregation import Summation
 from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import add_evaluations
 from fedtext.server.fleet import ClientInfo, FleetT
-from fedtext.server.method_state import PREFIX, MethodState
+from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
 from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, remedy, repeatable, sentence, too_few
@@ -66,7 +67,6 @@ class Federation(Generic[FleetT]):
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
         check_sizes(experiment, len(trainees))
-        self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise)
         self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}
@@ -75,12 +75,15 @@ class Federation(Generic[FleetT]):
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history = snapshot.flat, list(snapshot.history)
-            self.moments = {name: tensor for name, tensor in snapshot.moments.items() if not name.startswith(PREFIX)}
+            self.moments = {name: tensor for name, tensor in snapshot.moments.items() if not name.startswith("#")}
             if self.choosing:
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
-        self.beside = MethodState(experiment.method, shared, snapshot.moments if snapshot else None)
-        self.downlink = Downlink(experiment, self.beside.received, self._took_part)
+        kept = snapshot.moments if snapshot else None
+        self.beside = MethodState(experiment.method, shared, kept)
+        self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
+        received = layouts.received(experiment.method, self.layout, experiment.uplink)
+        self.downlink = Downlink(experiment, received, self._took_part)
         if len(self.history) > experiment.training.rounds:
             raise UserError(
                 f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "
@@ -143,7 +146,8 @@ class Federation(Generic[FleetT]):
     def _save(self, checkpoints: Checkpoints) -> None:
         selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
-        checkpoints.save(self.flat, private, self.history, self.moments | self.beside.to_keep(), selected)
+        moments = self.moments | self.beside.to_keep() | self.noise.to_keep()
+        checkpoints.save(self.flat, private, self.history, moments, selected)
         for place in range(settled, checkpoints.settled):
             self.history[place] = replace(self.history[place], clients={})
 
@@ -183,8 +187,8 @@ class Federation(Generic[FleetT]):
             self.fleet.restore(states)
 
     def _broadcast(self) -> Any:
-        """Give the parameters, with the server's state if clients receive it, to the fleet."""
-        return self.fleet.broadcast(self.beside.with_state(self.flat))
+        """Give the parameters to the fleet, followed by what clients receive beside them."""
+        return self.fleet.broadcast(self.noise.after(self.beside.with_state(self.flat)))
 
     def ledger(self, rounds: int) -> list[Entry]:
         """Return the guarantees of a run of this many rounds."""
@@ -266,7 +270,8 @@ class Federation(Generic[FleetT]):
                 return self.flat, metrics
             if count:
                 self.noise.add(mean, round_)
-            change, metrics, weight = mean, {**total.metrics(), **secure}, count or total.weight
+            metrics, weight = {**total.metrics(), **self.noise.metrics, **secure}, count or total.weight
+            change = mean
         change = self.beside.step(change, weight / self.summation.scale)
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics

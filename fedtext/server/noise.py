@@ -10,6 +10,7 @@ anew from the first round on when a run is resumed, with the same operations and
 no noise in it.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.layout import Layout
+from fedtext.ledger.adaptive_clip import adaptive_norm, number_sigma, update_multiplier
 from fedtext.ledger.central import errors, round_multiplier, strategy
+from fedtext.matrix_noise import Errors
 from fedtext.matrix_noise.strategy import Stream
 from fedtext.mechanisms.base import sensitivity
+from fedtext.mechanisms.clip import WITHIN
+from fedtext.server.clip_norm import ClipNorm
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -37,21 +42,27 @@ def expected(experiment: "Experiment", clients: int) -> float:
 def deviation(experiment: "Experiment", clients: int) -> float:
     """Return the standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``.
 
-    Of correlated noise it is the factor of C^-1 Z, whose first round has this standard deviation.
+    With ``clip.adaptive`` it is that of the first round, and grows and falls with the norm. Of correlated noise it is
+    the factor of C^-1 Z, whose first round has this standard deviation.
     """
-    return _on_mean(experiment, clients, round_multiplier(experiment)) if experiment.server.noise else 0.0
+    if not experiment.server.noise:
+        return 0.0
+    return _on_mean(experiment, clients, update_multiplier(experiment, clients, round_multiplier(experiment)))
 
 
 def noise_errors(experiment: "Experiment", clients: int) -> str:
     """Return the errors of the sums of mean updates in one sentence; empty without ``server.noise``."""
     if not experiment.server.noise:
         return ""
-    found = errors(experiment)
+    found, when = errors(experiment), ""
+    if adaptive_norm(experiment):
+        share = update_multiplier(experiment, clients, round_multiplier(experiment)) / round_multiplier(experiment)
+        found, when = Errors(share * found.mean, share * found.max), ", while clip.norm is that of the first round"
     mean, largest = (_on_mean(experiment, clients, error) for error in (found.mean, found.max))
     return (
         f"server.noise: {experiment.server.noise.mechanism.name}: the noise in the sum of the mean updates of rounds 1 "
         f"to t has on each coordinate a standard deviation of {mean:.4g} (root mean square over t) and at most "
-        f"{largest:.4g}"
+        f"{largest:.4g}{when}"
     )
 
 
@@ -78,6 +89,21 @@ def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, n
         tensor += deviation * rng.standard_normal(tensor.shape)
 
 
+def clip_norm(experiment: "Experiment", clients: int, kept: Mapping[str, NDArray[np.float32]]) -> ClipNorm | None:
+    """Return the norm that follows those of the updates; None without ``clip.adaptive``.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients that can train.
+        kept: The tensors that ``ClipNorm.to_keep`` returned after an earlier round; empty: the run begins.
+    """
+    asked, noise, first = adaptive_norm(experiment), experiment.server.noise, sensitivity(experiment.uplink)
+    if asked is None or noise is None or first is None:
+        return None
+    size = noise.cohort_size or expected(experiment, clients)
+    return ClipNorm(asked, first, number_sigma(experiment, clients) / size, kept)
+
+
 class ServerNoise:
     """The noise of a run, round by round.
 
@@ -86,10 +112,21 @@ class ServerNoise:
         clients: Number of clients that can train.
         layout: The layout of the mean update.
         key: The run's key.
+        kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
 
-    def __init__(self, experiment: "Experiment", clients: int, layout: Layout, key: "NoiseKey") -> None:
+    def __init__(
+        self,
+        experiment: "Experiment",
+        clients: int,
+        layout: Layout,
+        key: "NoiseKey",
+        kept: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> None:
         self.deviation, self.layout, self.key = deviation(experiment, clients), layout, key
+        self.norm = clip_norm(experiment, clients, kept or {})
+        if self.norm:
+            self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name != WITHIN})
         self.expected = expected(experiment, clients) if self.deviation else None
         self.strategy = strategy(experiment)
         self.stream: Stream | None = None
@@ -102,6 +139,10 @@ class ServerNoise:
             change_N: The mean update of all shared coordinates.
             round_: The round, counted from 1.
         """
+        if self.norm:
+            add_noise(change_N, self.layout, self.deviation * self.norm.growth, self.key, round_)
+            self.norm.step(float(change_N[self.layout.size]), self.key.generator("central/within", round_))
+            return
         if self.strategy is None:
             add_noise(change_N, self.layout, self.deviation, self.key, round_)
             return
@@ -111,6 +152,19 @@ class ServerNoise:
             self.done += 1
             noise_N = self.stream.step(partial(self._drawn, self.done))
         change_N += self.deviation * noise_N
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The norm of the last round and the share of updates within it, with ``clip.adaptive``."""
+        return self.norm.metrics if self.norm else {}
+
+    def after(self, flat_N: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the broadcast, followed by what clients need to bound their updates."""
+        return self.norm.after(flat_N) if self.norm else flat_N
+
+    def to_keep(self) -> dict[str, NDArray[np.float32]]:
+        """Return the tensors for a checkpoint."""
+        return self.norm.to_keep() if self.norm else {}
 
     def _drawn(self, round_: int, level: int) -> NDArray[np.float64]:
         """Return standard normal draws, 0 between tensors. Those of level 0 are the draws of independent noise."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedtext.config.engine import stack_size
@@ -34,6 +35,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "over_selection": 1.0,
         "separation": None,
     },
+    "uplink.clip": {"adaptive": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
 
@@ -42,13 +44,23 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
     for section, defaults in ADDED.items():
-        there = content
-        for name in section.split(".") if section else ():
-            there = there.get(name) or {}
-        for key, default in defaults.items():
-            if key in there and there[key] == default:
-                del there[key]
+        for there in _sections(content, section.split(".") if section else []):
+            for key, default in defaults.items():
+                if key in there and there[key] == default:
+                    del there[key]
     return content
+
+
+def _sections(content: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the sections at a path, of which a list has several."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _sections(each, path)
+    elif isinstance(content, dict):
+        if path:
+            yield from _sections(content.get(path[0]), path[1:])
+        else:
+            yield content
 
 
 def fingerprint(experiment: Experiment, content: str, clients: int) -> str:

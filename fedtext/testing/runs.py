@@ -23,6 +23,7 @@ from fedtext.parameters import initial
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
 from fedtext.server.method_state import MethodState
+from fedtext.server.noise import clip_norm
 from fedtext.server.start import start
 from fedtext.testing import tiny
 
@@ -159,6 +160,8 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
     """
     shared, private = initial(experiment, corpus)
     flat = first_broadcast(experiment, shared)
+    if norm := clip_norm(experiment, len(corpus.clients), {}):
+        flat = norm.after(flat)
     size, _ = stack_size(experiment, len(corpus.clients))
     workers = [
         Worker(experiment, corpus, [corpus.clients[c] for c in members], private, corpus_clients=len(corpus.clients))

@@ -19,13 +19,14 @@ class Decoder:
         integers: Whether payloads have integers of secure aggregation, which nothing is reversed in.
 
     Attributes:
-        sent: The layout of an update, with the tensors that the method sends beside it.
-        extras: Shapes of these tensors.
+        sent: The layout of an update, with the tensors that the method and mechanisms send beside it.
+        extras: Shapes of those of the method.
     """
 
     def __init__(self, experiment: Experiment, layout: Layout, integers: bool = False) -> None:
         self.experiment, self.layout, self.integers = experiment, layout, integers
-        self.sent, self.extras = layouts.sent(experiment.method, layout), layouts.extras(experiment.method, layout)
+        self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
+        self.extras = layouts.extras(experiment.method, layout)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a payload in this round."""

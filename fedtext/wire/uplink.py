@@ -39,6 +39,8 @@ class Uplink:
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.sent = sent
+        self.down = layouts.received(experiment.method, layout, experiment.uplink)
+        self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
         self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
@@ -72,6 +74,9 @@ class Uplink:
         rows = data.rows_R[held]
         delta, received = self._delta(flat, parameters, round_, held, rows)
         self._add_extras(extras or {}, delta, received, data)
+        if self.asked:
+            broadcast = self.down.views(flat)
+            received |= {name: broadcast[name] for name in self.asked}
         if self.sent:
             delta = self.sent(delta, data.id, round_)
         own = self.experiment.own_rows and TABLE in received

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.adversaries import Collusion
 from fedtext.aggregations.mean import Mean
 from fedtext.config.compatibility.aggregation import told
 from fedtext.config.server import BandedNoise, Correlated
 from fedtext.mechanisms.base import Mechanism, sensitivity
+from fedtext.mechanisms.clip import Clip
 
 if TYPE_CHECKING:
     from fedtext.audits.base import Audit
@@ -72,6 +74,26 @@ def correlated_noise(e: "Settings") -> Iterator[str]:
         )
 
 
+def adaptive_clip(e: "Settings") -> Iterator[str]:
+    """Check that a norm that follows the updates is released with noise, and is that of every update."""
+    if not any(isinstance(mechanism, Clip) and mechanism.adaptive for mechanism in e.uplink):
+        return
+    if any(isinstance(mechanism, Clip) and mechanism.adaptive for mechanism in e.uplink[:-1]):
+        yield "uplink: clip.adaptive bounds what a client sends in the end: make it the last mechanism"
+    if not e.server.noise:
+        yield "uplink: clip.adaptive follows a noised share of the updates: set server.noise, or leave adaptive out"
+    elif isinstance(e.server.noise.mechanism, Correlated):
+        yield (
+            f"uplink: clip.adaptive changes the norm from round to round, and noise of server.noise.mechanism "
+            f"{e.server.noise.mechanism.name} is of one norm: set mechanism: independent, or leave adaptive out"
+        )
+    if e.adversaries and isinstance(e.adversaries.attack, Collusion):
+        yield (
+            f"uplink: clip.adaptive asks each client whether its update is within the norm, and adversaries of "
+            f"{e.adversaries.attack.name} choose theirs behind it: leave out one of them"
+        )
+
+
 def frozen_embedding(e: "Settings") -> Iterator[str]:
     """Check that no noise moves a shared embedding that is not trained."""
     noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
@@ -101,5 +123,5 @@ def rows(e: "Settings") -> Iterator[str]:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 
 
-RULES = (uplink, server_noise, correlated_noise, frozen_embedding)
+RULES = (uplink, server_noise, correlated_noise, adaptive_clip, frozen_embedding)
 ROWS = (rows,)

@@ -56,4 +56,14 @@ def all_rows(e: "Settings") -> Iterator[str]:
         yield f"{_KEY}: masks are of all rows, and own rows disclose the words of a client: set wire.rows: all"
 
 
-RULES = (sums, seen_updates, all_rows)
+def beside(e: "Settings") -> Iterator[str]:
+    """Check that integers of one range are all that is sent."""
+    for mechanism in e.uplink:
+        if e.server.secure_aggregation and mechanism.beside:
+            yield (
+                f"{_KEY}: an update has integers of one range, and {mechanism.name} sends a count beside it: leave out one "
+                "of them, or the options of the latter that adapt it"
+            )
+
+
+RULES = (sums, seen_updates, all_rows, beside)

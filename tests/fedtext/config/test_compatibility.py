@@ -200,6 +200,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
+        privacy.adaptive_clip,
+        "fedavg",
+        {"uplink": [{"clip": {"adaptive": {}}}]},
+        "uplink: clip.adaptive follows a noised share of the updates: set server.noise, or leave adaptive out",
+    ),
+    (
         privacy.frozen_embedding,
         "fedavg",
         {"uplink": [GAUSSIAN], "training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}},
@@ -273,6 +279,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "fedavg",
         {"server": SECURE, "wire": {"rows": "own"}},
         "own rows disclose the words of a client: set wire.rows: all",
+    ),
+    (
+        secure.beside,
+        "fedavg",
+        {"server": SECURE, "uplink": [{"clip": {"norm": 0.1, "adaptive": {"quantile": 0.5}}}]},
+        "an update has integers of one range, and clip sends a count beside it",
     ),
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtext.matrix_noise import Banded, Buffered, InverseBanded, Tree, inverse_square_root
+from fedtext.matrix_noise import Banded, Buffered, InverseBanded, Tree, inverse_square_root, tree_patterns
 from fedtext.matrix_noise.square_root import square_root
 from fedtext.matrix_noise.strategy import participations
 from fedtext.matrix_noise.toeplitz import Toeplitz, first_pattern
-from fedtext.matrix_noise.tree_patterns import largest_square
+from fedtext.matrix_noise.tree_patterns import affordable, largest_square
 from tests.fedtext.matrix_noise.dense import KINDS, brute_force, matrix, noise_rows, patterns, strategies
 from tests.loops import nonempty
 
@@ -30,6 +30,7 @@ def test_the_stream_releases_prefix_sums_of_what_the_sensitivity_is_of(kind: str
     assert np.allclose(made.variances(), np.square(b).sum(axis=1))
     largest = brute_force(c, separation)
     assert made.sensitivity() == pytest.approx(largest, rel=1e-9) if made.exact else made.sensitivity() >= largest
+    assert made.exact, "also of the small trees here"
     assert made.alone() == pytest.approx(np.linalg.norm(c, axis=0).max())
     errors = made.errors()
     assert errors.max == pytest.approx(made.sensitivity() * np.linalg.norm(b, axis=1).max())
@@ -115,6 +116,41 @@ def test_a_tree_of_many_rounds_and_a_long_separation_has_a_bound_alone() -> None
     assert Tree(20_000, 1024).exact
     assert Tree(1000, 100).exact
     assert Tree(20_000, 1001).sensitivity() > Tree(20_000, 1024).sensitivity()
+    assert Tree(20_000, 1).exact
+    assert Tree(1001, 1001).exact, "one participation"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "separation", "additions"),
+    [
+        # halves of 1, 2 and 4 rounds with 1, 1 and 2 participations at most; 3 x 3 calls of numpy, 3,000 additions each
+        (11, 3, 3 * 3000 * (1 + 1 + 4)),
+        # halves of 1, 2, ..., 64 rounds; 60^2 additions take longer than a call
+        (200, 60, 60 * 60**2 * (6 + 4)),
+    ],
+)
+def test_a_search_is_made_if_its_additions_are_worth_it(
+    rounds: int, separation: int, additions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_patterns, "_MOST", additions)
+    assert affordable(rounds, separation)
+    monkeypatch.setattr(tree_patterns, "_MOST", additions - 1)
+    assert not affordable(rounds, separation)
+
+
+def test_tables_of_a_row_of_trees_have_no_more_rows_than_are_asked_for() -> None:
+    """The row so far begins with the first round: only f = 0 is of interest."""
+    row = tree_patterns._joined([np.zeros((1, 3))], tree_patterns._table(2, 3), 4)
+    assert {table.shape for table in row} == {(1, 3)}
+
+
+def test_the_bound_of_a_tree_by_hand() -> None:
+    """Three rounds apart, by size of node: 8 + 8 + (3 x 2^2 + 1) + 2 x 3^2 + 6^2, and with 28 rounds for 23
+    10 + 10 + 5 x 2^2 + (2 x 3^2 + 2^2) + 6^2."""
+    for rounds, squared in nonempty([(23, 83), (28, 98)]):
+        made = Tree(rounds, 3)
+        made.exact = False
+        assert made.sensitivity() == pytest.approx(math.sqrt(squared))
 
 
 def test_numbers_of_a_tree_by_hand() -> None:

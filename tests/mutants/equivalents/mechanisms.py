@@ -6,32 +6,32 @@ _PIECES_DRAWN = "how many bits are drawn at a time: which random word a bit take
 EQUIVALENTS = (
     (
         "mechanisms/clip",
-        "scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(1)",
-        "scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(0)",
+        "scale = np.float32(min(1.0, norm / length)) if length else np.float32(1)",
+        "scale = np.float32(min(1.0, norm / length)) if length else np.float32(0)",
         "of an update of zeros any multiple is zeros",
     ),
     (
         "mechanisms/clip",
-        "scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(1)",
-        "scale = np.float32(min(1.0, self.norm / length)) if length else np.float32(2)",
+        "scale = np.float32(min(1.0, norm / length)) if length else np.float32(1)",
+        "scale = np.float32(min(1.0, norm / length)) if length else np.float32(2)",
         "of an update of zeros any multiple is zeros",
     ),
     (
         "mechanisms/clip",
-        "return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}",
-        "return delta if scale == 0 else {name: tensor * scale for name, tensor in delta.items()}",
+        "clipped = delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}",
+        "clipped = delta if scale == 0 else {name: tensor * scale for name, tensor in delta.items()}",
         "once each number, to the last bit",
     ),
     (
         "mechanisms/clip",
-        "return delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}",
-        "return delta if scale == 2 else {name: tensor * scale for name, tensor in delta.items()}",
+        "clipped = delta if scale == 1 else {name: tensor * scale for name, tensor in delta.items()}",
+        "clipped = delta if scale == 2 else {name: tensor * scale for name, tensor in delta.items()}",
         "once each number, to the last bit",
     ),
     (
         "mechanisms/clip",
-        "return left is None or _length(left) >= self.norm * (1 - _ROUNDED)",
-        "return left is None or (_length(left) > self.norm * (1 - _ROUNDED))",
+        "return bool(left[WITHIN][0] < 0) if self.adaptive else _length(left) >= self.norm * (1 - _ROUNDED)",
+        "return bool(left[WITHIN][0] < 0) if self.adaptive else (_length(left) > self.norm * (1 - _ROUNDED))",
         "no update has that length to the last bit",
     ),
     *(
