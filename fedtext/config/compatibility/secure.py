@@ -61,8 +61,8 @@ def beside(e: "Settings") -> Iterator[str]:
     for mechanism in e.uplink:
         if e.server.secure_aggregation and mechanism.beside:
             yield (
-                f"{_KEY}: an update has integers of one range, and {mechanism.name} sends a count beside it: leave out one "
-                "of them, or the options of the latter that adapt it"
+                f"{_KEY}: an update has integers of one range, and {mechanism.name} sends a count beside it: leave out "
+                "one of them, or the options of the latter that adapt it"
             )
 
 
