@@ -21,6 +21,8 @@ def outside(experiment: "Experiment") -> str:
         listed.append("the minimum and maximum of its features")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
     listed.append("how many clients take part in a round or fail in it")
+    if experiment.server.secure_aggregation:
+        listed.append("the share of its update that is cut off at the range of integers")
     listed += [f"what {mechanism.name} reports" for mechanism in experiment.uplink if mechanism.reports]
     if experiment.language:
         listed.append("its perplexities and token counts in evaluations")
