@@ -15,7 +15,7 @@ from fedtext.messages import Update
 from fedtext.secure import records, shamir
 from fedtext.secure.graph import needed
 from fedtext.secure.keys import KEY, KeyPair, add_mask, seal, unseal
-from fedtext.secure.ring import Ring, joined
+from fedtext.secure.ring import Ring, in_integers
 from fedtext.wire import encoding
 
 SEED, PRIVATE = b"s", b"k"  # whose share an answer has: of a client's seed, or of the private key of its masks
@@ -92,17 +92,17 @@ class SecureClients:
         Args:
             update: The update as the server would decode it.
         """
-        integers, cut = self.ring.integers(update)
+        integers_N, cut = self.ring.integers(update)
         if self.config.masks:
-            self.mask(update.client, joined(integers))
-        return np.frombuffer(encoding.encode(integers), np.uint8), cut
+            self.mask(update.client, integers_N)
+        return np.frombuffer(encoding.encode(in_integers(update, integers_N)), np.uint8), cut
 
     def mask(self, client: int, vector_N: NDArray[np.uint32]) -> None:
         """Add a client's masks to its update in integers, in place.
 
         Args:
             client: The client, which has received its neighbours' shares.
-            vector_N: All its numbers, which go to the server.
+            vector_N: All its coordinates, which go to the server.
         """
         session = self.sessions[client]
         add_mask(vector_N, session.seed)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INSTALL = "server.secure_aggregation: cryptography is not installed: pip install 'fedtext[encryption]'"
 KEY, NONCE = 32, 12  # bytes
-_CHUNK = 1 << 16  # numbers of a mask at a time, so that they stay in the cache
+_CHUNK = 1 << 16  # integers of a mask at a time, so that they stay in the cache
 _ZEROS = bytes(4 * _CHUNK)
 
 

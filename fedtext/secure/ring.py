@@ -1,6 +1,6 @@
 """Updates as integers modulo 2^32, and their sums.
 
-Legend: N numbers of an update, in the order of its tensors.
+Legend: N coordinates of an update, in the order of its tensors.
 """
 
 import math
@@ -17,7 +17,7 @@ from fedtext.messages import Update
 
 _BITS = 24  # of a coordinate, as many as float32 has
 _RING = 32
-_CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
+_CHUNK = 1 << 15  # coordinates at a time, so that intermediate results stay in the cache
 
 
 class Ring:
@@ -56,30 +56,31 @@ class Ring:
         self.step = config.range / self.levels
         self.rounded = np.trunc if experiment.server.noise else np.rint
 
-    def integers(self, update: Update) -> tuple[Update, float]:
+    def integers(self, update: Update) -> tuple[NDArray[np.uint32], float]:
         """Return an update in integers, and the share of its coordinates that were cut off at ``range``.
 
         Args:
             update: The update as the server would decode it, with all rows of the table.
+
+        Returns:
+            The integers of all tensors in their order, shape (N,), and the share.
         """
         assert update.rows is None, "or its rows would be seen"
         factor = (1.0 if self.uniform else update.samples / self.largest) / self.step
-        count = sum(tensor.size for tensor in update.tensors.values())
-        made_N, done, cut = np.empty(count, np.uint32), 0, 0
-        tensors: dict[str, NDArray] = {}
-        for name, delta in update.tensors.items():
-            flat, first = delta.reshape(-1), done
+        made_N = np.empty(sum(tensor.size for tensor in update.tensors.values()), np.uint32)
+        done = cut = 0
+        for delta in update.tensors.values():
+            flat = delta.reshape(-1)
             for start in range(0, flat.size, _CHUNK):
                 part = np.multiply(flat[start : start + _CHUNK], factor, dtype=np.float64)
                 self.rounded(part, out=part)
                 cut += self._cut(part)
                 made_N[done : done + part.size].view(np.int32)[:] = part
                 done += part.size
-            tensors[name] = made_N[first:done].reshape(delta.shape)
-        return Update(update.client, update.samples, tensors), cut / max(1, count)
+        return made_N, cut / max(1, done)
 
     def _cut(self, part: NDArray[np.float64]) -> int:
-        """Cut numbers off at the largest level, in place, and return how many there were."""
+        """Cut values off at the largest level, in place, and return how many there were."""
         if not part.size or max(part.max(), -part.min()) <= self.levels:
             return 0
         beyond = int(np.count_nonzero(np.abs(part) > self.levels))
@@ -87,15 +88,12 @@ class Ring:
         return beyond
 
 
-def joined(update: Update) -> NDArray[np.uint32]:
-    """Return all numbers of an update in integers, in the order of its tensors: a view if they lie side by side, as
-    ``Ring.integers`` makes them."""
-    tensors = [tensor.reshape(-1) for tensor in update.tensors.values()]
-    base = next((tensor.base for tensor in update.tensors.values()), None)
-    count = sum(map(len, tensors))
-    if isinstance(base, np.ndarray) and base.dtype == np.uint32 and base.shape == (count,):
-        return base
-    return np.concatenate(tensors) if tensors else np.zeros(0, np.uint32)
+def in_integers(update: Update, integers_N: NDArray[np.uint32]) -> Update:
+    """Return an update with integers in place of its coordinates: views of ``integers_N``, in the order of tensors."""
+    ends = np.cumsum([tensor.size for tensor in update.tensors.values()])[:-1]
+    parts = zip(update.tensors.items(), np.split(integers_N, ends), strict=True)
+    tensors: dict[str, NDArray] = {name: part.reshape(tensor.shape) for (name, tensor), part in parts}
+    return Update(update.client, update.samples, tensors)
 
 
 class RingSum:
@@ -135,7 +133,7 @@ class RingSum:
         self.sum_N += other.sum_N
 
     def subtract(self, masks_N: NDArray[np.uint32]) -> None:
-        """Subtract numbers in the order of the tensors that were sent."""
+        """Subtract masks, in the order of the tensors that were sent."""
         done = 0
         for name, shape in self.shapes.items():
             first, size = self.layout.starts[name], math.prod(shape)
@@ -143,7 +141,7 @@ class RingSum:
             done += size
 
     @property
-    def numbers(self) -> int:
+    def coordinates(self) -> int:
         """Number of coordinates that each client sent."""
         return sum(map(math.prod, self.shapes.values()))
 

@@ -27,7 +27,16 @@ from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
-from fedtext.server.repeats import ATTEMPTS, TooFewClientsError, check_sizes, remedy, repeatable, sentence, too_few
+from fedtext.server.repeats import (
+    ATTEMPTS,
+    TooFewClientsError,
+    check_sizes,
+    remedy,
+    repeatable,
+    sentence,
+    some_may_train,
+    too_few,
+)
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.secure import SecureAggregation
 from fedtext.server.selection import best_round, reached
@@ -159,13 +168,10 @@ class Federation(Generic[FleetT]):
         """
         attempts: list[Traffic] = []
         again = repeatable(self.experiment, len(self.trainees))
+        some = again and some_may_train(self.experiment)
         while True:
             sample = self._sample(round_, len(attempts) + 1)
-            secure = self.experiment.server.secure_aggregation is not None
-            partly = again and (
-                secure or self.experiment.participation.min_clients > 1
-            )  # too few may be more than none
-            states = self.fleet.private_states(sample.clients) if partly else {}
+            states = self.fleet.private_states(sample.clients) if some else {}
             attempts.append(Traffic(sample.clients, sample.late, sample.seconds))
             try:
                 self.secure.begin(round_, len(attempts), sample.invited)

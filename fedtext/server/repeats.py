@@ -79,6 +79,11 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
     return others and not noisy
 
 
+def some_may_train(experiment: Experiment) -> bool:
+    """Whether clients may have trained in a round that is repeated, so that they have to go back to their states."""
+    return experiment.participation.min_clients > 1 or experiment.server.secure_aggregation is not None
+
+
 def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Mapping[int, str]) -> str:
     """Return what went wrong in the last attempt at a round, in one sentence.
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -13,15 +12,10 @@ from fedtext.secure.graph import Graph, graph, neighbors_of
 from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
 from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum
+from fedtext.server.fleet import Fleet
 from fedtext.server.repeats import HIDING, TooFewClientsError
 from fedtext.server.sampling import answering
 from fedtext.state.noise_key import NoiseKey
-
-
-class Exchange(Protocol):
-    """What passes messages between the server and clients."""
-
-    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]: ...
 
 
 class SecureAggregation:
@@ -33,7 +27,7 @@ class SecureAggregation:
         noise: The run's key, for the random graph if it is secret.
     """
 
-    def __init__(self, experiment: Experiment, fleet: Exchange, noise: NoiseKey) -> None:
+    def __init__(self, experiment: Experiment, fleet: Fleet, noise: NoiseKey) -> None:
         config = experiment.server.secure_aggregation
         self.config = config if config and config.masks else None
         self.experiment, self.fleet, self.noise = experiment, fleet, noise
@@ -58,7 +52,9 @@ class SecureAggregation:
         config = self.config
         if not config:
             return
-        self.around, self.up, self.down = {}, 0, 0
+        self.around = {}
+        if attempt == 1:
+            self.up = self.down = 0  # bytes of all attempts
         if not invited:  # a Poisson sample may be empty, and nothing is sent then
             return
         if len(invited) < HIDING:
@@ -114,7 +110,7 @@ class SecureAggregation:
             for peer, share in records.unpack(answer).items():
                 if share[:1] == (SEED if peer in summed else PRIVATE):
                     shares[peer][client + 1] = share[1:]
-        masks_N = np.zeros(total.numbers, np.uint32)
+        masks_N = np.zeros(total.coordinates, np.uint32)
         for client in sorted(self.around):
             partners = [peer for peer in self.around[client] if peer in summed]
             if client not in summed and not partners:
@@ -127,9 +123,10 @@ class SecureAggregation:
             for peer in partners:
                 add_mask(masks_N, pair.agreed(self.keys[peer][KEY:], b"masks"), negative=client < peer)
         total.subtract(masks_N)
-        metrics = {"secure_bytes_up": self.up, "secure_bytes_down": self.down}
-        return {name: float(value) for name, value in metrics.items()} | {
-            "secure_removed": float(len(self.around) - len(summed))
+        return {
+            "secure_bytes_up": float(self.up),
+            "secure_bytes_down": float(self.down),
+            "secure_removed": float(len(self.around) - len(summed)),
         }
 
     def _opened(self, client: int, shares: Mapping[int, bytes], round_: int) -> bytes:

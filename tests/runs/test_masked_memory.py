@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.secure.ring import joined
+from fedtext.messages import Update
 from fedtext.server.start import start
 from fedtext.wire.decoder import Decoder
 from tests import tiny
@@ -71,12 +71,15 @@ def updates() -> list[bytes]:
     worker, flat, found = federation.fleet.worker, federation.flat, []
     decoder, plain = Decoder(made, federation.layout, integers=True), Decoder(made, federation.layout)
     for reply in worker.train(flat, 1, range(CLIENTS)):
-        found.append(joined(decoder.update(reply.payload, reply.client, flat, 1)))
+        found.append(_joined(decoder.update(reply.payload, reply.client, flat, 1)))
     worker.secure = None
     for reply in worker.train(flat, 1, range(CLIENTS)):
-        tensors = plain.update(reply.payload, reply.client, flat, 1).tensors
-        found.append(np.concatenate([tensor.reshape(-1) for tensor in tensors.values()]))
+        found.append(_joined(plain.update(reply.payload, reply.client, flat, 1)))
     return [_moved(vector) for vector in found]
+
+
+def _joined(update: Update) -> np.ndarray:
+    return np.concatenate([tensor.reshape(-1) for tensor in update.tensors.values()])
 
 
 def _moved(vector: np.ndarray) -> bytes:
@@ -95,15 +98,15 @@ def places(process: int, needles: list[bytes]) -> set[int]:
             low, high = (int(end, 16) for end in span.split("-"))
             if "r" not in rights or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
                 continue
-            found |= _within(memory, low, high, needles)
+            found |= _within(memory.fileno(), low, high, needles)
     return found
 
 
-def _within(memory: object, low: int, high: int, needles: list[bytes]) -> set[int]:
+def _within(memory: int, low: int, high: int, needles: list[bytes]) -> set[int]:
     found, step = set(), 1 << 26
     for first in range(low, high, step):
         try:
-            content = os.pread(memory.fileno(), min(step + NEEDLE, high - first), first)  # type: ignore[attr-defined]
+            content = os.pread(memory, min(step + NEEDLE, high - first), first)
         except OSError:  # no memory behind it
             continue
         found |= {place for place, needle in enumerate(needles) if needle in content}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.adversaries import Collusion
 from fedtext.adversaries.backdoor import Backdoor
+from fedtext.config.compatibility.aggregation import silent
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
 
 def attack_by_updates(e: "Settings") -> Iterator[str]:
     """Check that clients send updates, by which they can attack."""
-    if e.adversaries and (e.method.pooled or not e.method.shares):
-        why = "has all data in one place" if e.method.pooled else "sends no updates"
+    if e.adversaries and (why := silent(e)):
         yield f"adversaries: method {e.method.name} {why}, so that no client can attack: leave them out"
 
 

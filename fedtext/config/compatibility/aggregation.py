@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 def nothing_combined(e: "Settings") -> Iterator[str]:
     """Check that clients send updates that can be combined."""
-    if isinstance(e.server.aggregation, MethodsOwn) or (e.method.shares and not e.method.pooled):
+    if isinstance(e.server.aggregation, MethodsOwn) or not (why := silent(e)):
         return
-    why = "has all data in one place" if e.method.pooled else "sends no updates"
     yield (
         f"server.aggregation: method {e.method.name} {why}, so that {e.aggregation.name} has nothing to combine: leave "
         "it out"
@@ -40,6 +39,13 @@ def own_keys(e: "Settings") -> Iterator[str]:
                 f"method.{key} is for the aggregation of {e.method.name} itself, and server.aggregation is "
                 f"{e.aggregation.name}: leave out one of them"
             )
+
+
+def silent(e: "Settings") -> str:
+    """Return why clients of the method send nothing, for a message; empty if they do."""
+    if e.method.pooled:
+        return "has all data in one place"
+    return "" if e.method.shares else "sends no updates"
 
 
 def told(e: "Settings") -> str:

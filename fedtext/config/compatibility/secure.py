@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.adversaries import Collusion
 from fedtext.aggregations import SumAggregation
-from fedtext.config.compatibility.aggregation import told
+from fedtext.config.compatibility.aggregation import silent, told
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -17,8 +17,7 @@ def sums(e: "Settings") -> Iterator[str]:
     """Check that the server needs the sum of updates alone."""
     if not e.server.secure_aggregation:
         return
-    if e.method.pooled or not e.method.shares:
-        why = "has all data in one place" if e.method.pooled else "sends no updates"
+    if why := silent(e):
         yield f"{_KEY}: method {e.method.name} {why}, so that there is no sum: leave it out"
     aggregation = e.aggregation
     if not isinstance(aggregation, SumAggregation):

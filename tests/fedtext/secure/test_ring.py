@@ -8,7 +8,7 @@ import pytest
 from fedtext.errors import UserError
 from fedtext.layout import Layout
 from fedtext.messages import Update
-from fedtext.secure.ring import Ring, RingSum, joined
+from fedtext.secure.ring import Ring, RingSum, in_integers
 from fedtext.server.aggregation import WeightedSum
 from tests import tiny
 from tests.loops import nonempty
@@ -27,13 +27,17 @@ def update(client: int, largest: float = 0.5) -> Update:
     return Update(client, SAMPLES[client], tensors)
 
 
+def sent(made: Ring, given: Update) -> Update:
+    return in_integers(given, made.integers(given)[0])
+
+
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 def test_a_sum_of_integers_is_the_weighted_sum_to_half_a_step_of_each(weights: str) -> None:
     made, layout = ring(weights=weights), Layout(SHAPES)
     total = RingSum(layout, made, 14.0)
     exact = WeightedSum(layout, 14.0, uniform=weights == "uniform", holders_only=False)
     for client in range(3):
-        total.add(made.integers(update(client))[0])
+        total.add(sent(made, update(client)))
         exact.add(update(client))
     found, expected = layout.views(total.mean()), layout.views(exact.mean())
     bound = 3 * made.step / 2 * made.largest / total.weight
@@ -48,12 +52,12 @@ def test_partial_sums_merge_in_any_order_to_the_same_bits() -> None:
     for order in ((0, 1, 2), (2, 0, 1)):
         parts = [RingSum(layout, made, 14.0) for _ in range(2)]
         for place, client in enumerate(order):
-            parts[place % 2].add(made.integers(update(client))[0])
+            parts[place % 2].add(sent(made, update(client)))
         parts[1].merge(parts[0])
         sums.append(parts[1])
     assert sums[0].sum_N.tobytes() == sums[1].sum_N.tobytes()
     assert sorted(sums[0].members) == [0, 1, 2]
-    assert sums[0].numbers == 70_016
+    assert sums[0].coordinates == 70_016
 
 
 def test_the_largest_round_does_not_overflow() -> None:
@@ -62,7 +66,7 @@ def test_the_largest_round_does_not_overflow() -> None:
     made, layout = ring(samples), Layout({"a": (2,)})
     total = RingSum(layout, made, 300.0)
     for client in range(300):
-        total.add(made.integers(Update(client, 1, {"a": np.array([1.0, -1.0], np.float32)}))[0])
+        total.add(sent(made, Update(client, 1, {"a": np.array([1.0, -1.0], np.float32)})))
     assert layout.views(total.mean())["a"] == pytest.approx([1.0, -1.0])
     assert made.levels == 2**22 - 1  # 32 bits, less nine for 300 clients, less the sign
 
@@ -70,7 +74,7 @@ def test_the_largest_round_does_not_overflow() -> None:
 def test_what_is_beyond_the_range_is_cut_off_and_counted() -> None:
     made = ring(range=0.25)
     integers, cut = made.integers(update(1))
-    values = joined(integers).view(np.int32) * made.step
+    values = integers.view(np.int32) * made.step
     whole = np.concatenate([tensor.reshape(-1) for tensor in update(1).tensors.values()])
     assert cut == np.mean(np.abs(whole) > 0.25)
     assert 0.4 < cut < 0.6
@@ -82,19 +86,20 @@ def test_no_norm_grows_where_the_server_adds_noise() -> None:
     keys = {"secure_aggregation": {"bits": 4}, "weights": "uniform", "noise": {"multiplier": 1}}
     experiment = tiny.experiment("fedavg", server=keys, uplink=["clip"], participation={"sampling": "poisson"})
     made, given = Ring(experiment, SAMPLES), update(0)
-    values = joined(made.integers(given)[0]).view(np.int32) * made.step
+    values = made.integers(given)[0].view(np.int32) * made.step
     whole = np.concatenate([tensor.reshape(-1) for tensor in given.tensors.values()])
     assert (np.abs(values) <= np.abs(whole) * (1 + 1e-6)).all()
     assert np.abs(values).max() > 0
 
 
-def test_joined_is_the_memory_of_the_tensors() -> None:
-    integers, _ = ring().integers(update(2))
-    joined(integers)[:] += np.uint32(1)
-    again, _ = ring().integers(update(2))
-    assert (joined(integers) - joined(again) == 1).all()
-    for name, tensor in nonempty(integers.tensors.items()):
-        assert (tensor - again.tensors[name] == 1).all(), "a mask on the vector is one on what is sent"
+def test_what_is_sent_is_the_memory_that_masks_are_added_to() -> None:
+    given = update(2)
+    integers_N, _ = ring().integers(given)
+    made, again_N = in_integers(given, integers_N), integers_N.copy()
+    integers_N += np.uint32(1)
+    assert {name: tensor.shape for name, tensor in made.tensors.items()} == SHAPES
+    assert np.concatenate([tensor.reshape(-1) for tensor in made.tensors.values()]).tobytes() == integers_N.tobytes()
+    assert (integers_N - again_N == 1).all()
 
 
 def test_bits_that_do_not_fit_are_refused() -> None:
