@@ -19,6 +19,7 @@ from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.methods import layouts
 from fedtext.records import RoundRecord
+from fedtext.server import repeats
 from fedtext.server.aggregation import Summation
 from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
@@ -27,16 +28,6 @@ from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
-from fedtext.server.repeats import (
-    ATTEMPTS,
-    TooFewClientsError,
-    check_sizes,
-    remedy,
-    repeatable,
-    sentence,
-    some_may_train,
-    too_few,
-)
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.secure import SecureAggregation
 from fedtext.server.selection import best_round, reached
@@ -75,7 +66,7 @@ class Federation(Generic[FleetT]):
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
-        check_sizes(experiment, len(trainees))
+        repeats.check_sizes(experiment, len(trainees))
         self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}
@@ -167,8 +158,8 @@ class Federation(Generic[FleetT]):
             The traffic of each attempt, and the metrics of the aggregation.
         """
         attempts: list[Traffic] = []
-        again = repeatable(self.experiment, len(self.trainees))
-        some = again and some_may_train(self.experiment)
+        again = repeats.repeatable(self.experiment, len(self.trainees))
+        some = again and repeats.some_may_train(self.experiment)
         while True:
             sample = self._sample(round_, len(attempts) + 1)
             states = self.fleet.private_states(sample.clients) if some else {}
@@ -182,10 +173,10 @@ class Federation(Generic[FleetT]):
                 updates = chosen(self.experiment, updates, *given)
                 self.flat, aggregated = self._aggregate(updates, round_, len(attempts))
                 return attempts, aggregated
-            except TooFewClientsError as error:
-                said = str(error) or sentence(self.experiment, round_, attempts, self.names)
-                what = error.remedy or remedy(attempts)
-            if not again or len(attempts) == ATTEMPTS:
+            except repeats.TooFewClientsError as error:
+                said = str(error) or repeats.sentence(self.experiment, round_, attempts, self.names)
+                what = error.remedy or repeats.remedy(attempts)
+            if not again or len(attempts) == repeats.ATTEMPTS:
                 raise UserError(f"{said}: {what}")
             logging.getLogger(__name__).warning("%s; another sample of clients repeats it", said)
             for _ in self.fleet.partials(round_):  # the sums of those who did complete it
@@ -238,8 +229,8 @@ class Federation(Generic[FleetT]):
             traffic.add(reply)
             if update:
                 yield update
-        if too_few(self.experiment, traffic):
-            raise TooFewClientsError
+        if repeats.too_few(self.experiment, traffic):
+            raise repeats.TooFewClientsError
 
     def _aggregate(
         self, updates: Iterator[Update], round_: int, attempt: int
