@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fedtext.accounting.entry import DELTA, Entry, Sent
+from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
 from fedtext.ledger import assumptions, central
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
     from fedtext.mechanisms import Mechanism
 
-__all__ = ["CENTRAL", "FILE", "format_epsilon", "hidden", "ledger", "noise_multiplier", "spent", "text"]
+__all__ = [
+    "CENTRAL",
+    "FILE",
+    "format_epsilon",
+    "hidden",
+    "ledger",
+    "noise_multiplier",
+    "read",
+    "spent",
+    "text",
+    "with_measured",
+]
 
 FILE = "ledger.json"
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
@@ -64,13 +75,22 @@ def spent(entries: Iterable[Entry]) -> dict[str, float]:
     Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
     and other neighbours, and cannot be compared with it.
     """
+    found = _smallest(entries)
+    return {} if found is None or found.epsilon is None else {"epsilon": found.epsilon, "delta": found.delta}
+
+
+def _smallest(entries: Iterable[Entry]) -> Entry | None:
+    """Return the entry of the run with the smallest epsilon; with ``server.noise`` its own. None: there is none."""
     runs = [entry for entry in entries if entry.unit == "run"]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
-    known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
-    if not known:
-        return {}
-    epsilon, delta = min(known)
-    return {"epsilon": epsilon, "delta": delta}
+    known = [entry for entry in runs if entry.epsilon is not None]
+    return min(known, key=lambda entry: (entry.epsilon, entry.delta), default=None)
+
+
+def with_measured(entries: Sequence[Entry], measured: Measured) -> list[Entry]:
+    """Return the entries with what canaries have measured, beside the guarantee that ``spent`` returns."""
+    beside = _smallest(entries)
+    return [replace(entry, measured=measured) if entry is beside else entry for entry in entries]
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -79,8 +99,25 @@ def format_epsilon(epsilon: float) -> str:
 
 
 def text(entries: Iterable[Entry]) -> str:
-    """Format the entries as the content of ``ledger.json``."""
-    return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
+    """Format the entries as the content of ``ledger.json``. What was not measured is left out."""
+    written = [asdict(entry) for entry in entries]
+    for entry in written:
+        if entry["measured"] is None:
+            del entry["measured"]
+    return json.dumps(written, indent=1) + "\n"
+
+
+def read(content: str) -> list[Entry]:
+    """Return the entries of what ``text`` returned.
+
+    Raises:
+        ValueError, TypeError: It is something else.
+    """
+    made = []
+    for entry in json.loads(content):
+        measured = entry.pop("measured", None)
+        made.append(Entry(**entry, measured=Measured(**measured) if measured else None))
+    return made
 
 
 def hidden(experiment: "Experiment", place: int) -> bool:

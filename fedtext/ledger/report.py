@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from fedtext.accounting.entry import Entry
+from fedtext.accounting.entry import Entry, Measured
 from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
@@ -115,8 +115,20 @@ def guarantees(entries: Sequence[Entry]) -> list[str]:
     for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
         epsilons = "; ".join(_epsilon(entry) for entry in entries if entry.mechanism == mechanism)
         said.append(f"ledger: {mechanism}: {epsilons}")
+    said += [_measured(entry.mechanism, entry.measured) for entry in entries if entry.measured]
     assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
     return said + [f"ledger: {assumptions}" for assumptions in assumed]
+
+
+def _measured(mechanism: str, measured: Measured) -> str:
+    said = (
+        f"ledger: {mechanism}: measured in the run: epsilon is at least {format_epsilon(measured.epsilon)} with "
+        f"{measured.confidence:.0%} confidence ({measured.right} of {measured.guesses} guesses about "
+        f"{measured.canaries:,} canaries are right)"
+    )
+    if measured.gaussian is not None:
+        said += f", {format_epsilon(measured.gaussian)} if its trade-off curve is that of Gaussian noise"
+    return said
 
 
 def of_trials(experiments: Sequence[Experiment]) -> Iterator[str]:

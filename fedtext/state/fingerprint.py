@@ -35,6 +35,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "over_selection": 1.0,
         "separation": None,
     },
+    "privacy": {"canaries": None},
     "uplink.clip": {"adaptive": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
@@ -114,6 +115,8 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     """
     parts = _computed(experiment, clients)
     del parts["evaluation"], parts["training"]["rounds"]
+    if not experiment.server.noise:  # canaries are in no sum
+        parts["privacy"].pop("canaries", None)
     if experiment.server.secure_aggregation:  # masks cancel
         parts["server"]["secure_aggregation"] = experiment.server.secure_aggregation.model_dump(
             include={"range", "bits"}
