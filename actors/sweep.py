@@ -3,15 +3,17 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import ray
 from ray import tune
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.schedulers import TrialScheduler
-from ray.tune.search import Searcher
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from actors.crew import LOST
 from actors.interrupt import interruptible
@@ -46,12 +48,14 @@ with contextlib.suppress(ImportError, AttributeError):
 
     RayActorManager._actor_task_failed = _actor_task_failed
 
+LOOK_S = 5.0  # seconds between two questions of how many trials may run at the same time
+
 
 def run(
     assignments: Mapping[str, Assignment],
     callbacks: Sequence[Callback],
     order: TrialScheduler,
-    concurrent: int,
+    concurrent: Callable[[], int],
     max_restarts: int,
     reuse: bool = True,
 ) -> None:
@@ -61,7 +65,8 @@ def run(
         assignments: The trials, by case.
         callbacks: Callbacks of Tune.
         order: The scheduler.
-        concurrent: Largest number of trials at the same time.
+        concurrent: Returns the largest number of trials at the same time. It is asked again while trials run, since a
+            cluster may grow.
         max_restarts: Number of times a trial is restarted after its process died.
         reuse: Whether a process continues with the next trial. If it dies between two trials, Tune gives up the second.
 
@@ -73,8 +78,40 @@ def run(
     trainable = tune.with_resources(
         tune.with_parameters(serve, assignments=dict(assignments)), lambda config: bundles[config["case"]]
     )
-    config = TuneConfig(scheduler=order, max_concurrent_trials=concurrent, reuse_actors=reuse)
-    _fit(trainable, {"case": tune.grid_search(list(assignments))}, config, callbacks, max_restarts)
+    limited = BasicVariantGenerator(max_concurrent=concurrent())
+    config = TuneConfig(search_alg=limited, scheduler=order, reuse_actors=reuse)
+    space = {"case": tune.grid_search(list(assignments))}
+    _fit(trainable, space, config, [Growing(limited, concurrent), *callbacks], max_restarts)
+
+
+class Growing(Callback):
+    """Lets more trials run at the same time when the cluster has grown. Fewer it never does."""
+
+    def __init__(self, limited: BasicVariantGenerator | ConcurrencyLimiter, concurrent: Callable[[], int]) -> None:
+        """Create it.
+
+        Args:
+            limited: Where Tune gets its trials from.
+            concurrent: Returns the largest number of trials at the same time.
+        """
+        self.limited, self.concurrent, self.look_at = limited, concurrent, 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return an empty state. Tune pickles its callbacks and never restores them."""
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Ask now and then how many trials may run.
+
+        Args:
+            iteration: Number of Tune's step.
+            trials: All trials so far.
+            info: Not used.
+        """
+        if time.monotonic() >= self.look_at:
+            self.look_at = time.monotonic() + LOOK_S
+            with contextlib.suppress(RayError, RuntimeError):  # the head does not answer: that is said elsewhere
+                self.limited.max_concurrent = max(self.limited.max_concurrent, self.concurrent())
 
 
 class Source(Protocol):
@@ -113,7 +150,11 @@ class _Sourced(Searcher):
 
 
 def search(
-    source: Source, callbacks: Sequence[Callback], order: TrialScheduler, concurrent: int, max_restarts: int
+    source: Source,
+    callbacks: Sequence[Callback],
+    order: TrialScheduler,
+    concurrent: Callable[[], int],
+    max_restarts: int,
 ) -> None:
     """Run the cases of a source as trials, until it has no more and all have ended.
 
@@ -125,14 +166,9 @@ def search(
         Interrupted: As ``run``.
     """
     trainable = tune.with_resources(tune.with_parameters(serve, assignments={}), lambda config: config["given"].bundles)
-    config = TuneConfig(
-        search_alg=_Sourced(source),
-        num_samples=-1,
-        scheduler=order,
-        max_concurrent_trials=concurrent,
-        reuse_actors=True,
-    )
-    _fit(trainable, {}, config, callbacks, max_restarts)
+    limited = ConcurrencyLimiter(_Sourced(source), max_concurrent=concurrent())
+    config = TuneConfig(search_alg=limited, num_samples=-1, scheduler=order, reuse_actors=True)
+    _fit(trainable, {}, config, [Growing(limited, concurrent), *callbacks], max_restarts)
 
 
 def _fit(

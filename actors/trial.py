@@ -127,7 +127,7 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     Yields:
         The record of each round, and sentences, which may be empty: ``unused_gpus`` if GPUs are reserved that no actor
         can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on, ``short`` if
-        from this round on it has fewer actors than planned, or all of them again.
+        it has fewer actors than planned.
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
@@ -137,16 +137,14 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
-        uncopied, short = copied(assignment) if federation.history else "", ""
+        uncopied = copied(assignment) if federation.history else ""
         for record in federation.run():
             _keep(federation, assignment)
             before, uncopied = uncopied, copied(assignment)
             metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
             said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if before else uncopied}
-            if federation.fleet.short != short:
-                short = federation.fleet.short
-                said["short"] = short or "all of its client actors have a place again"
+            said["short"] = federation.fleet.short
             yield replace(record, metrics=record.metrics | {"nodes": nodes}), said
             if record.round == assignment.until:
                 break

@@ -22,6 +22,7 @@ from fedtext.records import RoundRecord
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
+WHOLE = "all of its client actors have a place again"
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 P = ParamSpec("P")
@@ -73,6 +74,7 @@ class TrialCallback(Callback):
         waiting: Callable[[str], str] | None = None,
         in_use: Callable[[], Use] | None = None,
         fits: Callable[[str], bool] | None = None,
+        losses: Losses | None = None,
     ) -> None:
         """Create the callback.
 
@@ -86,6 +88,7 @@ class TrialCallback(Callback):
             waiting: Returns a sentence on the resources that a case is waiting for.
             in_use: Returns the use of the cluster.
             fits: Returns whether the cluster has enough nodes for a case, as it was planned.
+            losses: What processes that died or hung have cost each case, in earlier commands too.
         """
         self.cases = {case.id: case for case in cases}
         self.recorder, self.progress, self.history = recorder, progress, history
@@ -101,7 +104,8 @@ class TrialCallback(Callback):
         self._records: dict[str, tuple[RoundRecord, ...]] = {}
         self._errors: dict[str, tuple[str, bool]] = {}
         self.pending = Pending(progress, waiting, in_use, fits)
-        self._losses = Losses()
+        self._losses = losses or Losses()
+        self._short: dict[str, str] = {}  # what was said last of actors of a case that have no place
         self._stuck = False  # whether no trial runs, and the next one does not fit on the nodes that are left
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
 
@@ -210,6 +214,7 @@ class TrialCallback(Callback):
             self._errors[case_id] = str(result["error"]), bool(result.get("user_error"))
         if displaced := result.get("displaced"):
             self.displaced.add(case_id)
+            self._short.pop(case_id, None)  # it is planned again, perhaps with fewer actors
             self._warn(case_id, f"{displaced}: it goes on when there is a place")
         record: RoundRecord | None = result.get("record")
         if record is None:
@@ -218,8 +223,9 @@ class TrialCallback(Callback):
             self._warn_of_gpus(case_id, unused)
         if uncopied := result.get("uncopied"):
             self._warn(case_id, uncopied)
-        if short := result.get("short"):
-            self._warn(case_id, short)
+        if (short := result.get("short", "")) != self._short.get(case_id, ""):
+            self._short[case_id] = short
+            self._warn(case_id, short or WHOLE)
         if lost := result.get("lost"):
             self._losses.add(case_id, f"since it lost a client actor ({lost})")
         record, sentence = self._losses.regained(case_id, self._records.get(case_id, ()), record)
@@ -230,6 +236,7 @@ class TrialCallback(Callback):
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
         self.recorder.begin()
         trial.run_metadata.num_failures = 0  # resources.max_restarts counts from the last completed round
+        self._losses.keep(case_id)
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -290,6 +297,7 @@ class TrialCallback(Callback):
             status, error, now = STATUS[outcome.status], outcome.error, time.time()
             tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
             tags |= self.tags.get(case_id, {})
+            tags |= {"losses": "; ".join(told)} if (told := self._losses.of(case_id).sentences) else {}
             self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:

@@ -17,6 +17,7 @@ from dashboards.trial import Case
 from dashboards.views import LONGEST, View
 from fedtext.config.experiment import Experiment
 from fedtext.metrics import column_order, find
+from fedtext.runtime.markdown import code
 
 # How MLflow's pages present an experiment: as training of models, with this metric in the first chart.
 KIND = {"mlflow.experimentKind": "custom_model_development"}
@@ -64,13 +65,13 @@ class Page:
         what = f"{one.method.name} on {one.corpus.name}, {one.training.rounds} rounds"
         lines = [f"{'Sweep' if self.sweep else 'Run'} **{self.name}** of {one.name}: {what}", ""]
         if self.sweep:
-            lines += [f"- `{key}`: {json.dumps(spec)}" for key, spec in one.space.items()]
+            lines += [f"- {code(key)}: {code(json.dumps(spec))}" for key, spec in one.space.items()]
             beside = ", ".join(method.name for method in one.baselines)
             lines += [f"- baselines: {beside}"] if beside else []
             lines += [f"- seeds: {one.seed} to {one.seed + one.seeds - 1}"] if self.several else []
         if command := command_line():
-            lines += [f"- begun by `{command}`"]
-        lines += [f"- continued by `{self.again}`", ""]
+            lines += [f"- begun by {code(command)}"]
+        lines += [f"- continued by {code(self.again)}", ""]
         if self.sweep:
             better = "smaller" if tune.direction == "min" else "larger"
             lines += [

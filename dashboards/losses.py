@@ -1,21 +1,54 @@
 """What processes that died or hung cost each trial."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from fedtext.records import RoundRecord
+
+TOLD = 10  # sentences that are kept of a trial: the last ones
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What a trial has lost until now, in all commands that worked on it.
+
+    Attributes:
+        restarts: Times that it has gone back to its last checkpoint.
+        seconds: Wall time that this has cost.
+        sentences: What was said of the last of them.
+    """
+
+    restarts: int = 0
+    seconds: float = 0.0
+    sentences: tuple[str, ...] = ()
 
 
 class Losses:
     """The restarts of trials, and the time that they cost."""
 
-    def __init__(self) -> None:
-        self._lost: dict[str, list[str]] = {}  # why a trial went back since its last record
-        self._so_far: dict[str, tuple[int, float]] = {}  # restarts of each trial, and the seconds that they cost
+    def __init__(
+        self, read: Callable[[str], Lost] = lambda case: Lost(), write: Callable[[str, Lost], None] | None = None
+    ) -> None:
+        """Create it.
+
+        Args:
+            read: Returns what a case had lost when this command began.
+            write: Keeps what a case has lost, for a later command.
+        """
+        self._read, self._write = read, write
+        self._unwritten: set[str] = set()
+        self._whys: dict[str, list[str]] = {}  # why a trial went back since its last record
+        self._so_far: dict[str, Lost] = {}
+
+    def of(self, case: str) -> Lost:
+        """Return what a trial has lost until now."""
+        if case not in self._so_far:
+            self._so_far[case] = self._read(case)
+        return self._so_far[case]
 
     def add(self, case: str, why: str) -> None:
         """Note that a trial goes back to its last checkpoint."""
-        self._lost.setdefault(case, []).append(why)
+        self._whys.setdefault(case, []).append(why)
 
     def regained(self, case: str, records: Sequence[RoundRecord], record: RoundRecord) -> tuple[RoundRecord, str]:
         """Return a trial's record with its restarts and their cost, and a sentence if it went back just before.
@@ -25,17 +58,25 @@ class Losses:
             records: Its records so far.
             record: The next one.
         """
-        restarts, seconds, sentence = *self._so_far.get(case, (0, 0.0)), ""
-        if whys := self._lost.pop(case, []):
+        lost, sentence = self.of(case), ""
+        if whys := self._whys.pop(case, []):
             before = next((one.time for one in reversed(records) if one.round < record.round), None)
-            sentence = f"went back to its last checkpoint, {'; '.join(whys)}"
+            sentence, took = f"went back to its last checkpoint, {'; '.join(whys)}", 0.0
             if before is not None:
                 took = max(0.0, record.time - before - record.metrics["round_seconds"])
                 sentence += f": round {record.round} was complete {took:.1f} s later"
-                seconds += took
-            restarts += len(whys)
-            self._so_far[case] = restarts, seconds
-        if not restarts:
+            restarts, seconds = lost.restarts + len(whys), lost.seconds + took
+            if lost.restarts:
+                sentence += f"; until now {restarts} restarts have cost {seconds:.1f} s"
+            self._so_far[case] = lost = Lost(restarts, seconds, (*lost.sentences, sentence)[-TOLD:])
+            self._unwritten.add(case)
+        if not lost.restarts:
             return record, ""
-        cost = {"restarts": float(restarts), "seconds_lost": seconds}
+        cost = {"restarts": float(lost.restarts), "seconds_lost": lost.seconds}
         return replace(record, metrics=record.metrics | cost), sentence
+
+    def keep(self, case: str) -> None:
+        """Write what a trial has lost, if that has changed."""
+        if case in self._unwritten and self._write:
+            self._write(case, self.of(case))
+        self._unwritten.discard(case)

@@ -2,15 +2,23 @@
 
 import io
 
+from dashboards.trial import one_line, short
 from fedtext.corpora.skew import Skew, effective
 from fedtext.corpora.types import Corpus
 
 FILE = "partition.svg"
-_NAMED = 20  # with at most this many clients their names are on the axis
+_NAMED, _LETTERS = 20, 40  # with at most this many clients their names are on the axis, of at most so many characters
 
 
 def picture(corpus: Corpus) -> str:
     """Return an SVG of clients (x axis) by classes (y axis), for train and for test texts."""
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}):  # a name with two $ is no formula
+        return _picture(corpus)
+
+
+def _picture(corpus: Corpus) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -27,7 +35,12 @@ def picture(corpus: Corpus) -> str:
         panel.yaxis.set_major_locator(MaxNLocator(10, integer=True))
         panel.spines[:].set_color("#bbb")
     if len(corpus.clients) <= _NAMED:
-        panels[1].set_xticks(range(len(corpus.clients)), [c.name for c in corpus.clients], rotation=30, ha="right")
+        panels[1].set_xticks(
+            range(len(corpus.clients)),
+            [short(one_line(c.name), _LETTERS) for c in corpus.clients],
+            rotation=30,
+            ha="right",
+        )
     else:
         panels[1].set_xlabel("client")
         panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -30,6 +30,7 @@ from dashboards.versions import git_state, versions
 from dashboards.views import path
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
+from fedtext.runtime.markdown import plain
 from fedtext.state import model_folder
 
 NOT_SERVED = "model.not_served"
@@ -268,7 +269,7 @@ class Tracker:
             return
         told = f"{title(case)} of {self.folder.name}, {logged(metric)} {values[metric].mean:.4g}"
         try:
-            version = register(self._delivery.connect()[0], name, mirror.run_id, told)
+            version = register(self._delivery.connect()[0], name, mirror.run_id, plain(told))
         except UNDELIVERED as error:
             say(f"no version of {name} was registered: {cause(error)}; {self.again} tries again")
             return

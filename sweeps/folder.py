@@ -6,10 +6,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dashboards.losses import Lost
 from dashboards.trial import Outcome
 from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
@@ -23,8 +24,8 @@ from fedtext.state.seal import check_key, state_key
 from sweeps import names
 from sweeps.begun import Begun
 from sweeps.lock import lock
-from sweeps.places import OUTCOME, PLAN, RESOLVED
-from sweeps.stored import About, stored
+from sweeps.places import LOSSES, OUTCOME, PLAN, RESOLVED
+from sweeps.stored import About, glimpsed, stored
 from sweeps.stored import Outcome as Ended
 from tune_spaces.cases import Case
 
@@ -266,6 +267,14 @@ class RunFolder(Begun):
         durable.make_folder(self.case(case_id))
         durable.write(self.case(case_id) / OUTCOME, json.dumps({"status": outcome.status, "error": outcome.error}))
         self.try_to_copy_files()
+
+    def lost(self, case_id: str) -> Lost:
+        """Return what processes that died or hung have cost a case. If their file is damaged they count anew."""
+        return glimpsed(self.case(case_id) / LOSSES, Lost) or Lost()
+
+    def keep_lost(self, case_id: str, lost: Lost) -> None:
+        """Write what processes that died or hung have cost a case, for a command that continues it."""
+        durable.write(self.case(case_id) / LOSSES, json.dumps(asdict(lost)))
 
 
 def _about(case: Case) -> About:

@@ -6,6 +6,7 @@ from pathlib import Path
 from actors.job import job_ships_code
 
 PLAN, OUTCOME, RESOLVED, LOCK = "plan.json", "outcome.json", "experiment.yaml", ".lock"
+LOSSES = "losses.json"
 STORAGE = "runs"  # the default of the experiment's key ``storage``
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from actors import pulse, schedulers
+from actors import cluster, pulse, schedulers
 from actors import sweep as tune_sweep
 from actors.interrupt import Interrupted
-from actors.placement import counted
+from actors.placement import Node, counted, room
 from actors.shipment import Shipment, ship
 from actors.trial import Assignment
 from dashboards.callback import DisplacedError, TrialCallback
@@ -58,7 +58,7 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
     if job.searched:
         source = Suggested(job, callback, ended, assignment)
         while True:
-            search = partial(tune_sweep.search, source, [callback], order, _concurrent(job, job.plans), restarts)
+            search = partial(tune_sweep.search, source, [callback], order, Concurrent(job, job.plans), restarts)
             again = _displaced(search, job, callback)
             if not again:
                 return
@@ -68,7 +68,7 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
     trials = {case.id: assignment(case) for case in left if case.id not in paused}
     reuse = True
     while trials:
-        run = partial(tune_sweep.run, trials, [callback], order, _concurrent(job, trials), restarts, reuse)
+        run = partial(tune_sweep.run, trials, [callback], order, Concurrent(job, trials), restarts, reuse)
         displaced, lost = _displaced(run, job, callback), callback.lost or set()
         if lost:  # once more, each in a process of its own
             reuse, callback.lost = False, None
@@ -123,10 +123,30 @@ def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, 
     return {case: found[case] for case, round_ in last.items() if found[case] != "finished" or round_ >= rounds[case]}
 
 
-def _concurrent(job: Job, cases: Iterable[str]) -> int:
-    """Return the number of trials at the same time."""
-    together = job.experiment.tune.concurrent
-    return max(job.plans[case].trials for case in cases) if together == "auto" else together
+class Concurrent:
+    """The number of trials at the same time: as planned, and more of the same share once nodes have joined."""
+
+    def __init__(self, job: Job, cases: Iterable[str]) -> None:
+        """Create it.
+
+        Args:
+            job: The job, whose nodes are those that its trials were planned for.
+            cases: The cases that are to run.
+        """
+        self.asked = job.experiment.tune.concurrent
+        self.plans, self.nodes = [job.plans[case] for case in cases], list(job.nodes)
+        self.most = max(plan.trials for plan in self.plans) if self.asked == "auto" else self.asked
+
+    def __call__(self) -> int:
+        """Return the number. Whoever runs trials asks again and again."""
+        if self.asked == "auto" and (there := self._room(cluster.nodes())) > max(self.most, self._room(self.nodes)):
+            self.most = there
+            _say(f"the cluster has grown: up to {there} trials run side by side from now on")
+        return self.most
+
+    def _room(self, nodes: Sequence[Node]) -> int:
+        """Return how many trials of the planned shares fit on nodes."""
+        return max(room(nodes, plan.cpus, plan.gpus) // plan.actors for plan in self.plans)
 
 
 class Assignments:

@@ -17,6 +17,7 @@ from dashboards import report as reports
 from dashboards import store as mlflow_store
 from dashboards.callback import TrialCallback
 from dashboards.groups import groups, metrics_of
+from dashboards.losses import Losses
 from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best
@@ -183,6 +184,7 @@ def train(job: Job, recording: Recorder) -> tuple[dict[str, Outcome], bool]:
             waiting=lambda case: waiting_for(job.plans[case]),
             in_use=in_use,
             fits=lambda case: fits(job.plans[case]),
+            losses=Losses(job.folder.lost, job.folder.keep_lost),
         )
         try:
             now = time.time()

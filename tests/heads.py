@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.dashboards.test_tracking_server import free_port
+from tests.tracking import free_port
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Tables of a report, as text and as numbers: CSV, LaTeX (booktabs), Markdown and HTML."""
 
 import csv
-import html
 import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fedtext.runtime.markdown import plain
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -27,7 +28,6 @@ _LATEX = {
     "…": r"\ldots{}",
     "×": r"$\times$",
 }
-_MARKDOWN = re.compile(r"([\\`*_\[\]|#])")
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,6 @@ def _latex(one: Field) -> str:
     return f"\\textbf{{{text}}}" if one.strong and text else text
 
 
-def markdown_escaped(text: str) -> str:
-    """Return text as Markdown prints it, without effect as HTML."""
-    return _MARKDOWN.sub(r"\\\1", html.escape(text, quote=False))
-
-
 def as_markdown(table: Table) -> str:
     """Return a table as Markdown, with its caption above and its notes below."""
 
@@ -147,11 +142,11 @@ def as_markdown(table: Table) -> str:
 
     ruler = ["---" if text else "---:" for text in table.texts]
     body = [[_markdown(one) for one in row] for row in table.rows]
-    lines = [markdown_escaped(table.caption), "", line([markdown_escaped(head) for head in table.heads]), line(ruler)]
-    notes = ["", *(f"{markdown_escaped(note)}  " for note in table.notes)] if table.notes else []
+    lines = [plain(table.caption), "", line([plain(head) for head in table.heads]), line(ruler)]
+    notes = ["", *(f"{plain(note)}  " for note in table.notes)] if table.notes else []
     return "\n".join([*lines, *map(line, body), *notes]) + "\n"
 
 
 def _markdown(one: Field) -> str:
-    text = markdown_escaped(one.text)
+    text = plain(one.text)
     return f"**{text}**" if one.strong and text else text

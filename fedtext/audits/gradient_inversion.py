@@ -16,10 +16,10 @@ from fedtext.audits.attack import Attacker, attack
 from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
-from fedtext.audits.markdown import plain
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
+from fedtext.runtime.markdown import plain
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 

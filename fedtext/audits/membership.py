@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
-from fedtext.audits.markdown import plain
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH, Scored, area
 from fedtext.methods.base import Model
+from fedtext.runtime.markdown import plain
 from fedtext.training.batches import Assembler
 
 FILE = "membership.md"

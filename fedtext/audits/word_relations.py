@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
-from fedtext.audits.markdown import plain
 from fedtext.layout import TABLE
+from fedtext.runtime.markdown import plain
 from fedtext.runtime.threads import one_blas_thread
 from fedtext.text.vocabulary import SPECIAL
 

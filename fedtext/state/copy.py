@@ -3,8 +3,9 @@
 The run works in its local folder. What has been completed there is copied: a checkpoint after each round, and small
 files whenever a trial begins or ends. An object store has no rename, so a checkpoint's ``SHA256SUMS`` is written after
 its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
-The last two are kept, and the older one is removed only when the newer one is complete. A file that an earlier
-checkpoint there has as well is copied by the store itself.
+The last two are kept, and the older one is removed only when the newer one is complete. A file that the checkpoint
+before the last has as well is copied by the store itself, and never one of the last: a damaged file is then copied into
+every other checkpoint, and one of the two that are kept is sound.
 
 A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
 later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
@@ -150,6 +151,7 @@ class Copy:
             units = sorted({name.rpartition("/")[0] for name in local if _UNIT.fullmatch(name)})
             for unit in units if checkpoints else ():
                 self._send_checkpoint(unit, there)
+                there.add(f"{unit}/{checkpoint.SUMS}")
             plain = {name for name in local if not _UNIT.fullmatch(name)}
             for name in sorted(plain):
                 self._send(name, name in there)
@@ -204,15 +206,21 @@ class Copy:
         self._write(f"{unit}/{checkpoint.SUMS}", content)
 
     def _same(self, unit: str, sums: bytes, there: Iterable[str]) -> dict[str, str]:
-        """Return the files of a checkpoint that another one at the URI has: where they are there, by name."""
+        """Return the files of a checkpoint that the one before the last at the URI has: where they are there, by name.
+
+        Args:
+            unit: The folder of the checkpoint.
+            sums: The content of its list.
+            there: The names of the files at the URI.
+        """
         beside = unit.rpartition("/")[0]
         lists = [name for name in there if name.startswith(f"{beside}/") and name.endswith(f"/{checkpoint.SUMS}")]
-        others = {name.rpartition("/")[0] for name in lists} - {unit}
-        found, now = dict[str, str](), listed(sums)
-        for other in sorted(others):
-            before = listed(self.outage.request((self.remote / f"{other}/{checkpoint.SUMS}").read) or b"")
-            found |= {name: f"{other}/{name}" for name, digest in now.items() if before.get(name) == digest}
-        return found
+        earlier = sorted(other for name in lists if (other := name.rpartition("/")[0]) < unit)
+        if len(earlier) < checkpoint.KEPT:
+            return {}
+        other, now = earlier[-checkpoint.KEPT], listed(sums)
+        before = listed(self.outage.request((self.remote / f"{other}/{checkpoint.SUMS}").read) or b"")
+        return {name: f"{other}/{name}" for name, digest in now.items() if before.get(name) == digest}
 
     def _copied(self, name: str, source: str) -> bool:
         """Have the store copy a file. Returns False if it does not, and the file is to be sent."""

@@ -14,9 +14,9 @@ import requests
 
 from tests.cluster.test_monitoring import ROOM, RULES, expressions
 from tests.commands import ROOT, environment, write
-from tests.dashboards.test_tracking_server import free_port
 from tests.heads import Head, ray_head
 from tests.loops import nonempty
+from tests.tracking import free_port
 
 ALERTS = {rule["alert"] for rule in RULES if "alert" in rule}
 

@@ -17,9 +17,9 @@ from dashboards.packaging import history, package
 from dashboards.store import Store
 from dashboards.tracking import Tracker
 from fedtext.config.experiment import Experiment
-from tests.dashboards.test_tracking_server import free_port
 from tests.loops import nonempty
 from tests.planned import Planned, rows, run_id
+from tests.tracking import free_port
 
 SMALL = ["training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=10", "evaluation.personalize=null"]
 

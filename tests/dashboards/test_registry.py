@@ -10,6 +10,7 @@ from dashboards.store import Store
 from dashboards.tracking import Tracker
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.runtime.markdown import plain
 from tests.planned import Planned, experiment, kteps, rows, run_id, won
 
 
@@ -37,7 +38,8 @@ def test_the_model_of_the_best_trial_is_a_version_once(
     assert said in capsys.readouterr().err
     swept(folder, store, best, register="reviews")  # as a sweep that is resumed
     (version,) = client.search_model_versions("name = 'reviews'")
-    assert (version.run_id, version.description) == (run_id(folder / best.id), said.partition(" is the model of ")[2])
+    described = plain(said.partition(" is the model of ")[2])  # MLflow shows it as Markdown
+    assert (version.run_id, version.description) == (run_id(folder / best.id), described)
     kept = stores.resolve(None, tmp_path).client().download_artifacts(version.run_id, "model/weights", str(tmp_path))
     assert Path(kept).read_text() == best.id
     assert version.source.endswith(f"{version.run_id}/artifacts/model")

@@ -95,7 +95,7 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
         assert f"\n- `{name}`: " in child.data.tags["mlflow.note.content"]
     assert parent.data.metrics["best.Ap_val"] == pytest.approx(0.73)
     assert parent.data.params == {}, "it is no trial"
-    assert '- `method.lambda1`: {"grid": [0.0, 0.01]}' in parent.data.tags["mlflow.note.content"]
+    assert '- `method.lambda1`: `{"grid": [0.0, 0.01]}`' in parent.data.tags["mlflow.note.content"]
 
     path = client.download_artifacts(child.info.run_id, "experiment.yaml", str(tmp_path))
     written = yaml.safe_load(Path(path).read_text())

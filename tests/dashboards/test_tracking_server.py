@@ -2,17 +2,9 @@
 
 import io
 import json
-import os
 import pickle
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +16,7 @@ from ray.tune.experiment import Trial
 
 from dashboards import store as stores
 from dashboards.callback import DisplacedError, TrialCallback
+from dashboards.losses import Losses, Lost
 from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from dashboards.store import Store
@@ -32,36 +25,7 @@ from dashboards.trial import About, Case, Dataset, Outcome
 from fedtext.errors import ClientError
 from fedtext.records import RoundRecord
 from tests.planned import CLIENTS, experiment, kteps, rows, run_id, steps, table_of, won
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert isinstance(port, int)
-    return port
-
-
-@contextmanager
-def server(base: Path, port: int) -> Iterator[None]:
-    """``mlflow server`` on ``base``'s database, killed with its workers at the end."""
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{base}/mlflow.db", "--artifacts-destination", str(base / "files")]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (base / "server.log").open("a") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
-    try:
-        for _ in range(480):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (base / "server.log").read_text()
-                time.sleep(0.25)
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+from tests.tracking import free_port, server
 
 
 def test_rows_that_a_dead_server_missed_arrive_exactly_once(
@@ -254,6 +218,32 @@ def test_trials_without_a_place_end_the_run_of_tune_and_are_no_outcomes(tmp_path
         callback.on_step_end(4, [first, second])  # it fits, and waits for others
         with pytest.raises(DisplacedError):
             callback.on_step_end(5, [first])  # all have ended, and one has to go on
+
+
+def test_where_actors_lack_a_place_is_said_once_and_so_is_that_all_have_one_again(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if the trial went back to its last checkpoint in between."""
+    case, kept = kteps(1, 0.01), dict[str, Lost]()
+    tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress([case], io.StringIO())
+    lacks, trial, (first, second, third) = "1 of 2 client actors have no place", trial_of(case), rows(3)
+    losses = Losses(lambda case_id: Lost(2, 10.0, ("it had",)), kept.__setitem__)
+    with Recorder(lambda: tracker) as recorder:
+        callback = TrialCallback([case], recorder, display, lambda case_id: [], losses=losses)
+        callback.on_trial_start(0, [trial], trial)
+        callback.on_trial_result(0, [trial], trial, {"record": first, "short": lacks})
+        callback.on_trial_result(0, [trial], trial, {"record": second, "short": lacks})
+        assert capsys.readouterr().err == f"warning: {case.id} lambda1=0.01: {lacks}\n"
+        assert kept == {}
+        callback.on_trial_result(0, [trial], trial, {"record": third, "short": "", "lost": "it died"})
+        whole, back = capsys.readouterr().err.splitlines()
+        assert whole.endswith(": all of its client actors have a place again")
+        assert back.endswith("s later; until now 3 restarts have cost 10.9 s")
+        callback.on_trial_complete(0, [trial], trial)
+    assert kept[case.id] == Lost(3, pytest.approx(10.9), ("it had", back.partition("0.01: ")[2]))
+    found = store.client().get_run(run_id(tmp_path / "run" / case.id))
+    assert (found.data.metrics["time/restarts"], found.data.metrics["time/seconds_lost"]) == (3, pytest.approx(10.9))
+    assert found.data.tags["losses"] == "; ".join(kept[case.id].sentences)
 
 
 def trial_of(case: Case) -> Any:

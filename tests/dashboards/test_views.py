@@ -67,7 +67,7 @@ def test_a_description_says_what_was_swept_unless_a_person_has_written_another(t
     said = client.get_experiment("1").tags["mlflow.note.content"]
     assert said.startswith("Sweep **first** of demo: kteps on demo, 3 rounds\n")
     for sentence in (
-        '- `method.lambda1`: {"grid": [0.0, 0.01]}',
+        '- `method.lambda1`: `{"grid": [0.0, 0.01]}`',
         "- continued by `python -m platform.sweep --resume first`",
         "Trials are sorted by `eval/Ap_val` (larger is better)",
     ):

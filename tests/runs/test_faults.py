@@ -1,10 +1,13 @@
 """Processes killed in the middle of a run: it goes on by itself, to the weights of an undisturbed one."""
 
 import contextlib
+import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +36,8 @@ def hurt(driver: Forked, title: str, how: signal.Signals = signal.SIGKILL) -> No
 
 
 def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path: Path) -> None:
-    experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": ROUNDS, "local_epochs": 3}}
+    rounds = 30
+    experiment = EXPERIMENT | {"training": EXPERIMENT["training"] | {"rounds": rounds, "local_epochs": 3}}
     resources = {"max_restarts": 1}  # since the last completed round
     file = write(tmp_path, training=experiment["training"], space={}, baselines=[], resources=resources)
     driver = Forked(tmp_path, "run", str(file), "--name", "hurt")
@@ -43,17 +47,27 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
     for round_ in (5, 8):
         reached(checkpoint, round_, driver)
         hurt(driver, "ray::ImplicitFunc")
-    done = driver.wait()
+    losses = checkpoint.parent / "losses.json"
+    reached(checkpoint, 9, driver)
+    while json.loads(losses.read_text())["restarts"] < 3:
+        assert driver.poll() is None, "it ended before the driver is killed"
+        time.sleep(0.01)
+    os.kill(driver.pid, signal.SIGKILL)
+    before = driver.wait()
+    done = Forked(tmp_path, "run", "--resume", "hurt").wait()
     assert done.returncode == 0, done.stdout + done.stderr
 
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(experiment, tmp_path)
-    assert done.stderr.count("went back to its last checkpoint, since it lost ") == 3
-    assert re.search(r"since it lost a client actor \(.*\): round \d+ was complete \d+\.\d s later", done.stderr)
+    assert before.stderr.count("went back to its last checkpoint, since it lost ") == 3
+    assert re.search(r"since it lost a client actor \(.*\): round \d+ was complete \d+\.\d s later", before.stderr)
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")
-    assert [point.step for point in points] == list(range(1, ROUNDS + 1))
-    assert run.data.metrics["time/restarts"] == 3
-    assert run.data.metrics["time/seconds_lost"] > 0
+    assert [point.step for point in points] == list(range(1, rounds + 1))
+    assert run.data.metrics["time/restarts"] == 3, "the command that continues the run counts on"
+    kept = json.loads(losses.read_text())
+    assert run.data.metrics["time/seconds_lost"] == kept["seconds"] > 0
+    assert run.data.tags["losses"] == "; ".join(kept["sentences"])
+    assert len(kept["sentences"]) == 3
 
 
 @pytest.mark.parametrize(

@@ -201,3 +201,47 @@ def test_what_a_checkpoint_shares_with_an_earlier_one_is_copied_by_the_store(
     loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
     assert loaded is not None
     assert (loaded.round, loaded.clients, loaded.history) == (11, states, records)
+
+
+def test_a_damaged_file_at_the_store_is_copied_into_every_other_checkpoint_only(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "a" / "first"
+    copy, checkpoints = copy_of(store, folder).take(), Checkpoints(folder / "00-a" / "checkpoint", "print")
+    old = "records-000001-000008.jsonl"
+    for round_ in range(1, 14):
+        records = [RoundRecord(n, 0.0, {"Ag": n / 10}) for n in range(1, round_ + 1)]
+        given = {0: b"state"} if checkpoints.wanted() is None else {}
+        checkpoints.save(np.full(3, round_, np.float32), given, records)
+        copy.push("00-a", checkpoints=True)
+        if round_ == 11:
+            store.put(f"runs/first/00-a/checkpoint/round-000011/{old}", b"damaged")
+    place = "runs/first/00-a/checkpoint/round-0000"
+    assert store.get(f"{place}13/{old}") == b"damaged", "what the store copies is what it has"
+    other = tmp_path / "b" / "first"
+    copy_of(store, other).pull()
+    loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert (loaded.round, loaded.clients, [record.round for record in loaded.history]) == (
+        12,
+        {0: b"state"},
+        list(range(1, 13)),
+    )
+    (said,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert said.endswith(f"round-000013 is damaged: {old} has changed since it was written; going back to round 12")
+
+
+def test_two_checkpoints_that_are_sent_together_have_no_copy_of_the_same_file(store: Store, tmp_path: Path) -> None:
+    """So it is after the store was away for some rounds."""
+    folder = tmp_path / "a" / "first"
+    copy, checkpoints = copy_of(store, folder).take(), Checkpoints(folder / "00-a" / "checkpoint", "print")
+    old, place = "records-000001-000008.jsonl", "runs/first/00-a/checkpoint/round-0000"
+    for round_ in range(1, 16):
+        records = [RoundRecord(n, 0.0, {"Ag": n / 10}) for n in range(1, round_ + 1)]
+        given = {0: b"state"} if checkpoints.wanted() is None else {}
+        checkpoints.save(np.full(3, round_, np.float32), given, records)
+        if round_ < 12 or round_ == 15:
+            copy.push("00-a", checkpoints=True)
+        if round_ == 11:
+            store.put(f"{place}10/{old}", b"damaged")
+    assert [store.get(f"{place}{round_}/{old}") == b"damaged" for round_ in (14, 15)] == [True, False]

@@ -12,7 +12,7 @@ from sweeps.doctor import cluster as checks
 from sweeps.doctor.cluster import Survey, begin, free, lacking, surveyed, token, versions, without
 from sweeps.doctor.finding import exit_status
 from tests import ROOT
-from tests.dashboards.test_tracking_server import free_port
+from tests.tracking import free_port
 
 
 def test_a_cluster_that_is_away_is_a_problem() -> None:

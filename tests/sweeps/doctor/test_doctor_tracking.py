@@ -13,9 +13,9 @@ from dashboards.store import Store
 from sweeps.doctor import software
 from sweeps.doctor.finding import exit_status
 from sweeps.doctor.tracking import reachable, server_version
-from tests.dashboards.test_tracking_server import free_port, server
 from tests.stores import SECRET
 from tests.sweeps.doctor.findings import only
+from tests.tracking import free_port, server
 
 
 def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path) -> None:
