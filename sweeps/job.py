@@ -100,9 +100,9 @@ def key(experiment: Experiment) -> str:
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """Return sentences on what a run of the experiment reveals and guarantees."""
-    clients = len(corpus.clients)
-    entries = ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds)
-    beside = noise_errors(experiment, clients), withstands(experiment, clients)
+    clients, coordinates = len(corpus.clients), numbers(experiment, corpus)
+    entries = ledger(experiment, coordinates, clients, experiment.training.rounds)
+    beside = noise_errors(experiment, clients, coordinates), withstands(experiment, clients)
     return [*reveals(experiment, entries), *filter(None, beside)]
 
 
