@@ -101,11 +101,10 @@ def key(experiment: Experiment) -> str:
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """Return sentences on what a run of the experiment reveals and guarantees."""
-    clients = len(corpus.clients)
-    coordinates = numbers(experiment, corpus)
+    clients, coordinates = len(corpus.clients), numbers(experiment, corpus)
     check_canaries(experiment, coordinates)
     entries = ledger(experiment, coordinates, clients, experiment.training.rounds)
-    beside = noise_errors(experiment, clients), withstands(experiment, clients)
+    beside = noise_errors(experiment, clients, coordinates), withstands(experiment, clients)
     return [*reveals(experiment, entries), *filter(None, beside)]
 
 

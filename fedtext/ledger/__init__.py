@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
-from fedtext.ledger import assumptions, central
+from fedtext.ledger import assumptions, central, distributed
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -61,7 +61,10 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     delta = experiment.server.noise.delta if experiment.server.noise else DELTA
     entries = _local(experiment, Sent(coordinates, rounds, delta))
     if experiment.server.noise:
-        entries += central.entries(experiment, clients, rounds)
+        made = distributed.grid(experiment, clients, coordinates)
+        entries += (
+            distributed.entries(experiment, made, rounds) if made else central.entries(experiment, clients, rounds)
+        )
     if assumptions.pooled_vectors(experiment):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]

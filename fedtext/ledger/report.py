@@ -7,6 +7,7 @@ from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import format_epsilon, hidden
+from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.together import together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
@@ -17,6 +18,12 @@ SUMS = (
     "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
     "is said here of rows and words is of the clients of a round together. It is a server that follows the protocol: "
     "keys are not signed, so that one that puts its own in their place would see updates"
+)
+
+NOISED = "server.noise: each client adds its share of the noise before the masks: the server sees no sum without it"
+UNMASKED = (
+    "server.secure_aggregation.masks: false: the server sees each update, in integers without masks; this is for "
+    "comparison"
 )
 
 
@@ -46,8 +53,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
             "deployment would"
         )
-    if experiment.server.secure_aggregation:
-        said.append(SUMS)
+    secure = experiment.server.secure_aggregation
+    if secure:
+        said.append(SUMS if secure.masks else UNMASKED)
     said += _table(experiment, noisy)
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
@@ -59,7 +67,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if not experiment.aggregation.sums:
         aggregation = experiment.aggregation
         said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
-    if experiment.server.noise and not experiment.server.secure_aggregation:
+    if is_distributed(experiment):
+        said.append(NOISED)
+    if experiment.server.noise and not (secure and secure.masks):
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
         said += mechanism.sentences(before, hidden(experiment, place))

@@ -208,7 +208,7 @@ class Summation:
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else sum(samples))
         self.holders_only = experiment.server.absent_rows == "holders_only"
-        self.ring = Ring(experiment, samples) if experiment.server.secure_aggregation else None
+        self.ring = Ring(experiment, samples, layout.numbers) if experiment.server.secure_aggregation else None
 
     def empty(self) -> Sum:
         """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""

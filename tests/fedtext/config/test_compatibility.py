@@ -201,6 +201,15 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
+        privacy.distributed_noise,
+        "fedavg",
+        {
+            "uplink": ["clip"],
+            "server": {"weights": "uniform", "noise": {"mechanism": "skellam", "multiplier": 1.0}},
+        },
+        "server.noise.mechanism: skellam: each client adds a share of the noise, which hides nothing of its own",
+    ),
+    (
         privacy.adaptive_clip,
         "fedavg",
         {"uplink": [{"clip": {"adaptive": {}}}]},

@@ -1,14 +1,12 @@
 """Canary clients: what they measure under every guarantee, that they find mistakes, and what they leave unchanged."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.canaries import MISTAKES, of_two_trials, shared_noise, too_large
 from fedtext.canaries.central import likelihood_weights
 from fedtext.canaries.measure import FILE
 from fedtext.canaries.pairs import of_pairs, run
@@ -121,20 +119,6 @@ def test_weights_are_those_of_the_likelihood_ratio(mechanism: Correlated) -> Non
     square = matrix(made)
     expected = square.T @ square @ inside
     np.testing.assert_allclose(weights, expected / np.abs(expected).max(), atol=1e-9)
-
-
-@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "none"])
-def test_mistakes_in_the_noise_are_found(mistake: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert not too_large(4, MISTAKES["none"], small.CORPUS)
-        assert not caplog.messages
-        assert too_large(4, MISTAKES[mistake], small.CORPUS)
-    assert any("more than the" in message and "of the ledger" in message for message in caplog.messages)
-
-
-def test_noise_that_two_trials_share_is_found() -> None:
-    assert not of_two_trials(5, MISTAKES["none"], small.CORPUS)
-    assert of_two_trials(5, shared_noise, small.CORPUS)
 
 
 def test_one_run_makes_no_pair() -> None:
