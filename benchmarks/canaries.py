@@ -47,6 +47,16 @@ KINDS: dict[str, dict[str, Any]] = {
         EPSILON, 8, participation={"fraction": 0.25, "sampling": "poisson"}
     ),
     "BLT noise, 2 rounds apart, 8 rounds": central(EPSILON, 8, "blt", participation=APART),
+    "discrete Gaussian noise of clients on a secure sum, 2 rounds": central(
+        EPSILON,
+        2,
+        participation={"min_clients": 4},
+        server={
+            "weights": "uniform",
+            "noise": {"target_epsilon": EPSILON, "mechanism": "discrete_gaussian"},
+            "secure_aggregation": {"masks": False},
+        },
+    ),
     "clip and gaussian at clients, 1 round": {
         "uplink": [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 2.16}}],
         "training": {"rounds": 1},

@@ -2,22 +2,22 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.accounting.entry import DELTA, Entry
 from fedtext.canaries import measure
-from fedtext.canaries.base import CanaryClients
+from fedtext.canaries.base import CanaryClients, Total
 from fedtext.canaries.central import CentralCanaries
 from fedtext.canaries.local import LocalCanaries
 from fedtext.canaries.plan import Plan, check
 from fedtext.config.experiment import Experiment
+from fedtext.layout import Layout
 from fedtext.ledger import format_epsilon, spent, with_measured
-from fedtext.messages import Update
+from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey
-from fedtext.wire.decoder import Decoder
 
 
 class CanaryAudit:
@@ -27,7 +27,7 @@ class CanaryAudit:
         experiment: The experiment.
         clients: Number of clients that can train.
         noise: The run's key.
-        decoder: The server's decoder of updates.
+        layout: The shared tensors.
         withheld: Rows of the table that no client sends; None: there are none.
         kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
@@ -37,21 +37,30 @@ class CanaryAudit:
         experiment: Experiment,
         clients: int,
         noise: NoiseKey,
-        decoder: Decoder,
+        layout: Layout,
         withheld: NDArray[np.int64] | None,
         kept: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> None:
         self.experiment = experiment
         self.canaries: CanaryClients | None = None
         if config := experiment.privacy.canaries:
-            check(experiment, decoder.sent.numbers)
+            check(experiment, layout.numbers)
             kind = CentralCanaries if experiment.server.noise else LocalCanaries
-            self.canaries = kind(Plan(config, experiment, clients), noise, decoder, withheld, kept)
+            self.canaries = kind(Plan(config, experiment, clients), noise, layout, withheld, kept)
 
-    def updates(self, flat: NDArray[np.float32], round_: int, attempt: int) -> Iterator[Update]:
-        """Yield the updates of the canaries in a round's sum. See ``CanaryClients.updates``."""
-        if self.canaries:
-            yield from self.canaries.updates(flat, round_, attempt)
+    def join(self, total: Total, flat: NDArray[np.float32], round_: int, attempt: int) -> None:
+        """Add the canaries that take part in a round to its sum.
+
+        Args:
+            total: The sum of the clients' updates.
+            flat: The shared parameters that clients received.
+            round_: Number of the round.
+            attempt: Number of the attempt at the round, from 1.
+        """
+        if self.canaries is None:
+            return
+        for update in self.canaries.updates(flat, round_, attempt):
+            total.insert(update, generator(self.experiment.seed, "canary/rounding", round_, update.client))
 
     def observe(self, before: NDArray[np.float32], after: NDArray[np.float32], round_: int) -> None:
         """Note what a completed round has released. See ``CanaryClients.observe``."""

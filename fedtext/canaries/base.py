@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.canaries.plan import Plan
+from fedtext.layout import Layout
 from fedtext.messages import Update
 from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
@@ -18,19 +19,27 @@ if TYPE_CHECKING:
 PREFIX = "#canaries/"  # of their tensors in a checkpoint
 
 
+class Total(Protocol):
+    """The sum of a round's updates."""
+
+    def insert(self, update: Update, rng: np.random.Generator) -> None:
+        """Add an update of no client; ``rng`` rounds it, if the sum is of integers."""
+
+
 class CanaryClients(ABC):
     """The canaries of a run, seen by someone who has what they are told of one kind of guarantee.
 
     Args:
         plan: Which canaries there are.
         noise: The run's key.
-        decoder: The server's decoder of updates.
+        layout: The shared tensors.
         withheld: Rows of the table that no client sends; None: there are none.
     """
 
-    def __init__(self, plan: Plan, noise: "NoiseKey", decoder: Decoder, withheld: NDArray[np.int64] | None) -> None:
-        self.plan, self.experiment, self.noise, self.decoder = plan, plan.experiment, noise, decoder
-        self.uplink = Uplink(plan.experiment, decoder.layout, noise, withheld)
+    def __init__(self, plan: Plan, noise: "NoiseKey", layout: Layout, withheld: NDArray[np.int64] | None) -> None:
+        self.plan, self.experiment, self.noise, self.layout = plan, plan.experiment, noise, layout
+        self.uplink = Uplink(plan.experiment, layout, noise, withheld)
+        self.decoder = Decoder(plan.experiment, layout)
 
     def updates(self, flat: NDArray[np.float32], round_: int, attempt: int) -> Iterator[Update]:
         """Yield the updates of the canaries that take part in a round, for its sum.

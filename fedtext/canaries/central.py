@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from fedtext.canaries.base import PREFIX, CanaryClients
 from fedtext.canaries.plan import Plan, product
+from fedtext.layout import Layout
 from fedtext.ledger.central import composed, strategy
 from fedtext.matrix_noise import Strategy
 from fedtext.messages import Update
 from fedtext.state.noise_key import NoiseKey
-from fedtext.wire.decoder import Decoder
 
 _SUM = PREFIX + "sum"
 _LONGEST = 2048  # rounds whose covariance is inverted
@@ -30,7 +30,7 @@ class CentralCanaries(CanaryClients):
     Args:
         plan: Which canaries there are.
         noise: The run's key.
-        decoder: The server's decoder of updates.
+        layout: The shared tensors.
         withheld: Rows of the table that no client sends; None: there are none.
         kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
@@ -39,16 +39,16 @@ class CentralCanaries(CanaryClients):
         self,
         plan: Plan,
         noise: NoiseKey,
-        decoder: Decoder,
+        layout: Layout,
         withheld: NDArray[np.int64] | None,
         kept: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> None:
-        super().__init__(plan, noise, decoder, withheld)
+        super().__init__(plan, noise, layout, withheld)
         self.fraction, _ = composed(self.experiment, 1)
         self.apart = self.experiment.participation.apart
         made = strategy(self.experiment)
         self.weights_T = likelihood_weights(made) if made and made.rounds <= _LONGEST else None
-        begun = np.zeros(decoder.layout.size, np.float32)
+        begun = np.zeros(layout.size, np.float32)
         self.sum_N = np.array((kept or {}).get(_SUM, begun))
 
     def updates(self, flat: NDArray[np.float32], round_: int, attempt: int) -> Iterator[Update]:
@@ -76,7 +76,7 @@ class CentralCanaries(CanaryClients):
         return 1.0 if self.apart is None or strategy(self.experiment) else float((round_ - 1) % self.apart == 0)
 
     def scores(self) -> NDArray[np.float64]:
-        released = self.decoder.layout.views(self.sum_N)
+        released = self.layout.views(self.sum_N)
         return np.array([product(self.plan.direction(canary, released), released) for canary in range(len(self.plan))])
 
     def to_keep(self) -> Mapping[str, NDArray[np.float32]]:

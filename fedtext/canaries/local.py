@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedtext.canaries.base import PREFIX, CanaryClients
 from fedtext.canaries.plan import Plan, product
+from fedtext.layout import Layout
 from fedtext.state.noise_key import NoiseKey
-from fedtext.wire.decoder import Decoder
 
 _SCORES = PREFIX + "scores"
 
@@ -25,7 +25,7 @@ class LocalCanaries(CanaryClients):
     Args:
         plan: Which canaries there are.
         noise: The run's key.
-        decoder: The server's decoder of updates.
+        layout: The shared tensors.
         withheld: Rows of the table that no client sends; None: there are none.
         kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
@@ -34,11 +34,11 @@ class LocalCanaries(CanaryClients):
         self,
         plan: Plan,
         noise: NoiseKey,
-        decoder: Decoder,
+        layout: Layout,
         withheld: NDArray[np.int64] | None,
         kept: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> None:
-        super().__init__(plan, noise, decoder, withheld)
+        super().__init__(plan, noise, layout, withheld)
         self.scores_K = np.array((kept or {}).get(_SCORES, np.zeros(len(plan), np.float32)))
 
     def observe(self, before: NDArray[np.float32], after: NDArray[np.float32], round_: int) -> None:

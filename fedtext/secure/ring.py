@@ -72,8 +72,32 @@ class Ring:
         Returns:
             The integers of all tensors in their order, shape (N,), and the share.
         """
-        assert update.rows is None, "or its rows would be seen"
         assert self.grid is None or rng is not None, "or it has no noise"
+        made_N, cut = self._scaled(update)
+        if self.grid and rng is not None:
+            made_N = noised(self.grid, made_N, rng)
+        return made_N.view(np.uint32), cut
+
+    def without_noise(self, update: Update, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """Return an update in integers to which no client's noise is added: one that is no client's.
+
+        Args:
+            update: The update, with all rows of the table.
+            rng: Source of its rounding.
+
+        Returns:
+            The integers of all tensors in their order, shape (N,).
+        """
+        made_N, _ = self._scaled(update)
+        made_N = rounded(self.grid, made_N, rng).astype(np.int32) if self.grid else made_N
+        return made_N.view(np.uint32)
+
+    def _scaled(self, update: Update) -> tuple[NDArray[Any], float]:
+        """Return an update in steps, and the share of its coordinates that were cut off.
+
+        They are int32, but float64 if they are still to be rounded at random.
+        """
+        assert update.rows is None, "or its rows would be seen"
         factor = (1.0 if self.uniform else update.samples / self.largest) / self.step
         size = sum(tensor.size for tensor in update.tensors.values())
         made_N: NDArray[Any] = np.empty(size, np.float64 if self.grid else np.int32)
@@ -87,9 +111,7 @@ class Ring:
                 cut += self._cut(part)
                 made_N[done : done + part.size] = part
                 done += part.size
-        if self.grid and rng is not None:
-            return noised(self.grid, made_N, rng), cut / max(1, done)
-        return made_N.view(np.uint32), cut / max(1, done)
+        return made_N, cut / max(1, done)
 
     def _cut(self, part: NDArray[np.float64]) -> int:
         """Cut values off at the largest level, in place, and return how many there were."""
@@ -111,6 +133,20 @@ def noised(grid: Grid, update_N: NDArray[np.float64], rng: np.random.Generator) 
     Returns:
         The integers modulo 2^32.
     """
+    rounded_N = rounded(grid, update_N, rng)
+    draw = integer_noise.discrete_gaussian if grid.noise.kind == "discrete_gaussian" else integer_noise.skellam
+    rounded_N += draw(rng, grid.noise.variance, len(rounded_N))
+    return rounded_N.astype(np.uint32)
+
+
+def rounded(grid: Grid, update_N: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Round an update at random, again while its norm has grown too much.
+
+    Args:
+        grid: The noise.
+        update_N: The update in steps. It is overwritten.
+        rng: Source of random numbers.
+    """
     length = math.sqrt(float(update_N @ update_N))
     if length > grid.norm:  # by what clip leaves to the rounding of float32
         update_N *= grid.norm / length
@@ -121,9 +157,7 @@ def noised(grid: Grid, update_N: NDArray[np.float64], rng: np.random.Generator) 
         rounded_N = lower_N.astype(np.int64)
         rounded_N += rng.random(len(update_N)) < update_N
         squared = int(rounded_N @ rounded_N)
-    draw = integer_noise.discrete_gaussian if grid.noise.kind == "discrete_gaussian" else integer_noise.skellam
-    rounded_N += draw(rng, grid.noise.variance, len(rounded_N))
-    return rounded_N.astype(np.uint32)
+    return rounded_N
 
 
 def in_integers(update: Update, integers_N: NDArray[np.uint32]) -> Update:
@@ -162,6 +196,14 @@ class RingSum:
         for name, tensor in update.tensors.items():
             first = self.layout.starts[name]
             self.sum_N[first : first + tensor.size] += tensor.reshape(-1).view(np.uint32)
+
+    def insert(self, update: Update, rng: np.random.Generator) -> None:
+        """Add an update of no client, without mask and noise. See ``fedtext.server.aggregation.Sum``."""
+        inserted, done = self.ring.without_noise(update, rng), 0
+        for name, tensor in update.tensors.items():
+            first = self.layout.starts[name]
+            self.sum_N[first : first + tensor.size] += inserted[done : done + tensor.size]
+            done += tensor.size
 
     def merge(self, other: "RingSum") -> None:
         """Add another partial sum."""

@@ -83,7 +83,7 @@ class Federation(Generic[FleetT]):
         kept = snapshot.moments if snapshot else None
         self.beside = MethodState(experiment.method, shared, kept)
         self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
-        self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.decoder, fleet.withheld, kept)
+        self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.layout, fleet.withheld, kept)
         received = layouts.received(experiment.method, self.layout, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part)
         if len(self.history) > experiment.training.rounds:
@@ -178,7 +178,6 @@ class Federation(Generic[FleetT]):
                 updates = self._updates(replies, round_, attempts[-1])
                 given = self.adversaries, self.state, self.decoder.sent, self.summation.check
                 updates = chosen(self.experiment, updates, *given)
-                updates = chain(updates, self.canaries.updates(self.flat, round_, len(attempts)))
                 self.flat, aggregated = self._aggregate(updates, round_, len(attempts))
                 return attempts, aggregated
             except repeats.TooFewClientsError as error:
@@ -268,6 +267,7 @@ class Federation(Generic[FleetT]):
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
+            self.canaries.join(total, self.flat, round_, attempt)
             secure = self.secure.open(total, round_, attempt)
             count = self.noise.expected
             mean = total.mean(count)

@@ -33,8 +33,6 @@ def seen(e: "Settings") -> Iterator[str]:
     """Check that canaries can take part."""
     if not e.privacy.canaries:
         return
-    if e.server.secure_aggregation:
-        yield f"{_KEY}: canaries have no keys for server.secure_aggregation: leave out one of them"
     if any(isinstance(mechanism, Clip) and mechanism.adaptive for mechanism in e.uplink):
         yield f"{_KEY}: clip.adaptive follows the norms of updates, and canaries would raise it: leave out one of them"
     if e.shares_table and e.own_rows:

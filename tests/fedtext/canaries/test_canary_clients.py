@@ -29,6 +29,20 @@ KINDS = {
         f"{mechanism}": small.central(EPSILON | {"mechanism": mechanism}, rounds=6, participation=small.APART)
         for mechanism in ("tree", "blt")
     },
+    **{
+        f"{mechanism} of clients": small.central(
+            EPSILON,
+            rounds=2,
+            participation={"min_clients": 4},
+            server={
+                "weights": "uniform",
+                "noise": EPSILON | {"mechanism": mechanism},
+                "secure_aggregation": {"masks": False},
+            },
+        )
+        for mechanism in ("discrete_gaussian", "skellam")
+    },
+    "masks": small.central(EPSILON, server={"weights": "uniform", "noise": EPSILON, "secure_aggregation": {}}),
     "momentum": small.central(
         EPSILON,
         rounds=3,
@@ -81,6 +95,12 @@ def test_a_run_that_is_resumed_measures_the_same(kind: str, tmp_path: Path) -> N
     again = list(tiny.federation(experiment, small.CORPUS, folder=tmp_path).run())[-1]
     assert again.files[FILE] == whole.files[FILE]
     assert again.metrics["epsilon_lower"] == whole.metrics["epsilon_lower"]
+
+
+def test_masks_change_no_measurement() -> None:
+    server = {"weights": "uniform", "noise": EPSILON, "secure_aggregation": {"masks": False}}
+    plain = small.last(small.central(EPSILON, server=server))
+    assert small.last(KINDS["masks"]).files[FILE] == plain.files[FILE]
 
 
 def test_runs_with_canaries_have_the_properties_of_every_run() -> None:

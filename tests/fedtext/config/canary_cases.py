@@ -18,12 +18,6 @@ CANARIES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (
         canaries.seen,
         "fedavg",
-        NOISE | {"server": NOISE["server"] | {"secure_aggregation": {}}},
-        "canaries have no keys for server.secure_aggregation",
-    ),
-    (
-        canaries.seen,
-        "fedavg",
         NOISE | {"uplink": [{"clip": {"adaptive": {"quantile": 0.5}}}]},
         "follows the norms of updates, and canaries would raise it",
     ),
