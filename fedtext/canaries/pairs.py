@@ -68,7 +68,7 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
     ((claimed, _),) = together([one.experiment, other.experiment])
     bound = f"epsilon is at least {format_epsilon(found.epsilon)} with {found.confidence:.0%} confidence"
     said = (
-        f"canaries of {len(runs)} trials: of the two whose outputs tell most together {bound} over all {len(pairs)} "
+        f"canaries of {len(runs)} trials: of the two whose outputs tell most together {bound}, the confidence of all "
         f"pairs ({found.right} of {found.guesses} guesses are right)"
     )
     if claimed.epsilon is None:

@@ -53,6 +53,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
             "deployment would"
         )
+    if canaries := experiment.privacy.canaries:
+        there = "about half of them are in its sums" if experiment.server.noise else "they are in no sum"
+        said.append(f"privacy.canaries: {canaries.clients:,} clients without texts measure epsilon; {there}")
     secure = experiment.server.secure_aggregation
     if secure:
         said.append(SUMS if secure.masks else UNMASKED)
