@@ -1,7 +1,6 @@
 """The canaries of a run from its first round to its ledger."""
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from fedtext.canaries.local import LocalCanaries
 from fedtext.canaries.plan import Plan, check
 from fedtext.config.experiment import Experiment
 from fedtext.layout import Layout
-from fedtext.ledger import format_epsilon, spent, with_measured
+from fedtext.ledger import claimed, format_epsilon, with_measured
 from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey
 
@@ -83,18 +82,18 @@ class CanaryAudit:
         if self.canaries is None:
             return list(entries), {}, {}
         plan, scores_K = self.canaries.plan, self.canaries.scores()
-        claimed = spent(entries)
+        claim = claimed(entries)
         noise = self.experiment.server.noise
-        delta = claimed.get("delta", noise.delta if noise else DELTA)
+        delta = claim.delta if claim else noise.delta if noise else DELTA
         gaussian = bool(noise) or not any(mechanism.bits for mechanism in self.experiment.uplink)
         found = measure.measure(plan.config, plan.inside_K, scores_K, delta, gaussian)
-        if found.epsilon > claimed.get("epsilon", math.inf):
+        if claim and claim.epsilon is not None and found.epsilon > claim.epsilon:
             logging.getLogger(__name__).warning(
                 "privacy.canaries: epsilon is at least %s with %.0f %% confidence, more than the %s of the ledger: "
                 "if it is with other seeds too, the guarantee does not hold",
                 format_epsilon(found.epsilon),
                 100 * found.confidence,
-                format_epsilon(claimed["epsilon"]),
+                format_epsilon(claim.epsilon),
             )
         files = {measure.FILE: measure.table(plan.inside_K, scores_K)}
         return with_measured(entries, found), measure.metrics(found), files

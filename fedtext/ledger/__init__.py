@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
-from fedtext.ledger import assumptions, central, distributed
+from fedtext.ledger import assumptions, central, distributed, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CENTRAL",
     "FILE",
+    "claimed",
     "format_epsilon",
     "hidden",
     "ledger",
@@ -65,6 +66,7 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         entries += (
             distributed.entries(experiment, made, rounds) if made else central.entries(experiment, clients, rounds)
         )
+    entries += vocabulary.entries(experiment, clients, entries)
     if assumptions.pooled_vectors(experiment):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
@@ -72,27 +74,31 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
 
 
-def spent(entries: Iterable[Entry]) -> dict[str, float]:
+def spent(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the metrics ``epsilon`` and ``delta`` of all rounds together: those of the smallest epsilon.
+
+    A private vocabulary is part of them with ``server.noise``, which has the same adversary.
 
     Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
     and other neighbours, and cannot be compared with it.
     """
-    found = _smallest(entries)
+    found = claimed(entries)
+    together = next((entry for entry in entries if entry.mechanism == vocabulary.TOGETHER), None)
+    found = found and (together or found)
     return {} if found is None or found.epsilon is None else {"epsilon": found.epsilon, "delta": found.delta}
 
 
-def _smallest(entries: Iterable[Entry]) -> Entry | None:
-    """Return the entry of the run with the smallest epsilon; with ``server.noise`` its own. None: there is none."""
-    runs = [entry for entry in entries if entry.unit == "run"]
+def claimed(entries: Iterable[Entry]) -> Entry | None:
+    """Return the guarantee of updates with the smallest epsilon; with ``server.noise`` its own. None: there is none."""
+    runs = [entry for entry in entries if entry.unit == "run" and entry.mechanism not in vocabulary.NAMES]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
     known = [entry for entry in runs if entry.epsilon is not None]
     return min(known, key=lambda entry: (entry.epsilon, entry.delta), default=None)
 
 
 def with_measured(entries: Sequence[Entry], measured: Measured) -> list[Entry]:
-    """Return the entries with what canaries have measured, beside the guarantee that ``spent`` returns."""
-    beside = _smallest(entries)
+    """Return the entries with what canaries have measured, beside the guarantee that ``claimed`` returns."""
+    beside = claimed(entries)
     return [replace(entry, measured=measured) if entry is beside else entry for entry in entries]
 
 

@@ -105,7 +105,7 @@ def _table(experiment: Experiment, noisy: bool) -> list[str]:
             if experiment.own_rows
             else "rows of words with a digit in them are sent as zeros"
         )
-        if experiment.corpus.counts_words:
+        if experiment.corpus.counts_words and not experiment.corpus.releases:
             said.append("yet these words were counted for the vocabulary: the server knows which of them occur at all")
     if not experiment.shares_table:
         said.append("no embedding table leaves a client")
@@ -203,6 +203,8 @@ def _prepared(experiment: Experiment) -> list[str]:
         drawn = experiment.model.embedding.own
         if has_vectors(sources) and (drawn is None or drawn.words != "all"):
             said.append("beside its own a client reads the words of the vectors that it starts from")
+    elif corpus.releases:
+        said = [f"the vocabulary is released from every client's words, with a guarantee ({corpus.releases.name})"]
     elif corpus.counts_words:
         said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
     trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]

@@ -19,7 +19,7 @@ from fedtext.config.compatibility import (
 )
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
-from tests.fedtext.config.canary_cases import CANARIES
+from tests.fedtext.config.privacy_cases import PRIVACY
 from tests.loops import nonempty
 
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
@@ -296,7 +296,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"server": SECURE, "uplink": [{"clip": {"norm": 0.1, "adaptive": {"quantile": 0.5}}}]},
         "an update has integers of one range, and clip sends a count beside it",
     ),
-    *CANARIES,
+    *PRIVACY,
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),
 ]
