@@ -15,7 +15,13 @@ from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
 from fedtext.models.parts import Parts
 from fedtext.models.sizes import without_memory
+from fedtext.schema import watched
 from fedtext.seeding import generator, torch_scope
+
+MOST_KNOWN = 1000  # shapes that are kept
+Shapes = Mapping[str, tuple[int, ...]]
+# By what a network depends on but the keys of its method: the values of those of them that it has read, and its shapes.
+_KNOWN: dict[tuple[object, ...], list[tuple[Mapping[str, object], Shapes]]] = {}
 
 
 def build_network(
@@ -48,12 +54,37 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
         vocabulary: Number of entries of the vocabulary, with <pad> and features.
         features: Number of features of a text beside its words.
     """
-    with without_memory(experiment.model):
-        network = build_network(experiment, classes, clients, features)
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
-    shapes = {name: table if is_table(name) else tuple(p.shape) for name, p in network.named_parameters()}
+    found = _shapes(experiment, classes, clients, features)
+    shapes = {name: table if is_table(name) else shape for name, shape in found.items()}
     shared = Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)})
     return layouts.sent(experiment.method, shared, experiment.uplink).numbers
+
+
+def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -> Shapes:
+    """Return the shapes of a network's parameters, by name.
+
+    The cases of a sweep often differ in keys that no network depends on: one is built for all of them. A method's keys
+    are those that it has read while its network was built.
+
+    Args:
+        experiment: The experiment.
+        classes, clients, features: As in ``shared_numbers``.
+    """
+    model, method = experiment.model, experiment.method
+    place = type(model), model.model_dump_json(), type(method), classes, clients, features
+    known = _KNOWN.get(place, ())
+    for values, shapes in known:
+        if all(getattr(method, name) == value for name, value in values.items()):
+            return shapes
+    watching, read = watched(method)
+    with without_memory(model):
+        made = build_network(experiment.model_copy(update={"method": watching}), classes, clients, features)
+    shapes = {name: tuple(parameter.shape) for name, parameter in made.named_parameters()}
+    if sum(map(len, _KNOWN.values())) >= MOST_KNOWN:
+        _KNOWN.clear()
+    _KNOWN.setdefault(place, []).append(({name: getattr(method, name) for name in read}, shapes))
+    return shapes
 
 
 def initial(

@@ -1,7 +1,7 @@
 """The base class of all sections of an experiment file, and helpers for ``{name: {options}}`` entries."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, PlainSerializer
 from pydantic.fields import FieldInfo
@@ -17,6 +17,31 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, serialize_by_alias=True
     )
+
+
+Part = TypeVar("Part", bound=Strict)
+_WHOLE = ("__dict__", "__iter__", "__eq__", "__hash__", "__repr_args__", "__replace__", "__copy__", "__deepcopy__")
+
+
+def watched(part: Part) -> tuple[Part, set[str]]:
+    """Return a copy of a section, and the names of its fields that have been read from the copy until now.
+
+    Whatever reads the section as a whole has read all of its fields.
+    """
+    cls, fields, read = type(part), frozenset(type(part).model_fields), set[str]()
+
+    def noted(self: Any, name: str) -> Any:
+        if name in fields:
+            read.add(name)
+        elif name in _WHOLE or name.startswith(("model_", "_iter")):
+            read.update(fields)
+        return cls.__getattribute__(self, name)
+
+    metaclass: Any = type(cls)
+    made = metaclass(cls.__name__, (cls,), {"__getattribute__": noted, "__module__": cls.__module__})
+    copy = made.model_construct(part.model_fields_set, **{name: getattr(part, name) for name in fields})
+    read.clear()
+    return copy, read
 
 
 def _named(value: Any) -> Any:

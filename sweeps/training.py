@@ -1,5 +1,6 @@
 """The training of a job's trials by Ray Tune. Those whose nodes were lost are planned again."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from actors import sweep as tune_sweep
 from actors.interrupt import Interrupted
 from actors.placement import Node, counted, room
 from actors.shipment import Shipment, ship
-from actors.trial import Assignment
+from actors.trial import CREDENTIALS, Assignment
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.pending import AGAIN_S
 from dashboards.trial import Ended, Outcome, one_line
@@ -164,4 +165,6 @@ class Assignments:
             self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
         folder, until = self.job.folder.case(case.id), self.until.get(case.id)
         plan, copy = self.job.plans[case.id], self.job.folder.copy
-        return Assignment(one, self.shipments[depends], plan, folder, copy, until, pulse.file_of(case.id), state_key())
+        given = {name: os.environ[name] for name in CREDENTIALS if name in os.environ} if copy else {}
+        beats = pulse.file_of(case.id)
+        return Assignment(one, self.shipments[depends], plan, folder, copy, until, beats, state_key(), given)

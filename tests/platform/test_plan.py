@@ -2,7 +2,9 @@
 
 import platform.run
 import platform.sweep
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -10,10 +12,15 @@ import torch
 
 import fedtext
 from dashboards.trial import Outcome
+from fedtext import parameters
+from fedtext.config import yaml_text
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError, command_line
+from sweeps import arrange
 from sweeps.cost import cost
 from sweeps.folder import RunFolder
+from sweeps.plan import plan
+from sweeps.request import Cluster, Request
 from tests.commands import EXPERIMENT, Forked, write
 from tests.planned import experiment, rows
 
@@ -91,6 +98,33 @@ def test_the_plan_of_this_machine_starts_and_writes_nothing(home: Path, capsys: 
     assert "side by side, each with 1 client actor of 1 CPU: 3 of 3 CPUs on 1 node" in capsys.readouterr().out
     assert ray.is_initialized() == began
     assert [path.name for path in home.iterdir()] == ["kteps.yaml"]
+
+
+def test_cases_share_what_a_plan_is_made_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid of ten thousand cases takes some seconds: one corpus is read, and few networks are built."""
+    counts: Counter[str] = Counter()
+
+    def counted(where: Any, name: str) -> None:
+        whole = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *given, **named: (counts.update([name]), whole(*given, **named))[1])
+
+    counted(parameters, "build_network")
+    counted(arrange, "prepare")
+    counted(yaml_text, "parse")
+    found = []
+    for values in (2, 12):
+        parameters._KNOWN.clear()
+        counts.clear()
+        grid = {f"method.lambda{key}": {"grid": [n / 100 for n in range(values)]} for key in (1, 2)}
+        space = grid | {"uplink": {"grid": [[], [{"clip": {"norm": 1}}]]}}
+        lines = plan(
+            Request("sweep", str(write(home, space=space)), (), (), None, None, None, None, Cluster(None, 4, 0))
+        )
+        assert lines[0] == f"kteps: {2 * values**2 + 1} trials, 1 of them baselines"
+        found.append(dict(counts))
+    assert found[0] == found[1]
+    assert found[1]["prepare"] == 1
+    assert found[1]["build_network"] == 2, "that of the baseline, and one for all others"
 
 
 def test_a_dry_run_refuses_what_the_command_would(home: Path) -> None:
