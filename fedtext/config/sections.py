@@ -70,6 +70,11 @@ class Wire(Strict):
         description="embedding rows that are sent; own: those of the client's own words, which discloses them; auto: "
         "all if noise is added, else own",
     )
+    shuffle: bool = Field(
+        False,
+        description="a trusted shuffler passes on the bits of each coordinate in random order, so that the server "
+        "learns how many are set; it changes no result",
+    )
 
 
 class Variation(Strict):

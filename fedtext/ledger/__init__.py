@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
-from fedtext.ledger import assumptions, central, distributed, vocabulary
+from fedtext.ledger import assumptions, central, distributed, shuffled, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 FILE = "ledger.json"
+_OTHERS = (*vocabulary.NAMES, shuffled.SHUFFLED)  # guarantees of something else than the updates that are sent
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
 _AS_THEY_ARE = "no guarantee: updates are sent as they are"
 _UNSTATED = "no guarantee: no mechanism of the uplink states one"
@@ -66,6 +67,7 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         entries += (
             distributed.entries(experiment, made, rounds) if made else central.entries(experiment, clients, rounds)
         )
+    entries += shuffled.entries(experiment, Sent(coordinates, rounds, delta), clients)
     entries += vocabulary.entries(experiment, clients, entries)
     if assumptions.pooled_vectors(experiment):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
@@ -77,20 +79,21 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
 def spent(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the metrics ``epsilon`` and ``delta`` of all rounds together: those of the smallest epsilon.
 
-    A private vocabulary is part of them with ``server.noise``, which has the same adversary.
+    A private vocabulary is part of them with ``server.noise``, which has the same adversary. With ``wire.shuffle`` the
+    guarantee of shuffled bits counts.
 
     Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
     and other neighbours, and cannot be compared with it.
     """
     found = claimed(entries)
-    together = next((entry for entry in entries if entry.mechanism == vocabulary.TOGETHER), None)
-    found = found and (together or found)
+    first = next((entry for entry in entries if entry.mechanism in (vocabulary.TOGETHER, shuffled.SHUFFLED)), None)
+    found = found and (first or found)
     return {} if found is None or found.epsilon is None else {"epsilon": found.epsilon, "delta": found.delta}
 
 
 def claimed(entries: Iterable[Entry]) -> Entry | None:
     """Return the guarantee of updates with the smallest epsilon; with ``server.noise`` its own. None: there is none."""
-    runs = [entry for entry in entries if entry.unit == "run" and entry.mechanism not in vocabulary.NAMES]
+    runs = [entry for entry in entries if entry.unit == "run" and entry.mechanism not in _OTHERS]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
     known = [entry for entry in runs if entry.epsilon is not None]
     return min(known, key=lambda entry: (entry.epsilon, entry.delta), default=None)

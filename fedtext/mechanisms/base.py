@@ -109,6 +109,18 @@ class Mechanism(Strict, ABC):
         """
         return []
 
+    def shuffled(self, sent: Sent, clients: int) -> Entry | None:
+        """State the guarantee if the server learns for each coordinate only how often clients send each value.
+
+        Args:
+            sent: Number of coordinates and rounds, and delta.
+            clients: Least number of clients whose values come together.
+
+        Returns:
+            An entry of unit "run"; None: nothing is known beyond ``guarantee``.
+        """
+        return None
+
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
         """Return sentences for the privacy report, beside the guarantee.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.accounting import composition
+from fedtext.accounting import composition, shuffle
 from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.mechanisms.base import Follower, Mechanism, Step, Tensors
 from fedtext.mechanisms.draws import bernoulli
@@ -66,6 +66,12 @@ class RandomizedResponse(Follower):
             Entry(name, "run", run, 0.0, f"{over} and {sent.rounds} rounds", rests),
             Entry(name, "run", best, sent.delta, "optimal composition", rests),
         ]
+
+    def shuffled(self, sent: Sent, clients: int) -> Entry:
+        """The privacy blanket of the other clients' bits (Balle et al. 2019), for all of a client's bits together."""
+        epsilon = shuffle.shuffled(self.epsilon, clients, sent.coordinates * sent.rounds, sent.delta)
+        how = f"privacy blanket of {clients} clients, {sent.coordinates:,} coordinates and {sent.rounds} rounds"
+        return Entry(self.name, "run", epsilon, sent.delta, how, "each bit is flipped by a draw of its own")
 
     def sentences(self, before: Bound, hidden: bool) -> list[str]:
         return [

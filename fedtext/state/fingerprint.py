@@ -137,6 +137,7 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
 
 def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts = named(experiment, SCIENCE)
+    parts["wire"].pop("shuffle", None)  # sums do not depend on order
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
     parts = _identified(parts)
     if experiment.all_plugins:

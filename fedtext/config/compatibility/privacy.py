@@ -144,5 +144,25 @@ def rows(e: "Settings") -> Iterator[str]:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 
 
-RULES = (uplink, server_noise, distributed_noise, correlated_noise, adaptive_clip, frozen_embedding)
+def shuffled(e: "Settings") -> Iterator[str]:
+    """Check that the server needs no more than the numbers of bits that are set."""
+    if not e.wire.shuffle:
+        return
+    if not e.uplink or type(e.uplink[-1]).shuffled is Mechanism.shuffled:
+        yield "wire.shuffle: only bits gain by it: set randomized_response last in uplink, or leave shuffle out"
+    if not isinstance(e.aggregation, Mean) or e.server.weights != "uniform":
+        yield (
+            "wire.shuffle: the server does not know whose a bit is, and cannot weigh it: set server.weights: uniform, "
+            "and an aggregation that is the mean"
+        )
+    if audit := next((audit.name for audit in e.audits if audit.reads_updates), ""):
+        yield f"wire.shuffle: {audit} attacks the update of one client, and the server sees none: leave out one of them"
+    if e.adversaries and isinstance(e.adversaries.attack, Collusion):
+        yield (
+            f"wire.shuffle: adversaries of {e.adversaries.attack.name} replace updates that the server has received, "
+            "and it sees none: use another attack"
+        )
+
+
+RULES = (shuffled, uplink, server_noise, distributed_noise, correlated_noise, adaptive_clip, frozen_embedding)
 ROWS = (rows,)
