@@ -119,6 +119,14 @@ def test_the_central_sweep_spends_what_it_says() -> None:
         assert 0.99 * noise.target_epsilon < spent <= noise.target_epsilon
 
 
+def test_shuffled_bits_of_a_thousand_clients_have_an_epsilon_below_ten() -> None:
+    _, experiment = load("rrldp_shuffled.yaml")
+    numbers = 2_000 + 1 + 1 + 1  # an entry for each bucket and one for <pad>, and a linear layer of one output
+    (entry,) = [e for e in ledger(experiment, numbers, 1000, 25) if e.mechanism == "wire.shuffle"]
+    assert entry.epsilon is not None
+    assert 9 < entry.epsilon < 10
+
+
 @pytest.mark.parametrize("method", ["fedavg", "kteps"])
 def test_a_method_runs_under_rr_ldp_by_its_name_alone(method: str) -> None:
     """The file as it stands on another corpus: a bit is sent for each shared number, private ones stay and differ."""
