@@ -5,6 +5,7 @@
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
   soak             a long run of many clients: whether seconds a round and memory grow
+  canaries         epsilon measured over many small runs, and whether mistakes in the noise are found
   kills            runs that are killed again and again end with the bits of one that is not
   search           many trials with failures: their ranking, and what failures and platform cost
   startup          from typing the quick start to its first round
@@ -28,6 +29,7 @@ QUICK = {
     "platform_cost": ["--quick"],
     "scale": ["--quick"],
     "soak": ["--clients", "200", "--rounds", "20"],
+    "canaries": ["--runs", "10"],
     "kills": ["--runs", "1", "--kills", "3", "--rounds", "12"],
     "search": ["--quick"],
     "startup": ["--runs", "1"],

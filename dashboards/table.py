@@ -175,6 +175,8 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
             claimed = values["epsilon"]
             alike = spread(claimed, format_epsilon) if claimed.deviation else format_epsilon(claimed.mean)
             cells |= {"epsilon": alike, "delta": f"{values['delta'].mean:g}"}
+        if "epsilon_lower" in values:
+            cells["epsilon_lower"] = spread(values["epsilon_lower"], format_epsilon)
         cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
         cells |= _costs([record for outcome in ended for record in outcome.rows])
         reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)

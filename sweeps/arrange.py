@@ -15,6 +15,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.ledger import noise_multiplier
+from fedtext.ledger.distributed import is_distributed
 from fedtext.parameters import check_classes
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import recorded
@@ -46,7 +47,7 @@ def corpora_of(
             check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
     for case in cases:
         audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
-        if case.experiment.server.noise:
+        if case.experiment.server.noise and not is_distributed(case.experiment):
             noise_multiplier(case.experiment)
     return corpora
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from actors import placement
 from dashboards.store import Store
+from fedtext.canaries.plan import check as check_canaries
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
 from fedtext.corpora.types import Corpus
@@ -100,9 +101,10 @@ def key(experiment: Experiment) -> str:
 
 def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
     """Return sentences on what a run of the experiment reveals and guarantees."""
-    clients = len(corpus.clients)
-    entries = ledger(experiment, numbers(experiment, corpus), clients, experiment.training.rounds)
-    beside = noise_errors(experiment, clients), withstands(experiment, clients)
+    clients, coordinates = len(corpus.clients), numbers(experiment, corpus)
+    check_canaries(experiment, coordinates)
+    entries = ledger(experiment, coordinates, clients, experiment.training.rounds)
+    beside = noise_errors(experiment, clients, coordinates), withstands(experiment, clients)
     return [*reveals(experiment, entries), *filter(None, beside)]
 
 

@@ -1,6 +1,5 @@
 """The content of a report, read from the records of a sweep: a row for each of its cases."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +9,12 @@ from dashboards.groups import Group, Spread, groups
 from dashboards.table import UNIGRAM, best, rank, short_keys
 from dashboards.trial import Case, Outcome, last_values, one_line, short
 from fedtext.accounting.entry import Entry
+from fedtext.canaries.measure import FILE as CANARIES
+from fedtext.canaries.pairs import Run, of_pairs, run
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import resolved
 from fedtext.ledger import FILE as LEDGER
+from fedtext.ledger import read
 from fedtext.ledger.report import guarantees, of_trials, reveals
 from fedtext.records import RoundRecord
 from fedtext.runtime.secrets import redacted
@@ -91,8 +93,15 @@ class Row:
         for sample in self.samples:
             for record in reversed(sample.records):  # a run that was made longer has a later one
                 if LEDGER in record.files:
-                    return [Entry(**entry) for entry in json.loads(record.files[LEDGER])]
+                    return read(record.files[LEDGER])
         return []
+
+    def canaries(self) -> Iterator[Run]:
+        """Yield what the canaries of each seed's run have shown."""
+        for sample in self.samples:
+            content = next((made.files[CANARIES] for made in reversed(sample.records) if CANARIES in made.files), "")
+            if content and self.experiment:
+                yield run(self.experiment.model_copy(update={"seed": sample.seed}), content)
 
     def reveals(self) -> list[str]:
         """Return the sentences on what a run discloses and guarantees; empty without a ledger."""
@@ -164,7 +173,10 @@ class Sweep:
     def guarantees(self) -> list[str]:
         """Return sentences on the guarantee of all trials together; empty if their keys change while they run."""
         changing = self.experiment.tune.scheduler == "pbt"
-        return [] if changing else list(of_trials([case.experiment for case in self.cases]))
+        if changing:
+            return []
+        pairs = of_pairs([run for row in self.rows for run in row.canaries()])
+        return [*of_trials([case.experiment for case in self.cases]), *pairs]
 
     def names(self) -> list[str]:
         """Return the names of all metrics and costs that some row has."""

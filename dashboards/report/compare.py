@@ -33,7 +33,8 @@ def measures(sweep: Sweep) -> list[Measure]:
     """Return the metrics of the tables, in the order of the final table: evaluations, attacks, epsilon, loss."""
     names = sorted((name for name in sweep.names() if UNIGRAM not in name), key=column_order)
     shown = [name for name in names if has_column(name) and written(name)]
-    return [measure(name) for name in [*shown, *(name for name in ("epsilon", "loss") if name in names)]]
+    beside = [name for name in ("epsilon", "epsilon_lower", "loss") if name in names]
+    return [measure(name) for name in [*shown, *beside]]
 
 
 def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:

@@ -4,6 +4,7 @@ Legend: X possible numbers of true answers.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -174,9 +175,19 @@ def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) ->
         UserError: dp-accounting is not installed, or no multiplier below a million is large enough.
     """
 
-    def spends(multiplier: float) -> float:
-        return sampled_gaussian(multiplier, fraction, count, delta)
+    return smallest(lambda multiplier: sampled_gaussian(multiplier, fraction, count, delta), epsilon)
 
+
+def smallest(spends: Callable[[float], float], epsilon: float) -> float:
+    """Compute the smallest noise multiplier, to four digits, with which a run spends at most ``epsilon``.
+
+    Args:
+        spends: The epsilon that a run spends with a multiplier, which falls with it.
+        epsilon: The epsilon to reach.
+
+    Raises:
+        UserError: No multiplier below a million is large enough.
+    """
     low, high = 1e-3, 1.0
     while spends(high) > epsilon:
         low, high = high, 10 * high
@@ -187,6 +198,21 @@ def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) ->
         low, high = (low, middle) if spends(middle) <= epsilon else (middle, high)
     unit = 10.0 ** (math.floor(math.log10(high)) + 1 - _DIGITS)
     return float(f"{math.ceil(high / unit) * unit:.{_DIGITS}g}")
+
+
+def of_renyi(orders: Sequence[float], divergences: Sequence[float], delta: float) -> float:
+    """Compute epsilon at ``delta`` from bounds of the Renyi divergences of a run (Canonne, Kamath and Steinke 2020,
+    proposition 12).
+
+    Args:
+        orders: Orders of the divergences, above 1.
+        divergences: Their bounds.
+        delta: Where epsilon is computed.
+
+    Raises:
+        UserError: dp-accounting is not installed.
+    """
+    return float(_accounting().rdp.compute_epsilon(list(orders), list(divergences), delta)[0])
 
 
 def _accounting() -> ModuleType:

@@ -9,6 +9,29 @@ Unit = Literal["coordinate and round", "client and round", "run"]
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A lower bound on the epsilon of a run, measured by canaries.
+
+    Attributes:
+        epsilon: The lower bound, at the delta of the entry.
+        confidence: Probability with which it holds at least.
+        canaries: Number of canaries.
+        guesses: Of how many it was guessed whether they were in the run.
+        right: How many guesses were right.
+        gaussian: The lower bound if the trade-off curve is that of Gaussian noise; None: there is none.
+        estimate: An estimate without confidence; None: there is none.
+    """
+
+    epsilon: float
+    confidence: float
+    canaries: int
+    guesses: int
+    right: int
+    gaussian: float | None = None
+    estimate: float | None = None
+
+
+@dataclass(frozen=True)
 class Entry:
     """A guarantee of a mechanism, or the reason why it has none.
 
@@ -18,6 +41,7 @@ class Entry:
         epsilon, delta: The guarantee. An epsilon of None: there is none, or it could not be computed.
         how: Name of the bound; without an epsilon the reason.
         assumptions: Conditions under which the guarantee holds.
+        measured: What canaries of the run have measured beside it; None: nothing.
     """
 
     mechanism: str
@@ -26,6 +50,7 @@ class Entry:
     delta: float
     how: str
     assumptions: str = ""
+    measured: Measured | None = None
 
     @property
     def holds(self) -> bool:

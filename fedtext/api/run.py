@@ -2,11 +2,12 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedtext.accounting.entry import Entry
 from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
@@ -18,6 +19,7 @@ from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, spelled, writing
+from fedtext.ledger import FILE, read
 from fedtext.records import RoundRecord
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
@@ -108,12 +110,19 @@ def run(
         if on_round:
             on_round(record)
     history = tuple(checkpoint.history(folder) if folder else federation.history)
-    result = Result(single, history, federation.ledger(len(history)), trained(federation, corpus))
+    result = Result(single, history, _ledger(federation, history), trained(federation, corpus))
     if folder:
         result.write_records(folder)
         if single.save.model != "none":
             model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
+
+
+def _ledger(federation: Federation[LocalFleet], history: Sequence[RoundRecord]) -> list[Entry]:
+    """Return the guarantees of a completed run, with what was measured in its last round."""
+    if history and FILE in history[-1].files:
+        return read(history[-1].files[FILE])
+    return federation.ledger(len(history))
 
 
 def _writable(folder: Path, resume: bool) -> Path:

@@ -41,7 +41,8 @@ class LocalFleet:
         self.baselines: Mapping[str, float] = baselines(experiment, corpus)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
-        self.worker.secure = secure_clients(experiment, [client.samples for client in self.clients])
+        samples = [client.samples for client in self.clients]
+        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.sent.numbers)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat

@@ -33,6 +33,7 @@ from fedtext.training.stack import Stack
 from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
 
+DISTRIBUTED = "distributed"  # what a client draws its share of the noise of a sum for
 Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
 
 
@@ -151,7 +152,8 @@ class Worker(Host):
             kept = self._kept(parameters, optimizer, place, round_, state)
             self.audits.observe(payload, flat, parameters, round_, data)
             if self.secure and payload.size:
-                payload, cut = self.secure.payload(self.decoder.update(payload, client, flat, round_))
+                rng = self.noise.generator(DISTRIBUTED, round_, client) if self.secure.ring.grid else None
+                payload, cut = self.secure.payload(self.decoder.update(payload, client, flat, round_), rng)
                 said = said | {"secure_cut": cut}
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said

@@ -1,5 +1,6 @@
 """The keys of participation: which clients take part in a round, and which of them return in time."""
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -123,6 +124,13 @@ class Participation(Strict):
         if self.sampling == "poisson":
             return clients
         return -(-clients // self.epoch) if self.sampling == "epochs" else max(1, round(self.fraction * clients))
+
+    def invited(self, clients: int) -> int:
+        """Return the number of ``clients`` clients that a round samples, also of those that it does not wait for; the
+        expected one, rounded, of a Poisson sample, or 1 if that is smaller."""
+        if self.sampling == "poisson":
+            return max(1, round(clients * self.fraction))
+        return min(clients, math.ceil(self.over_selection * self.largest(clients)))
 
     def expected(self, clients: int) -> float:
         """Return the expected number of clients of a round, without those that drop out.

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from fedtext.config.canaries import Canaries
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
 from fedtext.config.secure import SecureAggregation
 from fedtext.config.selection import Validated, decimal, threshold
@@ -49,12 +50,15 @@ class Adversaries(Strict):
 
 
 class Privacy(Strict):
-    """The key of random draws that protect data (fedtext/state/noise_key.py)."""
+    """The key of random draws that protect data (fedtext/state/noise_key.py), and what is measured of it."""
 
     noise: Literal["reproducible", "secret"] = Field(
         "reproducible",
         description="reproducible: drawn from the seed and the experiment, so that the same experiment draws the same "
         "noise again; secret: drawn from the operating system's entropy, kept with the run's state",
+    )
+    canaries: Canaries | None = Field(
+        None, description="clients by which a lower bound on epsilon is measured in the run; {}: 1000; null: none"
     )
 
 

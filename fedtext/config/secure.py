@@ -1,8 +1,23 @@
 """The keys of secure aggregation."""
 
+import math
+
 from pydantic import Field
 
 from fedtext.schema import Strict
+
+BITS = 24  # of a coordinate at most, unless asked for: as many as float32 has
+RING = 32  # bits of a sum
+
+
+def room(clients: int) -> int:
+    """Return how many bits of a coordinate the sum of so many clients leaves."""
+    return RING - math.ceil(math.log2(max(1, clients)))
+
+
+def levels(bits: int) -> int:
+    """Return the largest absolute value of a coordinate of so many bits, as an integer."""
+    return int(2 ** (bits - 1)) - 1
 
 
 class SecureAggregation(Strict):
@@ -17,7 +32,7 @@ class SecureAggregation(Strict):
         gt=0.5,
         le=1,
         description="share of a client's neighbours that have to answer so that its masks can be removed; above one "
-        "half no server can have both secrets of a client",
+        "half no server has both secrets of a client, unless neighbours show it theirs",
     )
     neighbors: int | None = Field(
         None,

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -165,11 +165,35 @@ class BisrNoise(Correlated):
         return InverseBanded(rounds, apart, inverse_square_root(min(self.bands, rounds)))
 
 
-NoiseMechanism: TypeAlias = Independent | TreeNoise | BandedNoise | BltNoise | BisrNoise
+class Distributed(Strict, ABC):
+    """Base of noise that clients add in integers, each a share of it, before the masks of secure aggregation.
+
+    Its multiplier is that of a round: standard deviation of the noise of those clients whose noise is sure / largest
+    norm of an update in integers. It is sure of participation.min_clients, less the share
+    server.secure_aggregation.colluding of a round's clients.
+    """
+
+    name: str
+
+
+class DiscreteGaussianNoise(Distributed):
+    """Each client adds discrete Gaussian noise to its update in integers (Kairouz, Liu and Steinke 2021)."""
+
+    name: Literal["discrete_gaussian"] = "discrete_gaussian"
+
+
+class SkellamNoise(Distributed):
+    """Each client adds Skellam noise to its update in integers (Agarwal, Kairouz and Liu 2021)."""
+
+    name: Literal["skellam"] = "skellam"
+
+
+_Mechanisms = Independent | TreeNoise | BandedNoise | BltNoise | BisrNoise
+NoiseMechanism: TypeAlias = _Mechanisms | DiscreteGaussianNoise | SkellamNoise
 if TYPE_CHECKING:
     NoiseMechanismField: TypeAlias = NoiseMechanism
 else:
-    NoiseMechanismField = choice(Independent, TreeNoise, BandedNoise, BltNoise, BisrNoise, tagged=True)
+    NoiseMechanismField = choice(*get_args(NoiseMechanism), tagged=True)
 
 
 @lru_cache(maxsize=64)
@@ -188,12 +212,12 @@ class Noise(Strict):
     """The server's noise, by its multiplier or by the epsilon of the whole run."""
 
     mechanism: NoiseMechanismField = Field(
-        Independent(), description="how the noise of one round depends on that of others"
+        Independent(), description="how the noise of one round depends on that of others, or that clients add it"
     )
     multiplier: float | None = Field(
         None,
         gt=0,
-        description="noise multiplier; of independent noise that of a round, of correlated noise that of the whole run",
+        description="noise multiplier; of correlated noise that of the whole run, of other noise that of a round",
     )
     target_epsilon: float | None = Field(
         None, gt=0, description="epsilon of the whole run, from which the multiplier is computed"

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from fedtext.corpora.leaks import DropLeaked
+from fedtext.corpora.private_vocabulary import PrivateVocabulary, Release
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import checked, folders, present
@@ -77,10 +78,10 @@ class CorpusConfig(Strict, ABC):
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
-    vocabulary: int = Field(
+    vocabulary: Annotated[int, Field(ge=1)] | PrivateVocabulary = Field(
         50_000,
-        ge=1,
-        description="most frequent words kept, by summed client counts of train; only if tokens are words",
+        description="most frequent words kept, by summed client counts of train, or {private: ...}: words that are "
+        "released with a guarantee; only if tokens are words",
     )
     min_count: int = Field(1, ge=1, description="rarer words are <unk>; only if tokens are words")
     own_vocabularies: bool | Literal["auto"] = Field(
@@ -116,12 +117,24 @@ class CorpusConfig(Strict, ABC):
                 f"{min(asked)}: all {self.text.units} have a row of the table (text: {self.text.name}), whatever their "
                 "count: leave this key out (of a hash, set text.hash.buckets)"
             )
+        if self.releases and self.min_count > 1:
+            raise ValueError("min_count: a private vocabulary has a threshold of its own: leave min_count out")
         return self
 
     @property
     def counts_words(self) -> bool:
-        """Whether word counts leave the clients, for the vocabulary."""
+        """Whether words of clients are counted for the vocabulary."""
         return isinstance(self.text, Words)
+
+    @property
+    def words(self) -> int:
+        """Largest number of words of the vocabulary."""
+        return self.vocabulary if isinstance(self.vocabulary, int) else self.vocabulary.size
+
+    @property
+    def releases(self) -> Release | None:
+        """How the vocabulary is released with a guarantee; None if word counts leave the clients."""
+        return None if isinstance(self.vocabulary, int) else self.vocabulary.private
 
     @property
     def has_features(self) -> bool:

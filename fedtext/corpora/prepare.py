@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.private_vocabulary import without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
@@ -24,12 +25,13 @@ from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
 from fedtext.runtime.folders import check_folder, origins_named
+from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
 from fedtext.text.tokens import encode as encode_words
-from fedtext.text.vocabulary import WordIndex, bears_digit, build_vocabulary, count_words
+from fedtext.text.vocabulary import SPECIAL, WordIndex, bears_digit, build_vocabulary, count_words
 
 
 @origins_named()
@@ -49,8 +51,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     """
     raw, used, leaks = _texts(config, seed, data)
     counts = [_counts(client, config.text, config.language) for client in used]
-    vocabularies = [build_vocabulary([count], config.vocabulary, config.min_count) for count in counts] if own else []
-    words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config)
+    vocabularies = [build_vocabulary([count], config.words, config.min_count) for count in counts] if own else []
+    words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config, seed)
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
@@ -112,10 +114,19 @@ def _distinct_words(raw: RawCorpus) -> tuple[int, int]:
     return train, len(words)
 
 
-def _vocabulary(counts: list[Counter[str]], config: CorpusConfig) -> list[str]:
+def _vocabulary(counts: list[Counter[str]], config: CorpusConfig, seed: int) -> list[str]:
     if not isinstance(config.text, Words):
         return config.text.vocabulary()
-    return build_vocabulary(counts, config.vocabulary, config.min_count, (BOS, EOS) if config.language else ())
+    special = (BOS, EOS) if config.language else ()
+    if config.releases is None:
+        return build_vocabulary(counts, config.words, config.min_count, special)
+    found = config.releases.words(without(counts, SPECIAL), generator(seed, "vocabulary"))
+    if not found:
+        raise UserError(
+            f"corpus.vocabulary.private: {config.releases.name} finds no word that is frequent enough among "
+            f"{len(counts)} clients: raise epsilon, or have more clients"
+        )
+    return [*SPECIAL, *special, *found[: config.words]]
 
 
 def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fedtext.accounting.entry import DELTA, Entry, Sent
-from fedtext.ledger import assumptions, central
+from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
+from fedtext.ledger import assumptions, central, distributed, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -23,7 +23,19 @@ if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
     from fedtext.mechanisms import Mechanism
 
-__all__ = ["CENTRAL", "FILE", "format_epsilon", "hidden", "ledger", "noise_multiplier", "spent", "text"]
+__all__ = [
+    "CENTRAL",
+    "FILE",
+    "claimed",
+    "format_epsilon",
+    "hidden",
+    "ledger",
+    "noise_multiplier",
+    "read",
+    "spent",
+    "text",
+    "with_measured",
+]
 
 FILE = "ledger.json"
 _OWN_ROWS = "no guarantee: wire.rows: own lets the rows name the client's words"
@@ -50,7 +62,11 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     delta = experiment.server.noise.delta if experiment.server.noise else DELTA
     entries = _local(experiment, Sent(coordinates, rounds, delta))
     if experiment.server.noise:
-        entries += central.entries(experiment, clients, rounds)
+        made = distributed.grid(experiment, clients, coordinates)
+        entries += (
+            distributed.entries(experiment, made, rounds) if made else central.entries(experiment, clients, rounds)
+        )
+    entries += vocabulary.entries(experiment, clients, entries)
     if assumptions.pooled_vectors(experiment):
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
@@ -58,19 +74,32 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
 
 
-def spent(entries: Iterable[Entry]) -> dict[str, float]:
+def spent(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the metrics ``epsilon`` and ``delta`` of all rounds together: those of the smallest epsilon.
+
+    A private vocabulary is part of them with ``server.noise``, which has the same adversary.
 
     Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
     and other neighbours, and cannot be compared with it.
     """
-    runs = [entry for entry in entries if entry.unit == "run"]
+    found = claimed(entries)
+    together = next((entry for entry in entries if entry.mechanism == vocabulary.TOGETHER), None)
+    found = found and (together or found)
+    return {} if found is None or found.epsilon is None else {"epsilon": found.epsilon, "delta": found.delta}
+
+
+def claimed(entries: Iterable[Entry]) -> Entry | None:
+    """Return the guarantee of updates with the smallest epsilon; with ``server.noise`` its own. None: there is none."""
+    runs = [entry for entry in entries if entry.unit == "run" and entry.mechanism not in vocabulary.NAMES]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
-    known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
-    if not known:
-        return {}
-    epsilon, delta = min(known)
-    return {"epsilon": epsilon, "delta": delta}
+    known = [entry for entry in runs if entry.epsilon is not None]
+    return min(known, key=lambda entry: (entry.epsilon, entry.delta), default=None)
+
+
+def with_measured(entries: Sequence[Entry], measured: Measured) -> list[Entry]:
+    """Return the entries with what canaries have measured, beside the guarantee that ``claimed`` returns."""
+    beside = claimed(entries)
+    return [replace(entry, measured=measured) if entry is beside else entry for entry in entries]
 
 
 def format_epsilon(epsilon: float) -> str:
@@ -79,8 +108,25 @@ def format_epsilon(epsilon: float) -> str:
 
 
 def text(entries: Iterable[Entry]) -> str:
-    """Format the entries as the content of ``ledger.json``."""
-    return json.dumps([asdict(entry) for entry in entries], indent=1) + "\n"
+    """Format the entries as the content of ``ledger.json``. What was not measured is left out."""
+    written = [asdict(entry) for entry in entries]
+    for entry in written:
+        if entry["measured"] is None:
+            del entry["measured"]
+    return json.dumps(written, indent=1) + "\n"
+
+
+def read(content: str) -> list[Entry]:
+    """Return the entries of what ``text`` returned.
+
+    Raises:
+        ValueError, TypeError: It is something else.
+    """
+    made = []
+    for entry in json.loads(content):
+        measured = entry.pop("measured", None)
+        made.append(Entry(**entry, measured=Measured(**measured) if measured else None))
+    return made
 
 
 def hidden(experiment: "Experiment", place: int) -> bool:

@@ -59,9 +59,15 @@ def round_multiplier(experiment: "Experiment") -> float:
     return noise_multiplier(experiment) * (made.sensitivity() if made else 1.0)
 
 
-def errors(experiment: "Experiment") -> Errors:
-    """Return the errors of the prefix sums of updates of norm 1: standard deviations on each coordinate."""
-    made, z, rounds = strategy(experiment), noise_multiplier(experiment), experiment.training.rounds
+def errors(experiment: "Experiment", alone: float | None = None) -> Errors:
+    """Return the errors of the prefix sums of updates of norm 1: standard deviations on each coordinate.
+
+    Args:
+        experiment: The experiment, with ``server.noise``.
+        alone: Standard deviation of the noise of a round; None: the noise multiplier.
+    """
+    made, rounds = strategy(experiment), experiment.training.rounds
+    z = noise_multiplier(experiment) if alone is None else alone
     if made:
         found = made.errors()
         return Errors(z * found.mean, z * found.max)

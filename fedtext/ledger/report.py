@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from fedtext.accounting.entry import Entry
+from fedtext.accounting.entry import Entry, Measured
 from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import format_epsilon, hidden
+from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.together import together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
@@ -17,6 +18,12 @@ SUMS = (
     "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
     "is said here of rows and words is of the clients of a round together. It is a server that follows the protocol: "
     "keys are not signed, so that one that puts its own in their place would see updates"
+)
+
+NOISED = "server.noise: each client adds its share of the noise before the masks: the server sees no sum without it"
+UNMASKED = (
+    "server.secure_aggregation.masks: false: the server sees each update, in integers without masks; this is for "
+    "comparison"
 )
 
 
@@ -46,8 +53,12 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
             "audits write words of clients, and texts as far as they were recovered, into the results, for study: no "
             "deployment would"
         )
-    if experiment.server.secure_aggregation:
-        said.append(SUMS)
+    if canaries := experiment.privacy.canaries:
+        there = "about half of them are in its sums" if experiment.server.noise else "they are in no sum"
+        said.append(f"privacy.canaries: {canaries.clients:,} clients without texts measure epsilon; {there}")
+    secure = experiment.server.secure_aggregation
+    if secure:
+        said.append(SUMS if secure.masks else UNMASKED)
     said += _table(experiment, noisy)
     if not noisy and not experiment.server.noise:
         said += _next_words(experiment)
@@ -59,7 +70,9 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     if not experiment.aggregation.sums:
         aggregation = experiment.aggregation
         said.append(f"{aggregation.name}: the server reads each client's update by itself; {aggregation.secure}")
-    if experiment.server.noise and not experiment.server.secure_aggregation:
+    if is_distributed(experiment):
+        said.append(NOISED)
+    if experiment.server.noise and not (secure and secure.masks):
         said.append("the server sees each clipped update as it is: only what comes of their sum is protected by noise")
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
         said += mechanism.sentences(before, hidden(experiment, place))
@@ -92,7 +105,7 @@ def _table(experiment: Experiment, noisy: bool) -> list[str]:
             if experiment.own_rows
             else "rows of words with a digit in them are sent as zeros"
         )
-        if experiment.corpus.counts_words:
+        if experiment.corpus.counts_words and not experiment.corpus.releases:
             said.append("yet these words were counted for the vocabulary: the server knows which of them occur at all")
     if not experiment.shares_table:
         said.append("no embedding table leaves a client")
@@ -115,8 +128,20 @@ def guarantees(entries: Sequence[Entry]) -> list[str]:
     for mechanism in dict.fromkeys(entry.mechanism for entry in entries):
         epsilons = "; ".join(_epsilon(entry) for entry in entries if entry.mechanism == mechanism)
         said.append(f"ledger: {mechanism}: {epsilons}")
+    said += [_measured(entry.mechanism, entry.measured) for entry in entries if entry.measured]
     assumed = dict.fromkeys(entry.assumptions for entry in entries if entry.assumptions)
     return said + [f"ledger: {assumptions}" for assumptions in assumed]
+
+
+def _measured(mechanism: str, measured: Measured) -> str:
+    said = (
+        f"ledger: {mechanism}: measured in the run: epsilon is at least {format_epsilon(measured.epsilon)} with "
+        f"{measured.confidence:.0%} confidence ({measured.right} of {measured.guesses} guesses about "
+        f"{measured.canaries:,} canaries are right)"
+    )
+    if measured.gaussian is not None:
+        said += f", {format_epsilon(measured.gaussian)} if its trade-off curve is that of Gaussian noise"
+    return said
 
 
 def of_trials(experiments: Sequence[Experiment]) -> Iterator[str]:
@@ -178,6 +203,8 @@ def _prepared(experiment: Experiment) -> list[str]:
         drawn = experiment.model.embedding.own
         if has_vectors(sources) and (drawn is None or drawn.words != "all"):
             said.append("beside its own a client reads the words of the vectors that it starts from")
+    elif corpus.releases:
+        said = [f"the vocabulary is released from every client's words, with a guarantee ({corpus.releases.name})"]
     elif corpus.counts_words:
         said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
     trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]

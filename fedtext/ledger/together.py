@@ -7,6 +7,8 @@ from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
 from fedtext.ledger.assumptions import POOLED_VECTORS, neighbours, pooled_vectors
 from fedtext.ledger.central import CENTRAL, composed, noise_multiplier, strategy
+from fedtext.ledger.distributed import is_distributed
+from fedtext.ledger.vocabulary import released
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -39,6 +41,9 @@ def _entry(runs: Sequence["Experiment"]) -> Entry:
     delta = min(noise.delta for noise in asked)
     if any(noise.cohort_size for noise in asked):
         return Entry(CENTRAL, "run", None, delta, "no guarantee: server.noise.cohort_size simulates that of other runs")
+    if any(map(is_distributed, runs)):
+        how = "not computed: the sensitivity of noise that clients add depends on each run's number of coordinates"
+        return Entry(CENTRAL, "run", None, delta, how)
     if any(map(pooled_vectors, runs)):
         return Entry(CENTRAL, "run", None, delta, POOLED_VECTORS)
     against = {neighbours(run) for run in runs}
@@ -48,7 +53,10 @@ def _entry(runs: Sequence["Experiment"]) -> Entry:
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
     epsilon = composition.several(tuple(map(_mechanisms, runs)), delta)
-    return Entry(CENTRAL, "run", epsilon, delta, f"{len(runs)} runs on the same clients", assumptions)
+    how = f"{len(runs)} runs on the same clients"
+    if release := released(runs[0]):  # all have the same
+        epsilon, delta, how = epsilon + release.epsilon, delta + release.delta, f"{how} and their vocabulary"
+    return Entry(CENTRAL, "run", epsilon, delta, how, assumptions)
 
 
 def _mechanisms(run: "Experiment") -> tuple[float, float, int]:

@@ -3,34 +3,18 @@
 from functools import partial
 
 from fedtext.metrics.metric import LATE, Metric
+from fedtext.metrics.privacy import ATTACKS, PRIVACY
 
 _score = partial(Metric, validation=True, columns="all")
 _union = partial(Metric, when=LATE, columns="all")
 _perplexity = partial(_score, unit="perplexity", better="smaller")
-_leak = partial(Metric, kind="attack", better="smaller")
 _loss = partial(Metric, kind="training", unit="nats", better="smaller", when="every round")
-_privacy = partial(Metric, kind="privacy", better="smaller", when="every round")
 _traffic = partial(Metric, kind="traffic", unit="bytes", better="smaller", when="every round")
 _server = partial(Metric, kind="server", unit="number", better="neither", when="every round")
 _cost = partial(Metric, kind="cost", unit="seconds", better="smaller", when="every round")
 _sweep = partial(Metric, kind="sweep", unit="number", better="neither", when="end of the sweep")
 
 _UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of a model together."
-_TABLES = {
-    "true": "vectors decoded by the client's own table",
-    "public": "vectors decoded by the table that the attacker has",
-    "unrelated": "vectors decoded by a random table, which is chance",
-}
-_RECOVERY = {
-    "precision": "share of the recovered words that are in the text",
-    "recall": "share of a text's words that are recovered",
-    "f1": "harmonic mean of precision and recall",
-    "exact": "share of a text's words that are recovered at their own place",
-    "ptlr": "share of the words with a digit that are recovered (privacy token leakage ratio)",
-    "ptlr_exact": "share of the words with a digit that are recovered at their own place",
-}
-_SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
-
 # In the order of a table's columns. The first one that matches a name counts.
 METRICS: list[Metric] = [
     _score(
@@ -105,65 +89,8 @@ METRICS: list[Metric] = [
         better="neither",
         when=LATE,
     ),
-    *(
-        _leak(name, f"gradient_inversion, {how}: {what}", columns="all" if name in _SHOWN else "none")
-        for table, how in _TABLES.items()
-        for measure, what in _RECOVERY.items()
-        if (name := f"inversion_{table}_{measure}")
-    ),
-    _leak(
-        "inversion_distance",
-        "gradient_inversion: distance of the update found from the one received",
-        "The attacker's objective.",
-        unit="number",
-        better="neither",
-    ),
-    _leak(
-        "inversion_candidates",
-        "gradient_inversion: number of words that a vector may be decoded to",
-        "gradient_inversion.md says which words these are.",
-        unit="number",
-        better="neither",
-    ),
-    _leak("rows_precision", "embedding_rows: share of the words found that the client's train texts have"),
-    _leak("rows_recall", "embedding_rows: share of the train texts' words that are found", columns="all"),
-    _leak("rows_f1", "embedding_rows: harmonic mean of rows_precision and rows_recall"),
-    _leak("rows_ptlr", "embedding_rows: share of the train texts' words with a digit that are found"),
-    _leak("label_top", "label_leakage: share of clients whose most frequent class is inferred", columns="all"),
-    _leak(
-        "label_l1",
-        "label_leakage: sum over classes of |inferred share - share|, from 0 to 2",
-        unit="number",
-        better="larger",
-    ),
-    _leak("label_l1_uniform", "label_leakage: label_l1 of the guess of equal shares", unit="number", better="neither"),
-    _leak(
-        "member_auc",
-        "membership: area under the ROC curve of train against test texts by their loss; 0.5 is chance",
-        columns="all",
-    ),
-    _leak(
-        "member_advantage",
-        "membership: true minus false positive rate at the mean loss of half of the train texts",
-        "The rates are of the other half, and of the test texts.",
-    ),
-    _leak(
-        "member_tpr_at_1pct_fpr",
-        "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
-        "Not computed for clients with fewer than 100 test texts.",
-    ),
-    _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
-    _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
-    _privacy(
-        "epsilon",
-        "bound on the privacy loss of a client over all rounds until now, at the delta beside it",
-        "The guarantee of (epsilon, delta)-differential privacy covers all texts of a client; ledger.json states the "
-        "adversary and the assumptions. Not logged if there is no guarantee.",
-        unit="epsilon",
-    ),
-    _privacy(
-        "delta", "probability with which the bound epsilon may fail", "0 for pure differential privacy.", unit="delta"
-    ),
+    *ATTACKS,
+    *PRIVACY,
     _loss(
         "loss",
         "the objective that clients minimise: the weighted sum of the loss terms, mean over train texts",

@@ -86,13 +86,14 @@ class SecureClients:
             raise ValueError("too few neighbours have shares of its secrets to remove its masks")
         return b""
 
-    def payload(self, update: Update) -> tuple[NDArray[np.uint8], float]:
+    def payload(self, update: Update, rng: np.random.Generator | None = None) -> tuple[NDArray[np.uint8], float]:
         """Return a client's payload, and the share of its coordinates that were cut off.
 
         Args:
             update: The update as the server would decode it.
+            rng: Source of its noise; None: it adds none.
         """
-        integers_N, cut = self.ring.integers(update)
+        integers_N, cut = self.ring.integers(update, rng)
         if self.config.masks:
             self.mask(update.client, integers_N)
         return np.frombuffer(encoding.encode(in_integers(update, integers_N)), np.uint8), cut
@@ -120,6 +121,8 @@ class SecureClients:
             raise ValueError("it has opened the sum of this round already")
         if client not in summed:
             raise ValueError("it is asked to open a sum that it is not in")
+        if self.ring.grid and len(summed) < self.ring.grid.clients:
+            raise ValueError(f"it is asked to open a sum with the noise of {len(summed)} clients, which is too little")
         opened: dict[int, bytes] = {}
         for peer, box in session.boxes.items():
             key = session.channel.agreed(session.peers[peer][:KEY], b"shares")
@@ -129,11 +132,12 @@ class SecureClients:
         return records.pack(opened)
 
 
-def secure_clients(experiment: Experiment, samples: Sequence[int]) -> SecureClients | None:
+def secure_clients(experiment: Experiment, samples: Sequence[int], coordinates: int) -> SecureClients | None:
     """Return the clients' part of an experiment's secure aggregation; None without it.
 
     Args:
         experiment: The experiment.
         samples: Number of train texts of each client that could ever take part.
+        coordinates: Number of coordinates of an update.
     """
-    return SecureClients(Ring(experiment, samples)) if experiment.server.secure_aggregation else None
+    return SecureClients(Ring(experiment, samples, coordinates)) if experiment.server.secure_aggregation else None

@@ -12,18 +12,21 @@ All chances are bounded by sums over clients, and over pairs of clients, of hype
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import hypergeom
+
+from fedtext.errors import UserError
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
 
 OPENED, HIDDEN = 2.0**-20, 2.0**-40  # largest chances of failures if the number of neighbours is chosen
+INSTALL = "server.secure_aggregation: scipy is not installed: pip install 'fedtext[encryption]'"
+_MORE = 200  # clients of a round beyond those that there are, among which enough are looked for
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,11 @@ class Graph:
 
 
 def needed(threshold: float, neighbors: int) -> int:
-    """Return how many of a client's neighbours a share of them is, rounded up."""
-    return max(1, math.ceil(round(threshold * neighbors, 9)))
+    """Return how many of a client's neighbours a share of them is, rounded up, and always more than half.
+
+    Among any two sets of so many neighbours is then one that is in both, and gives a share of one secret alone.
+    """
+    return max(neighbors // 2 + 1, math.ceil(round(threshold * neighbors, 9)))
 
 
 @lru_cache(maxsize=256)
@@ -73,6 +79,10 @@ def graph(clients: int, neighbors: int | None, threshold: float, colluding: floa
 
 
 def _withstands(clients: int, neighbors: int, threshold: float, bad: int, away: int) -> Graph:
+    try:
+        from scipy.stats import hypergeom
+    except ImportError as error:
+        raise UserError(INSTALL) from error
     even = neighbors + neighbors % 2
     degree = even if even < clients - 1 else clients - 1
     least = needed(threshold, degree)
@@ -87,7 +97,7 @@ def _withstands(clients: int, neighbors: int, threshold: float, bad: int, away: 
 
 
 def withstands(experiment: "Experiment", clients: int) -> str:
-    """Return in one sentence what the largest rounds withstand; empty without masks.
+    """Return in one sentence what rounds withstand; empty without masks.
 
     Args:
         experiment: The experiment.
@@ -96,14 +106,46 @@ def withstands(experiment: "Experiment", clients: int) -> str:
     config = experiment.server.secure_aggregation
     if not config or not config.masks:
         return ""
-    most = experiment.participation.largest(clients)
-    made = graph(most, config.neighbors, config.threshold, config.colluding, config.dropping)
+    given = config.neighbors, config.threshold, config.colluding, config.dropping
+    asked = experiment.participation.invited(clients)
+    made, poisson = graph(asked, *given), experiment.participation.sampling == "poisson"
     return (
-        f"server.secure_aggregation: of {most} clients each shares its keys with {made.neighbors}, of whom "
-        f"{made.threshold} have to answer; if {config.dropping:.0%} do not, a round is not opened with a chance of at "
-        f"most {made.unopened:.2g}; if {config.colluding:.0%} show the server all they have as well, it sees more than "
-        f"the sum with a chance of at most {made.uncovered:.2g}"
+        f"server.secure_aggregation: of {'about ' if poisson else ''}{asked} clients each shares its keys with "
+        f"{made.neighbors}, of whom {made.threshold} have to answer; if {config.dropping:.0%} do not, "
+        f"{_opening(made, given)}; if {config.colluding:.0%} show the server all they have as well, "
+        f"{_hiding(made, given)}"
     )
+
+
+_Given = tuple[int | None, float, float, float]  # neighbors, threshold, colluding and dropping
+
+
+def _opening(made: Graph, given: _Given) -> str:
+    """Return whether rounds of a graph are opened. With all others as neighbours the chance is exact: 0 or 1."""
+    if made.unopened == 0:
+        return "every round is opened"
+    if made.unopened < 1:
+        return f"a round is not opened with a chance of at most {made.unopened:.2g}"
+    every = made.neighbors == made.clients - 1
+    enough = _enough(made, given, lambda larger: larger.unopened <= OPENED)
+    return f"{'no round is' if every else 'a round may not be'} opened: {enough or 'lower threshold or dropping'}"
+
+
+def _hiding(made: Graph, given: _Given) -> str:
+    if made.uncovered == 0:
+        return "it sees the sum alone"
+    if made.uncovered < 1:
+        return f"it sees more than the sum with a chance of at most {made.uncovered:.2g}"
+    enough = _enough(made, given, lambda larger: larger.uncovered <= HIDDEN)
+    return f"it may see more than the sum: {enough or 'raise neighbors or threshold, or lower colluding'}"
+
+
+def _enough(made: Graph, given: _Given, holds: Callable[[Graph], bool]) -> str:
+    """Return from how many clients of a round on a chance is as small as it should be; empty if none is found."""
+    for clients in range(made.clients + 1, made.clients + _MORE):
+        if holds(graph(clients, *given)):
+            return f"it takes rounds of {clients} clients"
+    return ""
 
 
 def neighbors_of(members: Sequence[int], degree: int, rng: np.random.Generator) -> dict[int, list[int]]:

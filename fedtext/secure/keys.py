@@ -2,15 +2,11 @@
 masks."""
 
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 INSTALL = "server.secure_aggregation: cryptography is not installed: pip install 'fedtext[encryption]'"
 KEY, NONCE = 32, 12  # bytes

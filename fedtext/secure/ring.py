@@ -5,18 +5,19 @@ Legend: N coordinates of an update, in the order of its tensors.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.secure import SecureAggregation
+from fedtext.config.secure import BITS, SecureAggregation, levels, room
 from fedtext.errors import UserError
 from fedtext.layout import Layout
+from fedtext.ledger.distributed import Grid, grid, is_distributed
 from fedtext.messages import Update
+from fedtext.secure import integer_noise
 
-_BITS = 24  # of a coordinate, as many as float32 has
-_RING = 32
 _CHUNK = 1 << 15  # coordinates at a time, so that intermediate results stay in the cache
 
 
@@ -24,58 +25,91 @@ class Ring:
     """How the updates of an experiment become integers, and a sum of integers a mean update.
 
     A coordinate v of client k becomes round(v w_k / w_max / step), so that the sum of all is a multiple of the weighted
-    sum. With ``server.noise``, rounding is toward zero: no update's norm then grows beyond its bound.
+    sum. With ``server.noise``, rounding is toward zero: no update's norm then grows beyond its bound. If clients add
+    the noise, rounding is random and unbiased, and repeated while the norm has grown beyond its bound
+    (``accounting.distributed.rounded_norm``).
 
     Args:
         experiment: The experiment, with ``server.secure_aggregation``.
         samples: Number of train texts of each client that could ever take part.
+        coordinates: Number of coordinates of an update, if clients add noise.
 
     Attributes:
         levels: Largest absolute value of a coordinate, as an integer.
         step: What an integer 1 stands for.
+        grid: The noise that clients add; None if they add none.
 
     Raises:
         UserError: A sum of a round's integers may be larger than 32 bits hold.
     """
 
-    def __init__(self, experiment: Experiment, samples: Sequence[int]) -> None:
+    def __init__(self, experiment: Experiment, samples: Sequence[int], coordinates: int = 0) -> None:
         config = experiment.server.secure_aggregation
         assert config is not None
         self.config: SecureAggregation = config
         self.uniform = experiment.server.weights == "uniform"
         self.largest = 1.0 if self.uniform else float(max(samples, default=1) or 1)
         clients = experiment.participation.largest(len(samples))
-        room = _RING - math.ceil(math.log2(max(1, clients)))
-        bits = min(_BITS, room) if config.bits is None else config.bits
-        if bits > room or bits < 2:
+        assert coordinates or not is_distributed(experiment), "or the norm of rounded updates is not known"
+        self.grid = grid(experiment, len(samples), coordinates)
+        bits = self.grid.bits if self.grid else config.bits or min(BITS, room(clients))
+        if bits > room(clients) or bits < 2:
             raise UserError(
                 f"server.secure_aggregation.bits: the sum of {clients} clients of {bits} bits may need more than 32: "
-                f"set bits to {max(room, 2)} or less, or lower participation.fraction"
+                f"set bits to {max(room(clients), 2)} or less, or lower participation.fraction"
             )
-        self.levels = 2 ** (bits - 1) - 1
+        self.levels = levels(bits)
         self.step = config.range / self.levels
         self.rounded = np.trunc if experiment.server.noise else np.rint
 
-    def integers(self, update: Update) -> tuple[NDArray[np.uint32], float]:
+    def integers(self, update: Update, rng: np.random.Generator | None = None) -> tuple[NDArray[np.uint32], float]:
         """Return an update in integers, and the share of its coordinates that were cut off at ``range``.
 
         Args:
             update: The update as the server would decode it, with all rows of the table.
+            rng: Source of the client's noise, and of its rounding; None: it adds none.
 
         Returns:
             The integers of all tensors in their order, shape (N,), and the share.
         """
+        assert self.grid is None or rng is not None, "or it has no noise"
+        made_N, cut = self._scaled(update)
+        if self.grid and rng is not None:
+            made_N = noised(self.grid, made_N, rng)
+        return made_N.view(np.uint32), cut
+
+    def without_noise(self, update: Update, rng: np.random.Generator) -> NDArray[np.uint32]:
+        """Return an update in integers to which no client's noise is added: one that is no client's.
+
+        Args:
+            update: The update, with all rows of the table.
+            rng: Source of its rounding.
+
+        Returns:
+            The integers of all tensors in their order, shape (N,).
+        """
+        made_N, _ = self._scaled(update)
+        made_N = rounded(self.grid, made_N, rng).astype(np.int32) if self.grid else made_N
+        return made_N.view(np.uint32)
+
+    def _scaled(self, update: Update) -> tuple[NDArray[Any], float]:
+        """Return an update in steps, and the share of its coordinates that were cut off.
+
+        They are int32, but float64 if they are still to be rounded at random.
+        """
         assert update.rows is None, "or its rows would be seen"
         factor = (1.0 if self.uniform else update.samples / self.largest) / self.step
-        made_N = np.empty(sum(tensor.size for tensor in update.tensors.values()), np.uint32)
+        size = sum(tensor.size for tensor in update.tensors.values())
+        made_N: NDArray[Any] = np.empty(size, np.float64 if self.grid else np.int32)
         done = cut = 0
         for delta in update.tensors.values():
             flat = delta.reshape(-1)
             for start in range(0, flat.size, _CHUNK):
                 part = np.multiply(flat[start : start + _CHUNK], factor, dtype=np.float64)
-                self.rounded(part, out=part)
+                if not self.grid:
+                    self.rounded(part, out=part)
                 cut += self._cut(part)
-                made_N[done : done + part.size].view(np.int32)[:] = part
+                made_N[done : done + part.size] = part
                 done += part.size
         return made_N, cut / max(1, done)
 
@@ -86,6 +120,44 @@ class Ring:
         beyond = int(np.count_nonzero(np.abs(part) > self.levels))
         np.clip(part, -self.levels, self.levels, out=part)
         return beyond
+
+
+def noised(grid: Grid, update_N: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
+    """Round an update, and add a client's noise (Kairouz, Liu and Steinke 2021, algorithm 1, without its rotation).
+
+    Args:
+        grid: The noise.
+        update_N: The update in steps. It is overwritten.
+        rng: Source of random numbers.
+
+    Returns:
+        The integers modulo 2^32.
+    """
+    rounded_N = rounded(grid, update_N, rng)
+    draw = integer_noise.discrete_gaussian if grid.noise.kind == "discrete_gaussian" else integer_noise.skellam
+    rounded_N += draw(rng, grid.noise.variance, len(rounded_N))
+    return rounded_N.astype(np.uint32)
+
+
+def rounded(grid: Grid, update_N: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Round an update at random, again while its norm has grown too much.
+
+    Args:
+        grid: The noise.
+        update_N: The update in steps. It is overwritten.
+        rng: Source of random numbers.
+    """
+    length = math.sqrt(float(update_N @ update_N))
+    if length > grid.norm:  # by what clip leaves to the rounding of float32
+        update_N *= grid.norm / length
+    lower_N = np.floor(update_N)
+    update_N -= lower_N
+    most, squared = math.floor(grid.noise.sensitivity**2), math.inf
+    while squared > most:
+        rounded_N = lower_N.astype(np.int64)
+        rounded_N += rng.random(len(update_N)) < update_N
+        squared = int(rounded_N @ rounded_N)
+    return rounded_N
 
 
 def in_integers(update: Update, integers_N: NDArray[np.uint32]) -> Update:
@@ -124,6 +196,14 @@ class RingSum:
         for name, tensor in update.tensors.items():
             first = self.layout.starts[name]
             self.sum_N[first : first + tensor.size] += tensor.reshape(-1).view(np.uint32)
+
+    def insert(self, update: Update, rng: np.random.Generator) -> None:
+        """Add an update of no client, without mask and noise. See ``fedtext.server.aggregation.Sum``."""
+        inserted, done = self.ring.without_noise(update, rng), 0
+        for name, tensor in update.tensors.items():
+            first = self.layout.starts[name]
+            self.sum_N[first : first + tensor.size] += inserted[done : done + tensor.size]
+            done += tensor.size
 
     def merge(self, other: "RingSum") -> None:
         """Add another partial sum."""

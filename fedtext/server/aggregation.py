@@ -37,6 +37,14 @@ class Sum(Protocol):
     def add(self, update: Update) -> None:
         """Add an update."""
 
+    def insert(self, update: Update, rng: np.random.Generator) -> None:
+        """Add an update of no client, such as a canary's, which counts in no weight.
+
+        Args:
+            update: The update, with all rows of the table.
+            rng: Source of its rounding, if the sum is of integers.
+        """
+
     def merge(self, other: Any) -> None:
         """Add another partial sum, of the same kind."""
 
@@ -91,12 +99,20 @@ class WeightedSum:
         Raises:
             UserError: It is too large for an exact sum.
         """
-        weight, client = 1.0 if self.uniform else float(update.samples), update.client
+        weight = 1.0 if self.uniform else float(update.samples)
         self.weight += weight
         factor = self.aggregation.factor(update)
         self.updates += 1
         self.scaled += factor != 1
-        share = weight * factor / self.scale
+        self._add(update, weight, weight * factor / self.scale)
+
+    def insert(self, update: Update, rng: np.random.Generator) -> None:
+        """Add an update of no client. See ``Sum``."""
+        assert self.uniform, "or it would have a weight"
+        self._add(update, 0.0, self.aggregation.factor(update) / self.scale)
+
+    def _add(self, update: Update, weight: float, share: float) -> None:
+        client = update.client
         pieces: list[tuple[int, NDArray[np.float32]]] = []  # offset and values of what is contiguous
         for name, delta in update.tensors.items():
             first = self.layout.starts[name]
@@ -208,7 +224,7 @@ class Summation:
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else sum(samples))
         self.holders_only = experiment.server.absent_rows == "holders_only"
-        self.ring = Ring(experiment, samples) if experiment.server.secure_aggregation else None
+        self.ring = Ring(experiment, samples, layout.numbers) if experiment.server.secure_aggregation else None
 
     def empty(self) -> Sum:
         """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.aggregations import IndividualAggregation
+from fedtext.canaries.audit import CanaryAudit
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS
@@ -82,6 +83,7 @@ class Federation(Generic[FleetT]):
         kept = snapshot.moments if snapshot else None
         self.beside = MethodState(experiment.method, shared, kept)
         self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
+        self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.layout, fleet.withheld, kept)
         received = layouts.received(experiment.method, self.layout, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part)
         if len(self.history) > experiment.training.rounds:
@@ -119,6 +121,7 @@ class Federation(Generic[FleetT]):
                     "server.optimizer.lr or training.optimizer.lr, or the noise"
                 )
             keep_unsent(self.experiment, self.layout, before, self.flat, self.fleet.withheld, round_)
+            self.canaries.observe(before, self.flat, round_)
             del handle  # frees the memory of the last broadcast
             handle = self._broadcast()
             last = round_ == rounds
@@ -132,6 +135,10 @@ class Federation(Generic[FleetT]):
             self.history.append(record)
             if self.experiment.evaluates(round_):
                 self._evaluate(handle, record)
+            if last:
+                entries, found, files = self.canaries.measured(self.ledger(rounds))
+                metrics.update(found)
+                record.files, budget = files, text(entries) if entries else ""
             metrics["round_seconds"], record.time = time.perf_counter() - start, time.time()
             if budget != told:
                 record.files[FILE] = told = budget
@@ -146,7 +153,7 @@ class Federation(Generic[FleetT]):
     def _save(self, checkpoints: Checkpoints) -> None:
         selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
-        moments = self.moments | self.beside.to_keep() | self.noise.to_keep()
+        moments = self.moments | self.beside.to_keep() | self.noise.to_keep() | dict(self.canaries.to_keep())
         checkpoints.save(self.flat, private, self.history, moments, selected)
         for place in range(settled, checkpoints.settled):
             self.history[place] = replace(self.history[place], clients={})
@@ -260,6 +267,7 @@ class Federation(Generic[FleetT]):
                 total.add(update)
             for part in self.fleet.partials(round_):
                 total.merge(part)
+            self.canaries.join(total, self.flat, round_, attempt)
             secure = self.secure.open(total, round_, attempt)
             count = self.noise.expected
             mean = total.mean(count)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedtext.layout import Layout
 from fedtext.ledger.adaptive_clip import adaptive_norm, number_sigma, update_multiplier
 from fedtext.ledger.central import errors, round_multiplier, strategy
+from fedtext.ledger.distributed import grid, is_distributed
 from fedtext.matrix_noise import Errors
 from fedtext.matrix_noise.strategy import Stream
 from fedtext.mechanisms.base import sensitivity
@@ -40,25 +41,33 @@ def expected(experiment: "Experiment", clients: int) -> float:
 
 
 def deviation(experiment: "Experiment", clients: int) -> float:
-    """Return the standard deviation of the noise on each coordinate of the mean update; 0 without ``server.noise``.
+    """Return the standard deviation of the server's noise on each coordinate of the mean update; 0 if it adds none.
 
     With ``clip.adaptive`` it is that of the first round, and grows and falls with the norm. Of correlated noise it is
     the factor of C^-1 Z, whose first round has this standard deviation.
     """
-    if not experiment.server.noise:
+    if not experiment.server.noise or is_distributed(experiment):
         return 0.0
     return _on_mean(experiment, clients, update_multiplier(experiment, clients, round_multiplier(experiment)))
 
 
-def noise_errors(experiment: "Experiment", clients: int) -> str:
-    """Return the errors of the sums of mean updates in one sentence; empty without ``server.noise``."""
+def noise_errors(experiment: "Experiment", clients: int, coordinates: int) -> str:
+    """Return the errors of the sums of mean updates in one sentence; empty without ``server.noise``.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients that can train.
+        coordinates: Number of coordinates of an update.
+    """
     if not experiment.server.noise:
         return ""
-    found, when = errors(experiment), ""
+    made = grid(experiment, clients, coordinates)
+    found, when = errors(experiment, made.error(expected(experiment, clients)) if made else None), ""
     if adaptive_norm(experiment):
         share = update_multiplier(experiment, clients, round_multiplier(experiment)) / round_multiplier(experiment)
         found, when = Errors(share * found.mean, share * found.max), ", while clip.norm is that of the first round"
-    mean, largest = (_on_mean(experiment, clients, error) for error in (found.mean, found.max))
+    on_mean = 1.0 if made else _on_mean(experiment, clients, 1.0)
+    mean, largest = on_mean * found.mean, on_mean * found.max
     return (
         f"server.noise: {experiment.server.noise.mechanism.name}: the noise in the sum of the mean updates of rounds 1 "
         f"to t has on each coordinate a standard deviation of {mean:.4g} (root mean square over t) and at most "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.client import PRIVATE, SEED
 from fedtext.secure.graph import Graph, graph, neighbors_of
@@ -97,6 +98,7 @@ class SecureAggregation:
 
         Raises:
             TooFewClientsError: So few neighbours of a client answer that its masks stay.
+            UserError: Shares of a client that dropped out are wrong.
         """
         if not self.around:
             return {}
@@ -120,6 +122,11 @@ class SecureAggregation:
                 add_mask(masks_N, secret)
                 continue
             pair = KeyPair(secret)
+            if pair.public != self.keys[client][KEY:]:
+                raise UserError(
+                    f"round {round_}: server.secure_aggregation: the shares of client {client}'s key give another one: "
+                    "a client has sent a wrong share, and the sum cannot be read"
+                )
             for peer in partners:
                 add_mask(masks_N, pair.agreed(self.keys[peer][KEY:], b"masks"), negative=client < peer)
         total.subtract(masks_N)

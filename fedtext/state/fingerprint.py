@@ -8,6 +8,7 @@ from typing import Any
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
+from fedtext.ledger.distributed import is_distributed
 from fedtext.text.pretrained import identity
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
@@ -35,6 +36,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "over_selection": 1.0,
         "separation": None,
     },
+    "privacy": {"canaries": None},
     "uplink.clip": {"adaptive": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
@@ -114,11 +116,16 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     """
     parts = _computed(experiment, clients)
     del parts["evaluation"], parts["training"]["rounds"]
+    if not experiment.server.noise:  # canaries are in no sum
+        parts["privacy"].pop("canaries", None)
     if experiment.server.secure_aggregation:  # masks cancel
         parts["server"]["secure_aggregation"] = experiment.server.secure_aggregation.model_dump(
-            include={"range", "bits"}
+            include={"range", "bits", *(["colluding"] if is_distributed(experiment) else [])}
         )
-    if experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
+    if is_distributed(experiment):  # what else it follows from is among these parts
+        target = experiment.server.noise and experiment.server.noise.target_epsilon
+        parts["server"]["noise"] |= {"rounds": experiment.training.rounds if target else None}
+    elif experiment.server.noise:  # with a target epsilon the noise depends on the number of rounds
         parts["server"]["noise"] = {"multiplier": noise_multiplier(experiment)}
         if cohort_size := experiment.server.noise.cohort_size:
             parts["server"]["noise"]["cohort_size"] = cohort_size

@@ -91,7 +91,8 @@ class Trained:
     def gives_away(self) -> list[str]:
         """Return what the folder discloses about clients' texts, as phrases."""
         said = ["the shared parameters, for which the run's ledger.json says what is guaranteed"]
-        if self.vocabulary is not None and self.experiment.corpus.counts_words:
+        corpus = self.experiment.corpus
+        if self.vocabulary is not None and corpus.counts_words and not corpus.releases:
             said.append("the vocabulary: each word is in some client's train texts, and no guarantee covers it")
         if self.names:
             said.append("the names of the clients")

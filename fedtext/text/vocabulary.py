@@ -6,7 +6,7 @@ the vocabulary.
 
 The counts for a shared vocabulary are an unprotected release: the server sees every word of every client with its
 frequency, and anyone with the vocabulary learns that each of its words occurs in some client's train texts. No
-mechanism and no guarantee of the ledger covers this step.
+mechanism and no guarantee of the ledger covers this step; fedtext/corpora/private_vocabulary.py has releases with one.
 """
 
 from collections import Counter

@@ -63,4 +63,5 @@ class Decoder:
             received = received | {TABLE: received[TABLE][update.rows]}
         for mechanism in reversed(uplink):
             tensors = mechanism.restore(tensors, received)
-        return Update(update.client, update.samples, tensors, update.rows)
+        in_order = {name: tensors[name] for name in self.sent.shapes if name in tensors}  # that of masks
+        return Update(update.client, update.samples, in_order | tensors, update.rows)

@@ -72,7 +72,8 @@ class Uplink:
             return np.zeros(0, np.uint8), {}
         held = self._held(data)
         rows = data.rows_R[held]
-        delta, received = self._delta(flat, parameters, round_, held, rows)
+        received = self.received(flat, round_)
+        delta = self._delta(received, parameters, held, rows)
         self._add_extras(extras or {}, delta, received, data)
         if self.asked:
             broadcast = self.down.views(flat)
@@ -80,17 +81,48 @@ class Uplink:
         if self.sent:
             delta = self.sent(delta, data.id, round_)
         own = self.experiment.own_rows and TABLE in received
-        if own and self.steps:
+        return self.encoded(delta, received, data.id, len(data.train), round_, rows if own else None)
+
+    def received(self, flat: NDArray[np.float32], round_: int) -> Tensors:
+        """Return the parameters that a client sends a change of in a round, as it received them."""
+        sent_now = self.experiment.method.shared_in
+        return {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
+
+    def encoded(
+        self,
+        delta: Tensors,
+        received: Tensors,
+        client: int,
+        samples: int,
+        round_: int,
+        rows: NDArray[np.int32] | None = None,
+    ) -> tuple[NDArray[np.uint8], dict[str, float]]:
+        """Encode an update, after the uplink's mechanisms.
+
+        Args:
+            delta: The update, with what is sent beside it.
+            received: The parameters that it changes, tables with all rows, with what mechanisms ask for.
+            client: The client's id, by which its draws are told apart from those of others.
+            samples: Number of its train texts.
+            round_: The round, counted from 1.
+            rows: Rows of the table that ``delta`` has; None: all.
+
+        Returns:
+            The payload, and the mechanisms' metrics of this update.
+
+        Raises:
+            ValueError: The output of the mechanisms is not finite.
+        """
+        if rows is not None and self.steps:
             received = received | {TABLE: received[TABLE][rows]}
         said: dict[str, float] = {}
         for name, step in self.steps.items():
-            sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, data.id))
+            sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, client))
             said |= self.metrics[name](delta, received, sent)
             delta = sent
         if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
-        update = Update(data.id, len(data.train), delta, rows if own else None)
-        return np.frombuffer(encoding.encode(update), np.uint8), said
+        return np.frombuffer(encoding.encode(Update(client, samples, delta, rows)), np.uint8), said
 
     def _held(self, data: ClientData) -> Any:
         """Return which of a client's rows of the table may be sent."""
@@ -98,12 +130,8 @@ class Uplink:
             return slice(0, data.train_rows)
         return np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
 
-    def _delta(
-        self, flat: NDArray[np.float32], parameters: Mapping[str, Tensor], round_: int, held: Any, rows: NDArray
-    ) -> tuple[Tensors, Tensors]:
-        """Return the changes of the tensors that are shared in a round, and their received values."""
-        sent_now = self.experiment.method.shared_in
-        received: Tensors = {n: tensor for n, tensor in self.layout.views(flat).items() if sent_now(n, round_)}
+    def _delta(self, received: Tensors, parameters: Mapping[str, Tensor], held: Any, rows: NDArray) -> Tensors:
+        """Return the changes of the tensors that are shared in a round."""
         delta: Tensors = {}
         for name, before in received.items():
             after = parameters[name].numpy()
@@ -115,7 +143,7 @@ class Uplink:
                     delta[name][rows] = change
             else:
                 delta[name] = after - before
-        return delta, received
+        return delta
 
     def _add_extras(
         self, extras: Mapping[str, NDArray[np.float32]], delta: Tensors, received: Tensors, data: ClientData

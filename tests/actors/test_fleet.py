@@ -154,24 +154,33 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     federation.fleet.close(keep=True)
 
 
+NOISED: dict[str, Any] = {
+    "server": {"weights": "uniform", "noise": {"mechanism": "skellam", "multiplier": 1.0}},
+    "uplink": ["clip"],
+    "participation": {"dropout": 0.1, "min_clients": 8},
+}
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
-def test_masked_sums_are_those_without_masks_wherever_clients_live() -> None:
+@pytest.mark.parametrize("sections", [{"participation": {"dropout": 0.1}}, NOISED], ids=["plain", "noised"])
+def test_masked_sums_are_those_without_masks_wherever_clients_live(sections: dict[str, Any]) -> None:
     """In the second round an actor of many clients sends one sum of masked updates, and clients have moved; some drop
-    out in each."""
-    made = [
-        tiny.experiment(server={"secure_aggregation": secure}, participation={"dropout": 0.1}, training=THREE)
-        for secure in ({"masks": False}, {"dropping": 0.3})
-    ]
-    expected = final(local(made[0]))
+    out in each. Also if clients add noise."""
+    made = []
+    for secure in ({"masks": False}, {"dropping": 0.3}):
+        server = sections.get("server", {}) | {"secure_aggregation": secure}
+        made.append(tiny.experiment(training=THREE, **(sections | {"server": server})))
+    flat, records, states, _ = final(local(made[0]))
     federation = in_actors(made[1])
     fleet, accuracies = federation.fleet, []
     for record in nonempty(federation.run()):
-        accuracies.append(seen(record))
+        accuracies.append(seen(record)[:2])  # the ledger tells the runs apart
         assert record.metrics["secure_bytes_up"] > 16 * 64
         fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
     assert fleet.folding == [0, 1]
-    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected[:3]
+    expected = flat, [record[:2] for record in records], states
+    assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
     fleet.close(keep=True)
 
 

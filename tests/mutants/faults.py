@@ -66,7 +66,7 @@ FAULTS = (
     Fault("all clients absent together", "server/sampling", '{again}", round_, i)', '{again}", round_)'),
     Fault("the same sample in every attempt", "server/sampling", 'f"/{attempt}" if', '"" if'),
     Fault("a cohort's size rounded down", "config/participation", "round(self.fraction * c", "int(self.fraction * c"),
-    Fault("all clients draw the same noise", "wire/uplink", "round_, data.id))", "round_))"),
+    Fault("all clients draw the same noise", "wire/uplink", "round_, client))", "round_))"),
     Fault("all mechanisms draw from one stream", "wire/uplink", 'f"uplink/{name}"', '"uplink"'),
     Fault(
         "clients left out of the noise's key", "state/noise_key", '{round_}/{client}".encode()', '{round_}".encode()'

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.commands import Forked, reached, write
-from tests.fedtext.server.test_canaries import CANARY, CLIENTS, corpus_file
+from tests.fedtext.server.test_words_at_the_server import CANARY, CLIENTS, corpus_file
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 # Ray's object store is mapped into every process of a node. What a server may read there it asks for by a reference.

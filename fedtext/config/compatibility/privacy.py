@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fedtext.adversaries import Collusion
 from fedtext.aggregations.mean import Mean
 from fedtext.config.compatibility.aggregation import told
-from fedtext.config.server import BandedNoise, Correlated
+from fedtext.config.server import BandedNoise, Correlated, Distributed
 from fedtext.mechanisms.base import Mechanism, sensitivity
 from fedtext.mechanisms.clip import Clip
 
@@ -27,6 +27,7 @@ def server_noise(e: "Settings") -> Iterator[str]:
     method, participation = e.method, e.participation
     if not e.server.noise:
         return
+    by_clients = isinstance(e.server.noise.mechanism, Distributed)
     if method.pooled:
         yield (
             f"server.noise: method {method.name} has all data in one place, where no noise protects them: leave it out"
@@ -37,7 +38,7 @@ def server_noise(e: "Settings") -> Iterator[str]:
         yield "server.noise: a client's part of the sum is not bounded: set clip as the last mechanism of uplink"
     if e.server.weights != "uniform":
         yield "server.noise: n_k-weighted updates have no common bound: set server.weights: uniform"
-    if participation.apart is None and participation.sampling != "poisson":
+    if participation.apart is None and participation.sampling != "poisson" and not by_clients:
         yield (
             "server.noise: in a sample of fixed size another client takes the place of an absent one: set "
             "participation.sampling: poisson, or separated or epochs"
@@ -47,13 +48,33 @@ def server_noise(e: "Settings") -> Iterator[str]:
             "server.noise: the sum is divided by the expected number of clients, which is not known with "
             "participation.availability, deadline_s and over_selection: leave these out"
         )
-    if participation.min_clients > 1:
+    if participation.min_clients > 1 and not by_clients:
         yield (
             "server.noise: its guarantee is of rounds that are not repeated for who was in them: leave out "
             "participation.min_clients"
         )
     if e.shares_table and e.own_rows:
         yield "server.noise: own rows disclose the words of a client, and no noise hides them: set wire.rows: all"
+
+
+def distributed_noise(e: "Settings") -> Iterator[str]:
+    """Check that noise that clients add is hidden in a sum, and that it is known how much of it there is."""
+    noise = e.server.noise
+    if not noise or not isinstance(noise.mechanism, Distributed):
+        return
+    key = f"server.noise.mechanism: {noise.mechanism.name}"
+    if not e.server.secure_aggregation:
+        yield (
+            f"{key}: each client adds a share of the noise, which hides nothing of its own update: set "
+            "server.secure_aggregation, or mechanism: independent"
+        )
+    if e.participation.sampling == "poisson":
+        yield (
+            f"{key}: a Poisson sample may have any number of clients, and the server knows it, so that it amplifies "
+            "nothing: set participation.sampling: fixed, separated or epochs"
+        )
+    if noise.cohort_size:
+        yield f"{key}: server.noise.cohort_size scales noise that the server adds: leave out one of them"
 
 
 def correlated_noise(e: "Settings") -> Iterator[str]:
@@ -123,5 +144,5 @@ def rows(e: "Settings") -> Iterator[str]:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 
 
-RULES = (uplink, server_noise, correlated_noise, adaptive_clip, frozen_embedding)
+RULES = (uplink, server_noise, distributed_noise, correlated_noise, adaptive_clip, frozen_embedding)
 ROWS = (rows,)

@@ -104,8 +104,19 @@ def own_vocabularies(e: "Settings") -> Iterator[str]:
     if not corpus.counts_words or e.language:
         what = "a language model needs a common vocabulary" if e.language else f"{corpus.text.units} are public"
         yield f"{key}: {what}: set it to false"
+    if corpus.releases:
+        yield f"{key}: clients keep their words, so that nothing is released: set corpus.vocabulary to a number"
     if corpus.has_features:
         yield f"{key}: corpus {corpus.name} has features, whose rows all clients know: set it to false"
 
 
-RULES = (labels, word_vectors, own_vocabularies, own_embeddings, digits, order)
+def private_vocabulary(e: "Settings") -> Iterator[str]:
+    """Check that the vocabulary is drawn from a key there is."""
+    if e.corpus.releases and e.privacy.noise == "secret":
+        yield (
+            "corpus.vocabulary.private: it is released before a run has its key, by draws from the seed: set "
+            "privacy.noise: reproducible"
+        )
+
+
+RULES = (private_vocabulary, labels, word_vectors, own_vocabularies, own_embeddings, digits, order)

@@ -19,6 +19,7 @@ from fedtext.config.compatibility import (
 )
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
+from tests.fedtext.config.privacy_cases import PRIVACY
 from tests.loops import nonempty
 
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
@@ -200,6 +201,15 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
+        privacy.distributed_noise,
+        "fedavg",
+        {
+            "uplink": ["clip"],
+            "server": {"weights": "uniform", "noise": {"mechanism": "skellam", "multiplier": 1.0}},
+        },
+        "server.noise.mechanism: skellam: each client adds a share of the noise, which hides nothing of its own",
+    ),
+    (
         privacy.adaptive_clip,
         "fedavg",
         {"uplink": [{"clip": {"adaptive": {}}}]},
@@ -286,6 +296,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"server": SECURE, "uplink": [{"clip": {"norm": 0.1, "adaptive": {"quantile": 0.5}}}]},
         "an update has integers of one range, and clip sends a count beside it",
     ),
+    *PRIVACY,
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),
 ]

@@ -1,16 +1,20 @@
 """Secret sharing, graphs, keys and messages of secure aggregation."""
 
 import secrets
+import subprocess
+import sys
 from collections import deque
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from fedtext.secure import records, shamir
-from fedtext.secure.graph import HIDDEN, OPENED, graph, needed, neighbors_of
+from fedtext.secure.graph import HIDDEN, OPENED, graph, needed, neighbors_of, withstands
 from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
+from tests import tiny
 from tests.loops import nonempty
 
 
@@ -109,6 +113,46 @@ def test_two_runs_of_bad_neighbours_part_the_graph() -> None:
     assert graph(clients, degree, 1.0, 0.09, 0.0).uncovered == 0
     assert graph(clients, degree, 1.0, 0.10, 0.0).uncovered > 0
     assert graph(clients, degree, 1.0, 0.05, 0.05).uncovered > 0
+
+
+def test_two_sets_of_answering_neighbours_always_meet() -> None:
+    """A share of a hair above one half is more than half of them, or a server could have both secrets of a client."""
+    for neighbors in nonempty(range(1, 60)):
+        assert 2 * needed(0.5 + 1e-12, neighbors) > neighbors
+    assert [needed(0.6, neighbors) for neighbors in (2, 4, 5, 10)] == [2, 3, 3, 6]
+
+
+def said(clients: int, participation: dict[str, Any] | None = None, **keys: Any) -> str:
+    experiment = tiny.experiment("fedavg", server={"secure_aggregation": keys}, participation=participation or {})
+    return withstands(experiment, clients).removeprefix("server.secure_aggregation: ")
+
+
+def test_the_sentence_of_small_rounds_is_exact_and_says_what_they_lack() -> None:
+    """With all others as neighbours the chance is 0 or 1. Of three clients none may be away, of four one may."""
+    assert said(3) == (
+        "of 3 clients each shares its keys with 2, of whom 2 have to answer; if 10% do not, no round is opened: it "
+        "takes rounds of 4 clients; if 10% show the server all they have as well, it sees the sum alone"
+    )
+    assert "if 10% do not, every round is opened; if 10%" in said(4)
+    assert "if 40% do not, no round is opened: lower threshold or dropping; if" in said(10, threshold=1.0, dropping=0.4)
+    assert "a round may not be opened" in said(40, neighbors=4, dropping=0.3)
+    assert "it may see more than the sum: raise neighbors or threshold" in said(40, neighbors=4, colluding=0.5)
+    assert "a round is not opened with a chance of at most 8.4e-07" in said(1000)
+    assert "more than the sum with a chance of at most" in said(1000)
+    assert said(12, masks=False) == ""
+
+
+def test_the_sentence_is_of_all_clients_that_share_keys() -> None:
+    paced = {"fraction": 0.5, "over_selection": 1.5, "pace": {}}
+    assert said(20, paced).startswith("of 15 clients each")
+    assert said(20, {"fraction": 0.5, "sampling": "poisson"}).startswith("of about 10 clients each")
+    assert said(20, {"fraction": 0.5, "over_selection": 9, "pace": {}}).startswith("of 20 clients each")
+
+
+@pytest.mark.parametrize("missing", ["scipy", "cryptography"])
+def test_the_library_is_used_without_what_only_secure_aggregation_needs(missing: str) -> None:
+    code = f"import sys; sys.modules['{missing}'] = None; import fedtext.client.local_fleet, fedtext.server.federation"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_keys_agree_by_purpose() -> None:

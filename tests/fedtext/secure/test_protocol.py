@@ -10,6 +10,8 @@ from safetensors.numpy import load
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.errors import UserError
+from fedtext.ledger.report import reveals
+from fedtext.mechanisms.base import Mechanism, Tensors
 from fedtext.methods import METHODS
 from fedtext.secure import records, shamir
 from fedtext.secure.client import SecureClients
@@ -80,6 +82,64 @@ def test_what_mechanisms_send_is_summed(uplink: list[Any]) -> None:
     plain, masked = (finished(method, secure, uplink=uplink) for secure in ({"masks": False}, ALL))
     assert masked.flat.tobytes() == plain.flat.tobytes()
     assert np.isfinite(masked.flat).all()
+
+
+class Reversing(Mechanism):
+    """A mechanism whose server's half gives the tensors back in another order."""
+
+    name: str = "reversing"
+
+    def apply(self, delta: Tensors, received: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
+        return delta
+
+    def restore(self, sent: Tensors, received: Mapping[str, Any]) -> Tensors:
+        return {name: sent[name] for name in reversed(sent)}
+
+
+def test_masks_are_removed_in_the_order_of_tensors_whatever_a_mechanism_makes_of_it() -> None:
+    ends = []
+    for secure in ({"masks": False}, ALL):
+        made = tiny.experiment("fedavg", server={"secure_aggregation": secure}, training=TWO)
+        made = made.model_copy(update={"uplink": (Reversing(),)})
+        federation = tiny.federation(made, CORPUS)
+        list(federation.run())
+        ends.append(federation.flat.tobytes())
+    assert ends[0] == ends[1]
+
+
+class Lying(Watched):
+    """One of whose clients answers with wrong shares of private keys."""
+
+    def exchange(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        answers = super().exchange(step, messages)
+        if step == "open":
+            liar = min(answers)
+            shares = records.unpack(answers[liar])
+            answers[liar] = records.pack({k: v[:-1] + bytes([v[-1] ^ (v[:1] == b"k")]) for k, v in shares.items()})
+        return answers
+
+
+def test_a_wrong_share_of_a_client_that_dropped_out_is_noticed() -> None:
+    experiment = tiny.experiment(
+        "fedavg", server={"secure_aggregation": ALL}, participation={"dropout": 0.1}, training=TWO
+    )
+    with pytest.raises(
+        UserError,
+        match=r"round \d: server.secure_aggregation: the shares of client \d+'s key give another one: a client",
+    ):
+        list(tiny.federation(experiment, CORPUS, Lying).run())
+
+
+def test_without_masks_the_privacy_report_says_that_the_server_sees_updates() -> None:
+    central = {"weights": "uniform", "noise": {"multiplier": 0.5}}
+    for masks in nonempty((True, False)):
+        experiment = tiny.experiment(
+            "fedavg", server={"secure_aggregation": {"masks": masks}, **central}, uplink=["clip"]
+        )
+        said = " ".join(reveals(experiment))
+        assert ("the server sees each update behind masks" in said) == masks
+        assert ("the server sees each update, in integers without masks" in said) == (not masks)
+        assert ("the server sees each clipped update as it is" in said) == (not masks)
 
 
 def test_poisson_samples_and_central_noise_are_the_same_under_masks() -> None:

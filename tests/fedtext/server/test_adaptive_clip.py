@@ -168,7 +168,7 @@ def test_by_default_the_number_has_a_twentieth_of_the_clients_as_noise() -> None
     run = ledger(adaptive(uplink=clip), 100, 1000, 4)[-1]
     assert run.assumptions.startswith("of each round's noise multiplier 0.5 the updates have 0.5")
     assert "has noise of standard deviation 37.5" in run.assumptions
-    assert "while clip.norm is that of the first round" in noise_errors(adaptive(uplink=clip), 1000)
+    assert "while clip.norm is that of the first round" in noise_errors(adaptive(uplink=clip), 1000, 100)
 
 
 def test_noise_that_would_cost_more_than_the_guarantee_allows_is_refused() -> None:

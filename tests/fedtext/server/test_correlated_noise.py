@@ -62,7 +62,7 @@ def test_the_noise_has_the_errors_that_are_stated(name: str) -> None:
     stated = np.sqrt(made.variances()) * made.sensitivity() * 1.5 * 2.0 / 5
     assert np.abs(np.array(found) / stated - 1).max() < 5 / math.sqrt(2 * 20_003)
     assert errors(experiment).max * 2.0 / 5 == pytest.approx(stated.max())
-    assert f"of {np.sqrt(np.mean(stated**2)):.4g} (root mean square over t)" in noise_errors(experiment, 10)
+    assert f"of {np.sqrt(np.mean(stated**2)):.4g} (root mean square over t)" in noise_errors(experiment, 10, 20_003)
     assert np.count_nonzero(total) == 20_003, "what lies between tensors stays empty"
 
 

@@ -18,14 +18,14 @@ EQUIVALENTS = (
     ),
     (
         "ledger/__init__",
-        'return json.dumps([asdict(entry) for entry in entries], indent=1) + "\\n"',
-        'return json.dumps([asdict(entry) for entry in entries], indent=0) + "\\n"',
+        'return json.dumps(written, indent=1) + "\\n"',
+        'return json.dumps(written, indent=0) + "\\n"',
         "how far a file of entries is indented",
     ),
     (
         "ledger/__init__",
-        'return json.dumps([asdict(entry) for entry in entries], indent=1) + "\\n"',
-        'return json.dumps([asdict(entry) for entry in entries], indent=2) + "\\n"',
+        'return json.dumps(written, indent=1) + "\\n"',
+        'return json.dumps(written, indent=2) + "\\n"',
         "how far a file of entries is indented",
     ),
 )
