@@ -147,6 +147,8 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
             f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
             "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
         ) from error
+    with contextlib.suppress(OSError):  # there is none, or it is another user's
+        (Path.home() / ".ray" / "auth_token").chmod(0o600)  # Ray lets everyone on this machine read it
 
 
 def _check_address(address: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dashboards.trial import one_line
 from fedtext.records import RoundRecord
 
 TOLD = 10  # sentences that are kept of a trial: the last ones
@@ -61,7 +62,7 @@ class Losses:
         lost, sentence = self.of(case), ""
         if whys := self._whys.pop(case, []):
             before = next((one.time for one in reversed(records) if one.round < record.round), None)
-            sentence, took = f"went back to its last checkpoint, {'; '.join(whys)}", 0.0
+            sentence, took = one_line(f"went back to its last checkpoint, {'; '.join(whys)}"), 0.0
             if before is not None:
                 took = max(0.0, record.time - before - record.metrics["round_seconds"])
                 sentence += f": round {record.round} was complete {took:.1f} s later"

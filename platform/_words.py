@@ -94,15 +94,17 @@ def add_cluster(made: argparse.ArgumentParser) -> None:
 
 
 def keep_ray_here() -> None:
-    """Have a Ray that this command starts listen on the loopback address, where no other machine reaches it.
+    """Have a Ray that this command starts listen on the loopback address, where no other machine reaches it, and ask
+    for a token, which other users of this machine lack.
 
-    Ray does so by itself on macOS and Windows, where it starts no clusters, and elsewhere if this variable says so. It
-    is read when Ray is imported. A command that joins a cluster leaves it as it is.
+    Ray does the first by itself on macOS and Windows, where it starts no clusters, and elsewhere if a variable says so.
+    Both variables are read when Ray is imported. A command that joins a cluster leaves them as they are.
     """
     options = [word.partition("=")[0] for word in sys.argv[1:]]
     named = any(len(option) > 2 and "--address".startswith(option) for option in options)  # it may be abbreviated
     if not named and os.environ.get("RAY_ADDRESS", "") in ("", "local"):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def place(words: argparse.Namespace) -> "Cluster":

@@ -53,11 +53,18 @@ def test_a_ray_that_is_started_here_listens_on_the_loopback_address(tmp_path: Pa
     shutil.copy(ready, tmp_path / "mlflow.db")
     file, folder = write(tmp_path, space={}, baselines=[]), tmp_path / "runs" / "here"
     argv = [sys.executable, "-m", "platform.run", str(file), "--name", "here", "training.rounds=500"]
-    env = {name: value for name, value in environment(tmp_path).items() if name != "RAY_ADDRESS"}
+    env = {
+        name: value for name, value in environment(tmp_path).items() if not name.startswith(("RAY_ADDR", "RAY_AUTH"))
+    }
+    env["HOME"] = str(tmp_path)
     with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         try:
             reached(folder / "00-kteps" / "checkpoint", 3, driver)
             found = listening(driver.pid)
+            token = tmp_path / ".ray" / "auth_token"
+            assert token.stat().st_mode & 0o777 == 0o600
+            (head,) = (one for one in psutil.Process(driver.pid).children(recursive=True) if one.name() == "gcs_server")
+            assert head.environ()["RAY_AUTH_MODE"] == "token"
         finally:
             os.kill(driver.pid, signal.SIGINT)
             driver.communicate(timeout=120)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from cluster.local import LocalCluster, available
+from fedtext.state.checkpoint import history
 from tests.commands import EXPERIMENT, ROOT, reached, states, undisturbed, write
 from tests.loops import nonempty
 
@@ -56,12 +58,12 @@ class Run:
 
 
 @contextmanager
-def started(folder: Path, command: str, **changes: Any) -> Iterator[Run]:
+def started(folder: Path, command: str, nodes: int = 2, **changes: Any) -> Iterator[Run]:
     """A run or a sweep of an experiment, with these sections replaced."""
     copy, home = folder / "copy" / "fedtext", folder / "home"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "mlflow.db*", "mlartifacts", "__pycache__"))
     file = write(copy, **{"baselines": [], "training": TRAINING} | changes)
-    with LocalCluster(nodes=2, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
+    with LocalCluster(nodes=nodes, cpus=1, cwd=copy, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
         argv = ["python", "-m", f"platform.{command}", str(file), "--name", "lost"]
         yield Run(
             cluster, cluster.popen(argv, cwd=copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), home
@@ -114,6 +116,31 @@ def test_a_trial_that_needs_more_than_is_left_is_planned_again(run: Run) -> None
     output = run.output()
     assert "1 trial planned again: one trial at a time, with 1 client actor of 1 CPU: 1 of 1 CPU on 1 node" in output
     run.check()
+
+
+def test_a_sweep_takes_in_a_node_that_joins(tmp_path: Path) -> None:
+    grid = {"method.lambda1": {"grid": [0.01, 0.1, 0.2, 0.3]}}
+    with started(tmp_path, "sweep", space=grid, nodes=1, resources={"clients_per_actor": 4}) as run:
+        reached(run.checkpoint, 3, run.driver)
+        join = ["ray", "start", f"--address={run.cluster.address}", "--num-cpus=1", "--block"]
+        joined = run.cluster.popen(join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        output = run.output()
+        joined.terminate()
+        joined.wait(60)
+        spans = {case: span(run.of(case)) for case in ("00-kteps", "01-kteps", "02-kteps", "03-kteps")}
+        found = states(run.home / "runs" / "lost")
+    assert "one trial at a time, with 1 client actor of 1 CPU: 1 of 1 CPU on 1 node" in output
+    assert "the cluster has grown: up to 2 trials run side by side from now on" in output
+    firsts = sorted(spans.values())
+    assert [one for one, other in pairwise(firsts) if other[0] < one[1]], "two trials ran at the same time"
+    method = EXPERIMENT["method"] | {"lambda1": 0.3}
+    assert found["03-kteps"] == undisturbed(EXPERIMENT | {"training": TRAINING, "method": method}, tmp_path / "alone")
+
+
+def span(checkpoint: Path) -> tuple[float, float]:
+    """When a trial completed its first and its last round."""
+    records = history(checkpoint)
+    return records[0].time, records[-1].time
 
 
 def test_trials_whose_nodes_were_lost_go_on_when_others_have_ended(tmp_path: Path) -> None:
