@@ -7,6 +7,11 @@ from fedtext.accounting.entry import Entry, Unit
 
 FLOATS = "norms are clipped and noise is drawn in floating point, whose rounding an attacker may use (Mironov 2012)"
 
+SNAPPED = (
+    "means and noise are rounded to multiples of a power of two, the noise is an exact sample of rounded Gaussian "
+    "noise, and larger by what rounding and clipping in floating point add to the distance of two means"
+)
+
 
 def gaussian_entry(
     name: str,

@@ -1,7 +1,7 @@
-"""Exact samples of noise in integers: discrete Gaussian, and Skellam.
+"""Exact samples of noise in integers: discrete Gaussian, Skellam, and rounded Gaussian.
 
-Both are found by rejection. A candidate is accepted with a probability exp(-x), for which a uniform number U is
-compared with exp(-x): in double precision where they are further apart than its error, and otherwise with as many
+The first two are found by rejection. A candidate is accepted with a probability exp(-x), for which a uniform number U
+is compared with exp(-x): in double precision where they are further apart than its error, and otherwise with as many
 digits of both as it takes (about one comparison of 10^9). So no probability is rounded, however large the noise is.
 
 Legend: N samples, C candidates.
@@ -9,7 +9,7 @@ Legend: N samples, C candidates.
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.accounting.distributed import LARGEST
+from fedtext.errors import UserError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Integers]  # some candidates, those of them that were accepted
 
+INSTALL = "privacy.noise: secret rounds the server's noise, and scipy is not installed: pip install 'fedtext[secret]'"
 _DOUBT = 2.0**-30  # more than the error of any exp(-x) here in double precision
 _FIRST = 2.0**-53  # of a uniform number in double precision: what follows is less than this
+_INVERSE = 2.0**-44  # more than the relative error of Phi^-1 in double precision
 _MORE = 64  # bits of a uniform number that are drawn at a time
 _TOGETHER = 1 << 15  # candidates at a time, so that intermediate results stay in the cache
 _SERIES = (1 / 12, 1 / 360, 1 / 1260, 1 / 1680, 1 / 1188)  # of Stirling's error, with alternating signs
@@ -59,6 +62,68 @@ def discrete_gaussian(rng: np.random.Generator, variance: float, count: int) -> 
         return found_C[_happens(rng, (away_C - middle) ** 2 / (2 * variance), exponent)]
 
     return _until(draw, rng, count)
+
+
+def rounded_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Integers:
+    """Draw Gaussian numbers, rounded to integers: round(sigma Z), with Z standard normal.
+
+    By inversion: a uniform number U of 53 bits decides which integer it is, unless the numbers that begin with these
+    bits, or the error of Phi^-1 in double precision, allow two. Then more bits of U and more digits are taken.
+
+    Args:
+        rng: Source of random numbers.
+        sigma: Standard deviation before rounding, at most 2^26.
+        count: Number N of samples.
+
+    Returns:
+        The samples, shape (N,).
+
+    Raises:
+        UserError: scipy is not installed.
+    """
+    try:
+        from scipy.special import ndtri
+    except ImportError as error:
+        raise UserError(INSTALL) from error
+    if not 0 < sigma <= 2.0**26:
+        raise ValueError(f"rounded Gaussian noise has a sigma above 0 and at most 2^26, not {sigma:g}")
+    found_N = np.empty(count, np.int64)
+    for start in range(0, count, _TOGETHER):
+        uniform_C = rng.random(min(_TOGETHER, count - start))
+        low_C, high_C = sigma * ndtri(uniform_C), sigma * ndtri(uniform_C + _FIRST)
+        least_C = np.rint(low_C - _INVERSE * np.abs(low_C) - _FIRST)
+        most_C = np.rint(high_C + _INVERSE * np.abs(high_C) + _FIRST)
+        sure_C = least_C == most_C  # of equal infinities there are none
+        found_C = found_N[start : start + len(uniform_C)]
+        found_C[sure_C] = least_C[sure_C].astype(np.int64)
+        for place in np.flatnonzero(~sure_C):
+            found_C[place] = _inverted(rng, float(uniform_C[place]), sigma)
+    return found_N
+
+
+def _inverted(rng: np.random.Generator, uniform: float, sigma: float) -> int:
+    """Return round(sigma Phi^-1(U)), with the first 53 bits of U given and the others drawn."""
+    import mpmath
+
+    for digits, numerator, bits in _bits(rng, uniform):
+        with mpmath.workdps(digits + 20):
+            ends = []
+            for edge, away in ((numerator, -1), (numerator + 1, 1)):
+                normal = mpmath.sqrt(2) * mpmath.erfinv(mpmath.ldexp(2 * edge, -bits) - 1)
+                ends.append(mpmath.nint(sigma * normal + away * mpmath.mpf(10) ** -digits))
+            if mpmath.isfinite(ends[0]) and ends[0] == ends[1]:
+                return int(ends[0])
+    raise AssertionError("digits have no end")
+
+
+def _bits(rng: np.random.Generator, uniform: float) -> Iterator[tuple[int, int, int]]:
+    """Yield digits to compute with, and a uniform number with ever more bits: its numerator, and how many they are."""
+    numerator, bits = int(uniform / _FIRST), 53
+    for digits in itertools.count(40, 40):
+        while bits < 4 * digits:
+            numerator = numerator << _MORE | int(rng.integers(0, 2**_MORE, dtype=np.uint64))
+            bits += _MORE
+        yield digits, numerator, bits
 
 
 def skellam(rng: np.random.Generator, variance: float, count: int) -> Integers:
@@ -167,12 +232,8 @@ def _settled(rng: np.random.Generator, uniform: float, exponent: Callable[[], An
     """
     import mpmath
 
-    numerator, bits = int(uniform / _FIRST), 53
-    for digits in itertools.count(40, 40):
+    for digits, numerator, bits in _bits(rng, uniform):
         with mpmath.workdps(digits + 20):
-            while bits < 4 * digits:
-                numerator = numerator << _MORE | int(rng.integers(0, 2**_MORE, dtype=np.uint64))
-                bits += _MORE
             away = mpmath.exp(-exponent()) - mpmath.ldexp(numerator, -bits)
             if abs(away) > mpmath.mpf(10) ** -digits:  # 2^-bits, the rest of the number, is less than that
                 return bool(away > 0)

@@ -10,6 +10,7 @@ anew from the first round on when a run is resumed, with the same operations and
 no noise in it.
 """
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,11 +26,15 @@ from fedtext.matrix_noise import Errors
 from fedtext.matrix_noise.strategy import Stream
 from fedtext.mechanisms.base import sensitivity
 from fedtext.mechanisms.clip import WITHIN
+from fedtext.secure.integer_noise import rounded_gaussian
 from fedtext.server.clip_norm import ClipNorm
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
     from fedtext.state.noise_key import NoiseKey
+
+
+_FINE = 20  # bits of the standard deviation of snapped noise
 
 
 def expected(experiment: "Experiment", clients: int) -> float:
@@ -98,6 +103,33 @@ def add_noise(change_N: NDArray[np.float64], layout: Layout, deviation: float, n
         tensor += deviation * rng.standard_normal(tensor.shape)
 
 
+def add_snapped_noise(
+    change_N: NDArray[np.float64], layout: Layout, deviation: float, bound: float, noise: "NoiseKey", round_: int
+) -> None:
+    """Add a round's noise to the mean update, in place, so that no rounding of floats tells more than the noise allows.
+
+    The mean is rounded to multiples of a power of two g, about a millionth of the deviation, and the noise is an exact
+    sample of Gaussian noise rounded to the same multiples: what is released is the Gaussian mechanism on the rounded
+    mean, rounded once more. Rounding a mean of N coordinates adds g sqrt(N) to the distance of two means at most, and
+    clipping in float32 a millionth of their bound: the noise is larger by as much.
+
+    Args:
+        change_N: The mean update of all shared coordinates.
+        layout: The layout of its tensors.
+        deviation: Standard deviation of the noise.
+        bound: How far a client can move the mean.
+        noise: The run's key.
+        round_: The round, counted from 1.
+    """
+    unit = 2.0 ** (math.floor(math.log2(deviation)) - _FINE)
+    wider = deviation * (1 + 2.0**-_FINE + math.sqrt(layout.numbers) * unit / bound)
+    rng = noise.generator("central", round_)
+    for tensor in layout.views(change_N).values():
+        whole = np.rint(tensor / unit)
+        whole += rounded_gaussian(rng, wider / unit, tensor.size).reshape(tensor.shape)
+        tensor[...] = whole * unit
+
+
 def clip_norm(experiment: "Experiment", clients: int, kept: Mapping[str, NDArray[np.float32]]) -> ClipNorm | None:
     """Return the norm that follows those of the updates; None without ``clip.adaptive``.
 
@@ -137,6 +169,7 @@ class ServerNoise:
         if self.norm:
             self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name != WITHIN})
         self.expected = expected(experiment, clients) if self.deviation else None
+        self.bound = (sensitivity(experiment.uplink) or 0.0) / (self.expected or 1.0)  # of a client's part of the mean
         self.strategy = strategy(experiment)
         self.stream: Stream | None = None
         self.done = 0  # rounds of the stream
@@ -149,11 +182,11 @@ class ServerNoise:
             round_: The round, counted from 1.
         """
         if self.norm:
-            add_noise(change_N, self.layout, self.deviation * self.norm.growth, self.key, round_)
+            self._add(change_N, self.norm.growth, round_)
             self.norm.step(float(change_N[self.layout.size]), self.key.generator("central/within", round_))
             return
         if self.strategy is None:
-            add_noise(change_N, self.layout, self.deviation, self.key, round_)
+            self._add(change_N, 1.0, round_)
             return
         if self.stream is None or self.done >= round_:
             self.stream, self.done = self.strategy.stream(), 0
@@ -161,6 +194,14 @@ class ServerNoise:
             self.done += 1
             noise_N = self.stream.step(partial(self._drawn, self.done))
         change_N += self.deviation * noise_N
+
+    def _add(self, change_N: NDArray[np.float64], growth: float, round_: int) -> None:
+        """Add independent noise; from a secret key so that it holds in floating point too."""
+        if self.key.secret:
+            bound = self.bound * growth
+            add_snapped_noise(change_N, self.layout, self.deviation * growth, bound, self.key, round_)
+        else:
+            add_noise(change_N, self.layout, self.deviation * growth, self.key, round_)
 
     @property
     def metrics(self) -> Mapping[str, float]:
