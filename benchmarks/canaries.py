@@ -128,7 +128,7 @@ def of_two_trials(seed: int, mistake: Callable[[], AbstractContextManager[Any]],
     trials = [experiment(seed, **sections | {"training": {"rounds": 1, "optimizer": {"lr": lr}}}) for lr in rates]
     with mistake():
         (said,) = of_pairs([run(trial, last(trial, corpus).files[FILE]) for trial in trials])
-    return "MORE than" in said
+    return "MORE together" in said
 
 
 def calibration(runs: int, corpus: Corpus) -> Iterator[dict[str, Any]]:

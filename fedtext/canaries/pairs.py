@@ -9,14 +9,15 @@ Legend: K canaries.
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.accounting.entry import Measured
-from fedtext.canaries.measure import guessed, measure
+from fedtext.accounting.one_run import p_value
+from fedtext.canaries.measure import guessed
+from fedtext.config.canaries import Canaries
 from fedtext.config.experiment import Experiment
 from fedtext.ledger import format_epsilon
 from fedtext.ledger.together import together
@@ -49,9 +50,10 @@ def run(experiment: Experiment, content: str) -> Run:
 
 
 def of_pairs(runs: Sequence[Run]) -> list[str]:
-    """Return a sentence on the pair of runs whose outputs tell the most together; none if there is no pair.
+    """Return a sentence on whether two runs tell more together than both guarantee; none if there are no two.
 
-    The bound holds with the confidence of ``privacy.canaries`` for all pairs of runs together.
+    Each run is compared with the one before it. For each pair it is tested, with who was in the one run, and with who
+    was in the other, whether so many right guesses are possible under the guarantee of both.
 
     Args:
         runs: Runs with ``server.noise``. Those of one corpus, seed and number of canaries are compared.
@@ -61,40 +63,32 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
         made = each.experiment
         if made.server.noise and made.privacy.canaries:
             groups.setdefault(f"{made.corpus!r} {made.seed} {len(each.scores_K)}", []).append(each)
-    pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
-    if not pairs:
+    pairs = [pair for group in groups.values() for pair in pairwise(group)]
+    tests = [test for one, other in pairs for test in (_test(one, other), _test(other, one)) if test]
+    if not tests:
         return []
-    found, (one, other) = _most(pairs)
-    ((claimed, _),) = together([one.experiment, other.experiment])
-    bound = f"epsilon is at least {format_epsilon(found.epsilon)} with {found.confidence:.0%} confidence"
-    said = (
-        f"canaries of {len(runs)} trials: of the two whose outputs tell most together {bound}, the confidence of all "
-        f"pairs ({found.right} of {found.guesses} guesses are right)"
-    )
-    if claimed.epsilon is None:
-        return [said]
-    if found.epsilon > claimed.epsilon:
-        return [f"{said}, MORE than the {format_epsilon(claimed.epsilon)} that both guarantee: do they share noise?"]
-    return [f"{said}; both guarantee {format_epsilon(claimed.epsilon)}"]
+    least, claimed, config = min(tests, key=lambda test: test[0])
+    chance = min(1.0, least * len(tests))
+    said = f"canaries of {len(runs)} trials, each compared with the one before it"
+    if chance < 1 - config.confidence:
+        return [
+            f"{said}: two tell MORE together than the epsilon of {format_epsilon(claimed)} that both guarantee (p = "
+            f"{chance:.2g}): do they share noise?"
+        ]
+    return [f"{said}: no two tell more together than both guarantee (p = {chance:.2g})"]
 
 
-def _most(pairs: Sequence[tuple[Run, Run]]) -> tuple[Measured, tuple[Run, Run]]:
-    """Return the largest bound of all pairs, and the pair.
+def _test(one: Run, other: Run) -> tuple[float, float, Canaries] | None:
+    """Test who was in a run by how much more its canaries stand out than in another run.
 
-    Each pair is tested twice, for who was in the one and in the other; the confidence is that of all tests.
+    Returns:
+        The probability of as many right guesses under the guarantee of both runs, its epsilon, and the keys; None if
+        both have no guarantee together.
     """
-    both = [pair for one, other in pairs for pair in ((one, other), (other, one))]
-    config = both[0][0].experiment.privacy.canaries
-    noise = both[0][0].experiment.server.noise
-    assert config is not None, "or they would have been left out"
-    assert noise is not None, "or they would have been left out"
-    asked = config.model_copy(update={"confidence": 1 - (1 - config.confidence) / len(both)})
-    shares = [_right(config.guesses, one.inside_K, one.scores_K - other.scores_K) for one, other in both]
-    one, other = both[int(np.argmax(shares))]
-    found = measure(asked, one.inside_K, one.scores_K - other.scores_K, noise.delta, gaussian=False)
-    return replace(found, confidence=config.confidence), (one, other)
-
-
-def _right(share: float, inside_K: NDArray[np.bool_], scores_K: NDArray[np.float64]) -> float:
-    guesses, right = guessed(share, inside_K, scores_K)
-    return right / guesses
+    config = one.experiment.privacy.canaries
+    assert config is not None, "or it would have been left out"
+    ((entry, _),) = together([one.experiment, other.experiment])
+    if entry.epsilon is None:
+        return None
+    guesses, right = guessed(config.guesses, one.inside_K, one.scores_K - other.scores_K)
+    return p_value(len(one.inside_K), guesses, right, entry.epsilon, entry.delta), entry.epsilon, config
