@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Sent
-from fedtext.ledger import assumptions, central, distributed
+from fedtext.ledger import assumptions, central, distributed, examples
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -58,22 +58,27 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, assumptions.POOLED_VECTORS))
-    return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
+    entries = entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
+    return entries + list(examples.entries(experiment, rounds))
 
 
 def spent(entries: Iterable[Entry]) -> dict[str, float]:
     """Return the metrics ``epsilon`` and ``delta`` of all rounds together: those of the smallest epsilon.
 
-    Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
-    and other neighbours, and cannot be compared with it.
+    There is neither without a guarantee. With ``server.noise`` only its guarantee counts: a local one has another
+    adversary and other neighbours, and cannot be compared with it. With ``training.dp_sgd`` also ``epsilon_text``, of a
+    text.
     """
+    entries = list(entries)
+    found = [entry.epsilon for entry in entries if entry.unit == "text" and entry.epsilon is not None]
+    texts = {"epsilon_text": min(found)} if found else {}
     runs = [entry for entry in entries if entry.unit == "run"]
     runs = [entry for entry in runs if entry.mechanism == CENTRAL] or runs
     known = [(entry.epsilon, entry.delta) for entry in runs if entry.epsilon is not None]
     if not known:
-        return {}
+        return texts
     epsilon, delta = min(known)
-    return {"epsilon": epsilon, "delta": delta}
+    return {"epsilon": epsilon, "delta": delta} | texts
 
 
 def format_epsilon(epsilon: float) -> str:

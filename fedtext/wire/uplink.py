@@ -1,4 +1,4 @@
-"""Encoding of updates on a client. Its counterpart is decoder.py."""
+"""What a client sends. Its counterpart is decoder.py."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,11 +14,10 @@ from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
 from fedtext.methods import layouts
 from fedtext.state.noise_key import NoiseKey
-from fedtext.wire import encoding
 
 
 class Uplink:
-    """Applies the uplink's mechanisms to updates, and encodes them.
+    """Applies the uplink's mechanisms to updates.
 
     Args:
         experiment: The experiment.
@@ -45,15 +44,15 @@ class Uplink:
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 
-    def payload(
+    def update(
         self,
         flat: NDArray[np.float32],
         parameters: Mapping[str, Tensor],
         round_: int,
         data: ClientData,
         extras: Mapping[str, NDArray[np.float32]] | None = None,
-    ) -> tuple[NDArray[np.uint8], dict[str, float]]:
-        """Encode a client's update, after the uplink's mechanisms.
+    ) -> tuple[Update | None, dict[str, float]]:
+        """Return a client's update, after the uplink's mechanisms.
 
         Args:
             flat: The shared parameters that the client received.
@@ -63,13 +62,13 @@ class Uplink:
             extras: Tensors that its method sends beside the update, by ``group/name``, tables in the client's own rows.
 
         Returns:
-            The payload, empty if nothing is shared, and the mechanisms' metrics of this update.
+            The update, None if nothing is shared, and the mechanisms' metrics of it.
 
         Raises:
             ValueError: The output of the mechanisms is not finite. The parameters have been checked before.
         """
         if not self.layout.shapes:
-            return np.zeros(0, np.uint8), {}
+            return None, {}
         held = self._held(data)
         rows = data.rows_R[held]
         delta, received = self._delta(flat, parameters, round_, held, rows)
@@ -89,8 +88,7 @@ class Uplink:
             delta = sent
         if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
-        update = Update(data.id, len(data.train), delta, rows if own else None)
-        return np.frombuffer(encoding.encode(update), np.uint8), said
+        return Update(data.id, len(data.train), delta, rows if own else None), said
 
     def _held(self, data: ClientData) -> Any:
         """Return which of a client's rows of the table may be sent."""
