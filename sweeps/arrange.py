@@ -15,10 +15,11 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.ledger import noise_multiplier
+from fedtext.ledger.central import with_coefficients
 from fedtext.ledger.distributed import is_distributed
 from fedtext.parameters import check_classes
 from fedtext.server.start import participant_count
-from fedtext.state.checkpoint import recorded
+from fedtext.state.checkpoint import coefficients, recorded
 from fedtext.state.fingerprint import fingerprint
 from fedtext.training.config import Engine
 from sweeps.folder import RunFolder
@@ -122,6 +123,7 @@ def arranged(
     Raises:
         UserError: The cases do not fit on the cluster, or trials in ``folder`` were computed from other data.
     """
+    cases = [_continued(case, folder) for case in cases]
     gpu, problem, begun = placement.total(nodes, "GPU") > 0, cluster.compile_problem(), _begun(folder, cases, corpora)
     chosen = partial(choose_engine, gpu=gpu, problem=problem, begun=begun)
     cases = [replace(case, experiment=chosen(case.experiment)) for case in cases]
@@ -133,6 +135,12 @@ def arranged(
     plans = placed(cases)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
     return Job(sweep, experiment, cases, corpora, plans, said, list(nodes), store, folder, chosen)
+
+
+def _continued(case: Case, folder: RunFolder) -> Case:
+    """Return a case with the coefficients of correlated noise with which its trial was begun, if it was."""
+    kept = coefficients(folder.case(case.id) / "checkpoint")
+    return replace(case, experiment=with_coefficients(case.experiment, kept))
 
 
 def _together(experiment: Experiment, left: int) -> int:
@@ -162,7 +170,7 @@ def added(job: Job, cases: Sequence[Case]) -> list[Case]:
         corpora.update(corpora_of(job.experiment, [case], data, corpora))
         _plans(job.experiment, [case], corpora, job.nodes, left)
 
-    cases = [replace(case, experiment=job.choose_engine(case.experiment)) for case in cases]
+    cases = [_continued(replace(case, experiment=job.choose_engine(case.experiment)), job.folder) for case in cases]
     cases = _tried(job.choose_engine(job.experiment), cases, job.folder, use)
     plans = _plans(job.experiment, cases, corpora, job.nodes, left)
     said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}

@@ -142,6 +142,8 @@ def _label(experiment: Experiment, point: dict[str, Any]) -> str:
 def _baseline(base: files.Content, experiment: Experiment, method: Method, source: str) -> Made:
     content = base | {"method": method.model_dump(mode="json")}
     if method.pooled:  # trained on all texts in one place: no updates, so no uplink or audits, and no client is absent
+        if "training" in content:
+            content = content | {"training": {k: v for k, v in content["training"].items() if k != "dp_sgd"}}
         content = {key: value for key, value in content.items() if key not in ("uplink", "audits", "participation")}
         content.pop("adversaries", None)
         if "server" in content:

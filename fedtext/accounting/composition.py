@@ -5,7 +5,7 @@ Legend: X possible numbers of true answers.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from types import ModuleType
 from typing import Any
 
@@ -127,7 +127,7 @@ def several(mechanisms: tuple[tuple[float, float, int], ...], delta: float) -> f
     """Compute epsilon at ``delta`` of Gaussian mechanisms with different noise, which may be chosen adaptively.
 
     Those without sampling are exactly one mechanism, whose inverse squared multiplier is the sum of theirs. With others
-    the bound is by Renyi divergence.
+    it is the smallest of the three bounds of ``sampled_gaussian``.
 
     Args:
         mechanisms: For each kind its noise multiplier, the probability that a record is in a sample, and its number;
@@ -145,7 +145,14 @@ def several(mechanisms: tuple[tuple[float, float, int], ...], delta: float) -> f
     if inverse:
         renyi.compose(dp.GaussianDpEvent(inverse**-0.5))
     plain = sum(count / multiplier**2 for multiplier, _, count in mechanisms)
-    return min(float(renyi.get_epsilon(delta)), gaussian(plain**-0.5, 1, delta))
+    best = min(float(renyi.get_epsilon(delta)), gaussian(plain**-0.5, 1, delta))
+    if best > _LARGE:
+        return best
+    each = [_losses(multiplier, fraction).self_compose(count) for multiplier, fraction, count in sampled]
+    if inverse:
+        each.append(_losses(inverse**-0.5, 1.0))
+    together = reduce(lambda one, other: one.compose(other), each)
+    return min(best, float(together.get_epsilon_for_delta(delta)))
 
 
 @lru_cache(maxsize=16)
@@ -162,7 +169,9 @@ def _losses(multiplier: float, fraction: float) -> Any:
 
 
 @lru_cache(maxsize=256)
-def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) -> float:
+def multiplier_for(
+    epsilon: float, fraction: float, count: int, delta: float, key: str = "server.noise.target_epsilon"
+) -> float:
     """Compute the smallest multiplier, to four digits, with which ``sampled_gaussian`` is at most ``epsilon``.
 
     Args:
@@ -170,20 +179,22 @@ def multiplier_for(epsilon: float, fraction: float, count: int, delta: float) ->
         fraction: Probability that a record is in a sample.
         count: Number of mechanisms.
         delta: Delta of all of them together.
+        key: The key that asks for it, for messages.
 
     Raises:
         UserError: dp-accounting is not installed, or no multiplier below a million is large enough.
     """
 
-    return smallest(lambda multiplier: sampled_gaussian(multiplier, fraction, count, delta), epsilon)
+    return smallest(lambda multiplier: sampled_gaussian(multiplier, fraction, count, delta), epsilon, key)
 
 
-def smallest(spends: Callable[[float], float], epsilon: float) -> float:
+def smallest(spends: Callable[[float], float], epsilon: float, key: str = "server.noise.target_epsilon") -> float:
     """Compute the smallest noise multiplier, to four digits, with which a run spends at most ``epsilon``.
 
     Args:
         spends: The epsilon that a run spends with a multiplier, which falls with it.
         epsilon: The epsilon to reach.
+        key: The key that asks for it, for messages.
 
     Raises:
         UserError: No multiplier below a million is large enough.
@@ -192,7 +203,7 @@ def smallest(spends: Callable[[float], float], epsilon: float) -> float:
     while spends(high) > epsilon:
         low, high = high, 10 * high
         if high > 1e6:
-            raise UserError(f"server.noise.target_epsilon: no noise gives an epsilon as small as {epsilon:g}: raise it")
+            raise UserError(f"{key}: no noise gives an epsilon as small as {epsilon:g}: raise it")
     while high / low > 1 + 10.0**-_DIGITS / 4:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if spends(middle) <= epsilon else (middle, high)

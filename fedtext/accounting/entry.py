@@ -5,7 +5,7 @@ from typing import Literal
 
 DELTA = 1e-5  # default delta of approximate guarantees
 
-Unit = Literal["coordinate and round", "client and round", "run"]
+Unit = Literal["coordinate and round", "client and round", "run", "text"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Entry:
 
     Attributes:
         mechanism: Name of the mechanism.
-        unit: What is protected: a coordinate of one update, one update, or all updates of a run.
+        unit: What is protected: a coordinate of one update, one update, all updates of a run, or one text of a client
+            in all of them.
         epsilon, delta: The guarantee. An epsilon of None: there is none, or it could not be computed.
         how: Name of the bound; without an epsilon the reason.
         assumptions: Conditions under which the guarantee holds.

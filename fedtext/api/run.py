@@ -20,6 +20,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, spelled, writing
 from fedtext.ledger import FILE, read
+from fedtext.ledger.central import with_coefficients
 from fedtext.records import RoundRecord
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
@@ -101,6 +102,7 @@ def run(
         )
     folder = None if out is None else _writable(Path(out).expanduser(), resume)
     single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
+    single = with_coefficients(single, checkpoint.coefficients(folder)) if folder else single
     place = None if data is None else folder_of(data, option("data"))
     corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
     federation = _started(single, corpus, device, folder)

@@ -12,6 +12,7 @@ from fedtext.errors import UserError
 from fedtext.mechanisms.base import Tensors
 from fedtext.seeding import generator
 from fedtext.state.fingerprint import released
+from fedtext.wire import encoding
 from fedtext.wire.uplink import Uplink
 
 _APART = 10  # coordinates for each canary, so that other canaries are little beside the noise
@@ -85,7 +86,8 @@ class Plan:
         for name, shape in uplink.extras.items():
             delta[name] = np.zeros(shape, np.float32)
             received[name] = delta[name]
-        return uplink.encoded(delta, received, self.id(canary), 1, round_)[0]
+        sent, _ = uplink.applied(delta, received, self.id(canary), 1, round_)
+        return np.frombuffer(encoding.encode(sent), np.uint8)
 
 
 def check(experiment: Experiment, coordinates: int) -> None:

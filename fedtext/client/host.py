@@ -94,7 +94,7 @@ class Host:
 
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(self.adversaries.hosted(client), self.rows, self.beside)
-        return with_all_rows(own, len(self.rows)) if self.method.whole_table else own
+        return with_all_rows(own, len(self.rows)) if self.experiment.whole_table else own
 
     def union_texts(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
         """Return all clients' test texts, encoded for a client, and the U rows of the table that they use."""

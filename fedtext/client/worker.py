@@ -17,6 +17,7 @@ from fedtext.client.host import OPTIMIZER, STATE, Host
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.layout import TABLE, finite
+from fedtext.ledger.examples import example_multiplier
 from fedtext.messages import Reply, Update
 from fedtext.methods.base import Method
 from fedtext.methods.state import Local, State, Tensors, grouped
@@ -27,12 +28,15 @@ from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.secure.client import SecureClients
 from fedtext.seeding import torch_scope
+from fedtext.training.examples import ExampleNoise
 from fedtext.training.local import train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
+from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
 
+EXAMPLES = "dp_sgd"  # what the noise on texts' gradients is drawn for
 DISTRIBUTED = "distributed"  # what a client draws its share of the noise of a sum for
 Finished = tuple[Reply, dict[str, NDArray]]  # with the private tensors that a client keeps after it
 
@@ -130,6 +134,8 @@ class Worker(Host):
         work, problem = self.work(last, members, round_), self.problem(flat, members)
         if self.method.has_hooks():  # clients of it are trained one by one
             problem = replace(problem, local=self.local(flat, members[0], stack))
+        if config.dp_sgd:  # and with it
+            problem = replace(problem, examples=self._examples(round_, members[0]))
         with torch_scope(seed, "training", round_, min(members)):
             before = {phase.name: self.run(phase, stack, flat, members, round_) for phase in earlier}
             optimizer = self.optimizer(last, stack, members)
@@ -146,14 +152,20 @@ class Worker(Host):
                 continue
             start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
             local, state, extras = self._after(problem.local, stack, optimizer, outcome.steps)
-            payload, said = self.uplink.payload(flat, parameters, round_, data, _arrays(extras))
-            if local is not None and self.follows_uplink and payload.size:
-                state = self._as_sent(local, state, self.decoder.update(payload, client, flat, round_))
+            sent, said = self.uplink.update(flat, parameters, round_, data, _arrays(extras))
+            read = None
+            if sent and (self.secure or self.follows_uplink):
+                read = self.decoder.restored(sent, flat, round_)
+            if local is not None and self.follows_uplink and read:
+                state = self._as_sent(local, state, read)
             kept = self._kept(parameters, optimizer, place, round_, state)
+            payload = np.zeros(0, np.uint8)
+            if sent and (self.experiment.audits or not self.secure):
+                payload = np.frombuffer(encoding.encode(sent), np.uint8)
             self.audits.observe(payload, flat, parameters, round_, data)
-            if self.secure and payload.size:
+            if self.secure and read:
                 rng = self.noise.generator(DISTRIBUTED, round_, client) if self.secure.ring.grid else None
-                payload, cut = self.secure.payload(self.decoder.update(payload, client, flat, round_), rng)
+                payload, cut = self.secure.payload(read, rng)
                 said = said | {"secure_cut": cut}
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
@@ -162,6 +174,13 @@ class Worker(Host):
             reply = Reply(client, payload, payload.nbytes, metrics)
             finished[client] = reply, kept
         return [finished[client] for client in sorted(members)]
+
+    def _examples(self, round_: int, client: int) -> ExampleNoise:
+        """Return the clipping of texts' gradients, and the source of a local update's noise."""
+        asked = self.experiment.training.dp_sgd
+        assert asked is not None
+        rng = self.noise.generator(EXAMPLES, round_, client)
+        return ExampleNoise(asked.clip_norm, example_multiplier(self.experiment), rng)
 
     def _spent(self, seconds: float, cpu_seconds: float) -> dict[str, float]:
         """Return the time of a local update as metrics, on a GPU as time of a GPU too."""

@@ -114,6 +114,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, "clients one by one: the reference engine has no stacks"
     if experiment.language:
         return 1, f"clients one by one: the softmax of a {model.name} over the vocabulary fills a core by itself"
+    if experiment.training.dp_sgd:
+        return 1, "clients one by one: training.dp_sgd takes the gradient of one text at a time"
     if experiment.method.reads_table:
         return 1, f"clients one by one: method {experiment.method.name} uses the whole embedding table"
     if experiment.engine == "native" and model.hidden > NATIVE_NARROW:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -111,6 +112,27 @@ class Correlated(Strict, ABC):
         """
 
 
+class Optimised(Correlated, ABC):
+    """Base of correlated noise whose coefficients minimise an error."""
+
+    coefficients: tuple[float, ...] | None = Field(
+        None,
+        description="those of an earlier run; null: those with the smallest error, which may be others on another "
+        "processor; a run that is continued keeps those it was begun with",
+    )
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of coefficients."""
+
+    @model_validator(mode="after")
+    def _counted(self) -> "Optimised":
+        if self.coefficients is not None and len(self.coefficients) != self.count:
+            raise ValueError(f"coefficients: there are {len(self.coefficients)}, and {self.name} has {self.count}")
+        return self
+
+
 class TreeNoise(Correlated):
     """Tree aggregation: noise of the nodes of a binary tree, by the online Honaker estimator (Kairouz et al. 2021)."""
 
@@ -120,7 +142,7 @@ class TreeNoise(Correlated):
         return Tree(rounds, apart)
 
 
-class BandedNoise(Correlated):
+class BandedNoise(Optimised):
     """Banded Toeplitz matrix with optimal coefficients (Choquette-Choo et al. 2023).
 
     The server keeps the noise of bands - 1 rounds in memory, 8 bytes for each parameter.
@@ -132,11 +154,22 @@ class BandedNoise(Correlated):
         "mean", description="what the coefficients minimise: root mean square error of all prefix sums, or the largest"
     )
 
+    @property
+    def count(self) -> int:
+        return self.bands
+
+    @model_validator(mode="after")
+    def _falling(self) -> "BandedNoise":
+        found = self.coefficients or (1.0,)
+        if found[0] != 1 or found[-1] < 0 or any(later > before for before, later in pairwise(found)):
+            raise ValueError("coefficients: the first is 1, and none is negative or larger than the one before it")
+        return self
+
     def strategy(self, rounds: int, apart: int) -> Strategy:
-        return Banded(rounds, apart, optimal_bands(rounds, apart, self.bands, self.error))
+        return Banded(rounds, apart, self.coefficients or optimal_bands(rounds, apart, self.bands, self.error))
 
 
-class BltNoise(Correlated):
+class BltNoise(Optimised):
     """Buffered linear Toeplitz matrix with optimal coefficients (Dvijotham et al. 2024; McMahan et al. 2024).
 
     The server keeps as many sums of noise in memory as there are buffers, 8 bytes for each parameter.
@@ -148,7 +181,24 @@ class BltNoise(Correlated):
         "mean", description="what the coefficients minimise: root mean square error of all prefix sums, or the largest"
     )
 
+    @property
+    def count(self) -> int:
+        return 2 * self.buffers
+
+    @model_validator(mode="after")
+    def _falling(self) -> "BltNoise":
+        if self.coefficients is None:
+            return self
+        decays, scales = self.coefficients[: self.buffers], self.coefficients[self.buffers :]
+        if not all(0 < decay < 1 for decay in decays) or min(scales) <= 0 or sum(scales) > 1:
+            raise ValueError(
+                "coefficients: they are decays between 0 and 1, then as many scales above 0 whose sum is at most 1"
+            )
+        return self
+
     def strategy(self, rounds: int, apart: int) -> Strategy:
+        if self.coefficients is not None:
+            return Buffered(rounds, apart, self.coefficients[: self.buffers], self.coefficients[self.buffers :])
         return Buffered(rounds, apart, *optimal_buffers(rounds, apart, self.buffers, self.error))
 
 

@@ -113,7 +113,12 @@ class Settings(Strict):
     @property
     def reads_table(self) -> bool:
         """Whether losses use rows of the embedding other than those of the batch's words."""
-        return self.method.reads_table or self.language
+        return self.method.reads_table or self.language or self.training.dp_sgd is not None
+
+    @property
+    def whole_table(self) -> bool:
+        """Whether local updates move rows of words that a client does not have: by its method, or by noise."""
+        return self.method.whole_table or (self.training.dp_sgd is not None and self.shares_table)
 
     @property
     def shares_table(self) -> bool:
@@ -146,7 +151,7 @@ class Settings(Strict):
         if self.wire.rows == "auto":
             return (
                 not self.language
-                and not self.method.whole_table
+                and not self.whole_table
                 and not self.server.noise
                 and not self.server.secure_aggregation
                 and not any(mechanism.randomises for mechanism in self.uplink)

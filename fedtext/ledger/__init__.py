@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
-from fedtext.ledger import assumptions, central, distributed, shuffled, vocabulary
+from fedtext.ledger import assumptions, central, distributed, examples, shuffled, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms.base import bounds
@@ -73,7 +73,8 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
         # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, assumptions.POOLED_VECTORS))
-    return entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
+    entries = entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
+    return entries + list(examples.entries(experiment, rounds))
 
 
 def spent(entries: Sequence[Entry]) -> dict[str, float]:
@@ -82,13 +83,18 @@ def spent(entries: Sequence[Entry]) -> dict[str, float]:
     A private vocabulary is part of them with ``server.noise``, which has the same adversary. With ``wire.shuffle`` the
     guarantee of shuffled bits counts.
 
-    Empty if there is no guarantee. With ``server.noise`` only its guarantee counts: a local one has another adversary
-    and other neighbours, and cannot be compared with it.
+    There is neither without a guarantee. With ``server.noise`` only its guarantee counts: a local one has another
+    adversary and other neighbours, and cannot be compared with it. With ``training.dp_sgd`` also ``epsilon_text``, of a
+    text.
     """
+    of_texts = [entry.epsilon for entry in entries if entry.unit == "text" and entry.epsilon is not None]
+    texts = {"epsilon_text": min(of_texts)} if of_texts else {}
     found = claimed(entries)
     first = next((entry for entry in entries if entry.mechanism in (vocabulary.TOGETHER, shuffled.SHUFFLED)), None)
     found = found and (first or found)
-    return {} if found is None or found.epsilon is None else {"epsilon": found.epsilon, "delta": found.delta}
+    if found is None or found.epsilon is None:
+        return texts
+    return {"epsilon": found.epsilon, "delta": found.delta} | texts
 
 
 def claimed(entries: Iterable[Entry]) -> Entry | None:

@@ -5,7 +5,7 @@ Three kinds of rounds are accounted for. If a client's participations are at lea
 noise one, whose multiplier is that of the whole run. Otherwise rounds have Poisson samples, which amplify.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, SNAPPED, gaussian_entry
-from fedtext.config.server import Correlated, strategy_of
+from fedtext.config.server import Correlated, Optimised, strategy_of
 from fedtext.ledger.adaptive_clip import adaptive_norm, told
 from fedtext.ledger.assumptions import ROUNDS, drawn, neighbours
 from fedtext.ledger.outside import outside
@@ -51,6 +51,21 @@ def strategy(experiment: "Experiment") -> Strategy | None:
         return None
     assert apart is not None, "or it would have been refused"
     return strategy_of(mechanism, experiment.training.rounds, apart)
+
+
+def with_coefficients(experiment: "Experiment", kept: Sequence[float]) -> "Experiment":
+    """Return an experiment with the coefficients of correlated noise with which its run was begun.
+
+    Args:
+        experiment: The experiment. One with coefficients of its own, or another number of them, is returned as it is.
+        kept: The coefficients; empty: there is no run.
+    """
+    noise = experiment.server.noise
+    mechanism = noise and noise.mechanism
+    if not noise or not isinstance(mechanism, Optimised) or mechanism.coefficients or len(kept) != mechanism.count:
+        return experiment
+    again = noise.model_copy(update={"mechanism": mechanism.model_copy(update={"coefficients": tuple(kept)})})
+    return experiment.model_copy(update={"server": experiment.server.model_copy(update={"noise": again})})
 
 
 def round_multiplier(experiment: "Experiment") -> float:

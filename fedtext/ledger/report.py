@@ -166,7 +166,7 @@ def _epsilon(entry: Entry) -> str:
     if entry.epsilon is None:
         return entry.how
     at = f" at delta = {entry.delta:g}" if entry.delta else ""
-    of = "the whole run" if entry.unit == "run" else f"each {entry.unit}"
+    of = {"run": "the whole run", "text": "each text in the whole run"}.get(entry.unit, f"each {entry.unit}")
     return f"epsilon = {format_epsilon(entry.epsilon)}{at} for {of} ({entry.how})"
 
 

@@ -22,8 +22,9 @@ _LATER = (
 def together(runs: Sequence["Experiment"]) -> Iterator[tuple[Entry, int]]:
     """Yield the guarantee of all runs together, and of how many, for each corpus and seed.
 
-    Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by Renyi divergence. Another
-    seed or corpus splits the texts into other clients, whose guarantees cannot be added up.
+    Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of three
+    bounds (``accounting.composition.several``). Another seed or corpus splits the texts into other clients, whose
+    guarantees cannot be added up.
 
     Args:
         runs: The experiments of the runs. Those that hide nothing by noise of the server are left out.

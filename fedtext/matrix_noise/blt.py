@@ -23,8 +23,8 @@ def optimal_buffers(
     They are theta_j = 1 / (1 + exp(-u_j)) and omega_j = exp(v_j) / (1 + sum exp(v_i)) for free u and v, so that c does
     not increase: 0 < theta_j < 1, omega_j > 0 and sum omega_j < 1. The loss is not convex; L-BFGS begins at three
     places, whose best end is taken. Where decays coincide the loss is flat, and another version of scipy or another
-    processor may end at other coefficients with the same error; a run is continued with those it was begun with, or
-    not at all (state/fingerprint.py).
+    processor may end at other coefficients with the same error; a run is continued with those it was begun with,
+    which its checkpoints have.
 
     Args:
         rounds: N.

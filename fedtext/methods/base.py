@@ -109,6 +109,8 @@ class Method(Strict, ABC):
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
     own_vocabularies: ClassVar[bool] = False  # True: by default each client has a vocabulary of its own
     withholds: ClassVar[bool] = False  # True: rows of words with a digit in them do not leave a client
+    # True: the objective of a batch is one of its texts, each alone; said by the class that defines ``loss``
+    examplewise: ClassVar[bool] = False
     language: ClassVar[bool] = False  # True: its network may be a language model; ``probabilities`` is not called then
 
     @classmethod
@@ -121,6 +123,14 @@ class Method(Strict, ABC):
     def changes_gradients(cls) -> bool:
         """Whether a step is along something else than the objective's gradient."""
         return cls.gradient is not Method.gradient
+
+    @classmethod
+    def by_text(cls) -> bool:
+        """Whether the objective is known to be one of single texts: the class that defines ``loss`` has to say so."""
+        for each in cls.__mro__:
+            if "examplewise" in vars(each) or "loss" in vars(each):
+                return bool(vars(each).get("examplewise", False))
+        return False
 
     @classmethod
     def has_hooks(cls) -> bool:

@@ -24,6 +24,7 @@ class Ditto(Method):
     name: Literal["ditto"] = "ditto"
     lambda_: float = Field(0.1, ge=0, alias="lambda", description="strength of the regularization; 0: local only")
     reads_table = True
+    examplewise = True
 
     def network(self, parts: Parts) -> nn.Module:
         return TwoCopies(parts)

@@ -23,6 +23,7 @@ class FedAvg(Method):
 
     name: Literal["fedavg"] = "fedavg"
     language = True
+    examplewise = True
 
     def network(self, parts: Parts) -> nn.Module:
         return whole(parts)

@@ -26,6 +26,7 @@ class FedProx(FedAvg):
     name: Literal["fedprox"] = "fedprox"  # type: ignore[assignment]
     mu: float = Field(0.01, ge=0, description="weight of the proximal term")
     reads_table = True
+    examplewise = True
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         terms = super().loss(model, received, batch)

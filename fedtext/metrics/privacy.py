@@ -106,6 +106,13 @@ PRIVACY: list[Metric] = [
         when=LATE,
     ),
     _privacy(
+        "epsilon_text",
+        "bound on the privacy loss of a single text over all rounds until now, at training.dp_sgd.delta",
+        "Example-level: it covers a text and not all of a client. ledger.json states adversary and assumptions.",
+        unit="epsilon",
+        when="every round",
+    ),
+    _privacy(
         "delta",
         "probability with which the bound epsilon may fail",
         "0 for pure differential privacy.",

@@ -29,6 +29,7 @@ class _Session:
     masks: KeyPair = field(default_factory=KeyPair)
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(KEY))
     peers: dict[int, bytes] = field(default_factory=dict)  # both public keys of each neighbour
+    sealing: dict[int, bytes] = field(default_factory=dict)  # the key of shares to and from each neighbour
     boxes: dict[int, bytes] = field(default_factory=dict)  # sealed shares of each neighbour that has sent them
 
 
@@ -70,9 +71,10 @@ class SecureClients:
         least, points = needed(self.config.threshold, len(peers)), [peer + 1 for peer in peers]
         seeds = shamir.split(session.seed, least, points)
         privates = shamir.split(session.masks.private, least, points)
+        session.sealing = {peer: session.channel.agreed(keys[:KEY], b"shares") for peer, keys in peers.items()}
         sealed = {
-            peer: seal(session.channel.agreed(keys[:KEY], b"shares"), seed + private, records.pack_ids([client, peer]))
-            for (peer, keys), seed, private in zip(peers.items(), seeds, privates, strict=True)
+            peer: seal(key, seed + private, records.pack_ids([client, peer]))
+            for (peer, key), seed, private in zip(session.sealing.items(), seeds, privates, strict=True)
         }
         return records.pack(sealed)
 
@@ -125,8 +127,7 @@ class SecureClients:
             raise ValueError(f"it is asked to open a sum with the noise of {len(summed)} clients, which is too little")
         opened: dict[int, bytes] = {}
         for peer, box in session.boxes.items():
-            key = session.channel.agreed(session.peers[peer][:KEY], b"shares")
-            both = unseal(key, box, records.pack_ids([peer, client]))
+            both = unseal(session.sealing[peer], box, records.pack_ids([peer, client]))
             seed, private = both[: shamir.SHARE], both[shamir.SHARE :]
             opened[peer] = SEED + seed if peer in summed else PRIVATE + private
         return records.pack(opened)

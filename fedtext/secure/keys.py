@@ -1,5 +1,5 @@
-"""Keys of a round, and what is made from them: X25519, HKDF-SHA256, AES-256 in GCM for shares and in counter mode for
-masks."""
+"""Keys of a round, and what is made from them: X25519, HKDF-SHA256, AES-256 in GCM for shares, and AES-128 in counter
+mode for masks, which has the strength of X25519."""
 
 import os
 
@@ -10,6 +10,7 @@ from fedtext.errors import UserError
 
 INSTALL = "server.secure_aggregation: cryptography is not installed: pip install 'fedtext[encryption]'"
 KEY, NONCE = 32, 12  # bytes
+_MASK = 16  # bytes of a key that its mask is made from
 _CHUNK = 1 << 16  # integers of a mask at a time, so that they stay in the cache
 _ZEROS = bytes(4 * _CHUNK)
 
@@ -91,16 +92,16 @@ def unseal(key: bytes, sealed: bytes, way: bytes) -> bytes:
 
 
 def add_mask(vector_N: NDArray[np.uint32], key: bytes, negative: bool = False) -> None:
-    """Add the mask of a key to a vector modulo 2^32, in place: the key stream of AES-256 in counter mode.
+    """Add the mask of a key to a vector modulo 2^32, in place: the key stream of AES-128 in counter mode.
 
     Args:
         vector_N: The vector, contiguous.
-        key: 32 bytes, used for no other mask.
+        key: 32 random bytes, used for no other mask. The mask follows from the first 16.
         negative: Subtract it instead.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    stream = Cipher(algorithms.AES(key[:_MASK]), modes.CTR(bytes(16))).encryptor()
     buffer = bytearray(len(_ZEROS))
     mask = np.frombuffer(buffer, "<u4")
     combine = np.subtract if negative else np.add

@@ -172,7 +172,7 @@ class Federation(Generic[FleetT]):
             states = self.fleet.private_states(sample.clients) if some else {}
             attempts.append(Traffic(sample.clients, sample.late, sample.seconds))
             try:
-                self.secure.begin(round_, len(attempts), sample.invited)
+                self.secure.begin(round_, len(attempts), sample)
                 replies = self.fleet.train(handle, round_, sample.clients, len(attempts))
                 replies = in_order(replies, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1])

@@ -75,7 +75,11 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
         return False  # the sample of a round is fixed by those of others
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
     others = others or config.availability is not None or bool(config.deadline_s and config.pace and config.pace.jitter)
-    noisy = experiment.server.noise is not None or any(mechanism.randomises for mechanism in experiment.uplink)
+    noisy = (
+        experiment.server.noise
+        or experiment.training.dp_sgd
+        or any(mechanism.randomises for mechanism in experiment.uplink)
+    )
     return others and not noisy
 
 

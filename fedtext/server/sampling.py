@@ -150,6 +150,19 @@ def answering(experiment: Experiment, clients: Sequence[int], round_: int, attem
     return _without_dropped(experiment, clients, round_, f"{_again(attempt)}/end")
 
 
+def vanished(experiment: Experiment, dropped: Sequence[int], round_: int, attempt: int = 1) -> list[int]:
+    """Return which of the clients that drop out of a round do so before they have shared their keys: one half.
+
+    Args:
+        experiment: The experiment.
+        dropped: Ids of the clients that drop out.
+        round_: Number of the round.
+        attempt: Number of the attempt at the round, from 1.
+    """
+    seed, purpose = experiment.seed, f"vanished{_again(attempt)}"
+    return [i for i in dropped if generator(seed, purpose, round_, i).random() < 1 / 2]
+
+
 def _again(attempt: int) -> str:
     """Return what the purpose of a draw ends with, so that each attempt at a round has its own."""
     return f"/{attempt}" if attempt > 1 else ""

@@ -1,7 +1,7 @@
 """The server's part of the protocol: it passes messages on, and removes the masks that are left in a sum."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum
 from fedtext.server.fleet import Fleet
 from fedtext.server.repeats import HIDING, TooFewClientsError
-from fedtext.server.sampling import answering
+from fedtext.server.sampling import Returned, answering, vanished
 from fedtext.state.noise_key import NoiseKey
 
 
@@ -33,24 +33,25 @@ class SecureAggregation:
         self.config = config if config and config.masks else None
         self.experiment, self.fleet, self.noise = experiment, fleet, noise
         self.keys: dict[int, bytes] = {}  # both public keys of each client of the round
-        self.around: dict[int, list[int]] = {}  # its neighbours
+        self.around: dict[int, list[int]] = {}  # its neighbours, of those who have shared their keys
         self.plan: Graph | None = None
         self.up = self.down = 0
         if self.config:
             check_installed()
 
-    def begin(self, round_: int, attempt: int, invited: Sequence[int]) -> None:
+    def begin(self, round_: int, attempt: int, sample: Returned) -> None:
         """Have the clients of an attempt at a round agree on keys, and share them.
 
         Args:
             round_: Number of the round.
             attempt: Number of the attempt, from 1.
-            invited: Ids of all clients that receive the parameters, also of those that will drop out or be late.
+            sample: All clients that receive the parameters, also those that will drop out or be late. Of those that
+                drop out some do before they share their keys: without them the round has no masks of theirs.
 
         Raises:
-            TooFewClientsError: There are fewer than three.
+            TooFewClientsError: There are fewer than three, or too few neighbours of one to remove its masks.
         """
-        config = self.config
+        config, invited = self.config, sample.invited
         if not config:
             return
         self.around = {}
@@ -58,25 +59,28 @@ class SecureAggregation:
             self.up = self.down = 0  # bytes of all attempts
         if not invited:  # a Poisson sample may be empty, and nothing is sent then
             return
-        if len(invited) < HIDING:
+        gone = set(vanished(self.experiment, sample.dropped, round_, attempt))
+        sharing = [client for client in invited if client not in gone]
+        if len(sharing) < HIDING:
             raise TooFewClientsError(
-                f"round {round_}: server.secure_aggregation: it has {len(invited)} clients, and a sum hides the "
+                f"round {round_}: server.secure_aggregation: it has {len(sharing)} clients, and a sum hides the "
                 f"updates of {HIDING} or more",
                 "raise participation.fraction",
             )
         given = config.neighbors, config.threshold, config.colluding, config.dropping
         self.plan = graph(len(invited), *given)
         rng = self.noise.paired(self.experiment.seed, f"neighbors/{attempt}", round_)
-        self.around = neighbors_of(invited, self.plan.neighbors, rng)
+        around = neighbors_of(invited, self.plan.neighbors, rng)
         self.keys = self._ask("keys", dict.fromkeys(invited, b""))
-        peers = {
-            client: records.pack({peer: self.keys[peer] for peer in around}) for client, around in self.around.items()
-        }
+        peers = {client: records.pack({peer: self.keys[peer] for peer in around[client]}) for client in sharing}
         boxes: dict[int, dict[int, bytes]] = defaultdict(dict)
         for client, sealed in self._ask("shares", peers).items():
             for peer, box in records.unpack(sealed).items():
                 boxes[peer][client] = box
-        self._ask("receive", {client: records.pack(boxes[client]) for client in invited})
+        self.around = {client: sorted(boxes[client]) for client in sharing}
+        for client, left in self.around.items():
+            self._check(client, len(left), round_)
+        self._ask("receive", {client: records.pack(boxes[client]) for client in sharing})
 
     def _ask(self, step: str, messages: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return the clients' answers in a step."""
@@ -137,12 +141,17 @@ class SecureAggregation:
         }
 
     def _opened(self, client: int, shares: Mapping[int, bytes], round_: int) -> bytes:
+        """Return the secret of a client."""
         assert self.plan is not None
-        least = self.plan.threshold
-        if len(shares) < least:
+        self._check(client, len(shares), round_)
+        return shamir.combine(dict(list(shares.items())[: self.plan.threshold]))
+
+    def _check(self, client: int, answering: int, round_: int) -> None:
+        """Raise TooFewClientsError if so few neighbours of a client answer that its masks would stay."""
+        assert self.plan is not None
+        if answering < self.plan.threshold:
             raise TooFewClientsError(
-                f"round {round_}: server.secure_aggregation: {len(shares)} of the {self.plan.neighbors} neighbours of "
-                f"client {client} answer, and its masks are removed with {least}",
+                f"round {round_}: server.secure_aggregation: {answering} of the {self.plan.neighbors} neighbours of "
+                f"client {client} answer, and its masks are removed with {self.plan.threshold}",
                 "lower threshold, or set dropping to the share of clients that drop out",
             )
-        return shamir.combine(dict(list(shares.items())[:least]))

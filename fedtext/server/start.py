@@ -6,6 +6,7 @@ from pathlib import Path
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
+from fedtext.ledger.central import strategy
 from fedtext.parameters import check_fit, initial
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
@@ -40,7 +41,10 @@ def start(
     """
     made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
     shared, private = initial(experiment, corpus, clients)
-    checkpoints = Checkpoints(folder, fingerprint(*made_from), key) if folder else None
+    checkpoints = None
+    if folder:
+        factors = strategy(experiment)
+        checkpoints = Checkpoints(folder, fingerprint(*made_from), key, factors.coefficients if factors else ())
     made = fleet(private=private, noise=noise_key(*made_from, folder, key))
     try:
         return Federation(experiment, shared, made, checkpoints)

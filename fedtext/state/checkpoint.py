@@ -13,7 +13,7 @@ last, never with the last one, so that no damaged file is part of both that are 
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,10 +73,14 @@ class Checkpoints:
         folder: The folder of the run's state.
         fingerprint: Identifies the experiment and the data they belong to.
         key: Encrypts the states of server and clients, but not records; None: nothing is encrypted.
+        coefficients: Those of the server's noise, with which the run goes on wherever it does.
     """
 
-    def __init__(self, folder: Path, fingerprint: str, key: StateKey | None = None) -> None:
+    def __init__(
+        self, folder: Path, fingerprint: str, key: StateKey | None = None, coefficients: Sequence[float] = ()
+    ) -> None:
         self.folder, self.fingerprint, self.key = folder, fingerprint, key
+        self.coefficients = list(coefficients)
         self.written: list[Written] = []  # the last ones, at most two
         self.settled = 0  # number of records that both of them have: ``save`` needs no metrics of clients of these
 
@@ -133,6 +137,7 @@ class Checkpoints:
         linked = {name: base.digests[name] for name, _ in places.values()} if base else {}
         about = {"format": FORMAT, "fingerprint": self.fingerprint, "round": round_, "records": len(history)}
         about |= {"key": self.key.id} if self.key else {}
+        about |= {"coefficients": self.coefficients} if self.coefficients else {}
         files = {SERVER: flat.tobytes()}
         if moments:
             files[MOMENTS] = save(dict(moments))
@@ -261,3 +266,13 @@ def recorded(folder: Path) -> str | None:
     """
     found = latest(folder, warn=True)
     return found[1]["fingerprint"] if found else None
+
+
+def coefficients(folder: Path) -> list[float]:
+    """Return the coefficients of the server's noise of the run in ``folder``; empty if there are none.
+
+    Raises:
+        UserError: As in ``recorded``.
+    """
+    found = latest(folder)
+    return [float(number) for number in found[1].get("coefficients", [])] if found else []

@@ -9,6 +9,7 @@ from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
+from fedtext.ledger.examples import example_multiplier
 from fedtext.text.pretrained import identity
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
@@ -38,6 +39,8 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "privacy": {"canaries": None},
     "uplink.clip": {"adaptive": None},
+    "training": {"dp_sgd": None},
+    "server.noise.mechanism": {"coefficients": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
 
@@ -81,7 +84,8 @@ def fingerprint(experiment: Experiment, content: str, clients: int) -> str:
     parts = _computed(experiment, clients)
     if not fixed_length(experiment):
         del parts["training"]["rounds"]
-    if made := strategy(experiment):
+    if made := strategy(experiment):  # its coefficients are the same whether they are given or computed
+        parts["server"]["noise"]["mechanism"].pop("coefficients", None)
         parts["server"]["noise"]["coefficients"] = made.coefficients
     return _digest([parts, content])[:16]
 
@@ -95,6 +99,9 @@ def fixed_length(experiment: Experiment) -> str:
         return "server.noise.mechanism makes noise for the rounds it was begun with"
     if noise and noise.target_epsilon is not None:
         return "server.noise.target_epsilon is spent over the rounds it was begun with"
+    examples = experiment.training.dp_sgd
+    if examples and examples.target_epsilon is not None:
+        return "training.dp_sgd.target_epsilon is spent over the rounds it was begun with"
     if evaluation.thresholds and evaluation.every > 1:
         return "evaluation.thresholds were looked for in its last round, which evaluation.every would leave out"
     return ""
@@ -118,6 +125,8 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     del parts["evaluation"], parts["training"]["rounds"]
     if not experiment.server.noise:  # canaries are in no sum
         parts["privacy"].pop("canaries", None)
+    if experiment.training.dp_sgd:  # with a target epsilon the noise depends on the number of rounds
+        parts["training"]["dp_sgd"] = [experiment.training.dp_sgd.clip_norm, example_multiplier(experiment)]
     if experiment.server.secure_aggregation:  # masks cancel
         parts["server"]["secure_aggregation"] = experiment.server.secure_aggregation.model_dump(
             include={"range", "bits", *(["colluding"] if is_distributed(experiment) else [])}

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, PositiveInt, Tag
+from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
+from fedtext.accounting.entry import DELTA
 from fedtext.schema import Strict, choice
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam; torch's own
@@ -87,6 +88,29 @@ BatchSize: TypeAlias = Annotated[  # discriminated, so that an error message is 
 ]
 
 
+class DpSgd(Strict):
+    """DP-SGD (Abadi et al. 2016): steps along noised sums of the clipped gradients of single texts.
+
+    The guarantee is of a text (example-level), against all who see a client's updates, the server among them. It costs
+    a backward pass for each text.
+    """
+
+    clip_norm: float = Field(1.0, gt=0, description="largest L2 norm of a text's gradient, over all parameters")
+    multiplier: float | None = Field(
+        None, gt=0, description="noise multiplier: standard deviation of the noise on a batch's sum / clip_norm"
+    )
+    target_epsilon: float | None = Field(
+        None, gt=0, description="epsilon of a text over the whole run, from which the multiplier is computed"
+    )
+    delta: float = Field(DELTA, gt=0, lt=1, description="delta at which epsilon is stated; far below 1 / texts")
+
+    @model_validator(mode="after")
+    def _one(self) -> "DpSgd":
+        if (self.multiplier is None) == (self.target_epsilon is None):
+            raise ValueError("give either multiplier or target_epsilon")
+        return self
+
+
 class Training(Strict):
     """The training of a client."""
 
@@ -94,6 +118,9 @@ class Training(Strict):
     local_epochs: int = Field(2, ge=1, description="passes of a client over its train texts in a round")
     batch_size: BatchSize = Field(8, description="texts in a batch; or {steps: 5}, at most 5 batches in an epoch")
     optimizer: OptimizerField = Field(SGD(), description="the clients' optimizer")
+    dp_sgd: DpSgd | None = Field(
+        None, description="clip each text's gradient, and add noise to the sum of a batch; null: neither"
+    )
     engine: Engine | Literal["auto"] = Field(
         "auto",
         description="implementation of recurrent layers: reference is torch's, cells is faster (same sums in another "

@@ -14,6 +14,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss
 from fedtext.models.packing import Ints
 from fedtext.training.batches import Assembler, Texts
+from fedtext.training.examples import ExampleNoise
 from fedtext.training.optimizer import LocalOptimizer
 
 
@@ -64,12 +65,14 @@ class Problem:
         network: The network.
         received: The shared parameters that the server sent.
         local: The argument of the method's hooks, if they change the steps.
+        examples: The clipping of each text's gradient, and the noise; None: there is neither.
     """
 
     method: Method
     network: nn.Module
     received: Mapping[str, Tensor]
     local: Local | None = None
+    examples: ExampleNoise | None = None
 
     def correction(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensors], Tensors] | None:
         """Return the method's change of the gradient at these parameters; None if it does not change it."""
@@ -127,7 +130,11 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     """
     problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
-    seen: dict[str, list[tuple[range, int, Tensor]]] = {}  # added up at the end, so that no step waits for the device
+    seen: _Seen = {}  # added up at the end, so that no step waits for the device
+    if problem.examples:
+        (alone,), (outcome,) = work, outcomes
+        _by_text(problem, assembler, optimizer, alone, outcome, seen)
+        work = []
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words, batch.task)
         size = batch.labels_B.shape[-1]
@@ -148,6 +155,40 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     return outcomes
 
 
+_Seen = dict[str, list[tuple[range, int, Tensor]]]  # terms of steps: of which clients, and of how many texts
+
+
+def _by_text(
+    problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, work: Work, outcome: Outcome, seen: _Seen
+) -> None:
+    """Train a client along noised sums of the clipped gradients of its texts (training/examples.py).
+
+    Args:
+        problem: The optimization problem, with ``examples``.
+        assembler: Makes batches.
+        optimizer: The optimizer, with the parameters of this client alone.
+        work: Its batches.
+        outcome: Counts its texts and steps.
+        seen: Receives the terms of each text.
+    """
+    assert problem.examples is not None
+    alone = range(1)
+    for chosen in work.batches:
+        total, correction = None, None
+        for place in range(len(chosen)):
+            batch, words = assembler.single(work.texts, chosen[place : place + 1])
+            parameters = optimizer.begin(alone, words, batch.task)
+            terms = problem.terms(parameters, batch)
+            total = problem.examples.add(total, optimizer.gradient(problem.method.objective(terms)))
+            correction = problem.correction(parameters)
+            for name, term in terms.items():
+                seen.setdefault(name, []).append((alone, 1, term.detach().reshape(-1)))
+        assert total is not None, "a batch has texts"
+        optimizer.follow(alone, problem.examples.noised(total, len(chosen)), correction)
+        outcome.samples += len(chosen)
+        outcome.steps += 1
+
+
 def _add_up(outcomes: Sequence[Outcome], seen: Mapping[str, Sequence[tuple[range, int, Tensor]]]) -> None:
     """Add terms that are tensors to the outcomes of their clients, and make means of all sums."""
     whose = {name: [(c, size) for clients, size, _ in parts for c in clients] for name, parts in seen.items()}
@@ -161,7 +202,7 @@ def _add_up(outcomes: Sequence[Outcome], seen: Mapping[str, Sequence[tuple[range
 
 def _steps(assembler: Assembler, work: Sequence[Work]) -> Iterator[tuple[range, Batch, list[Ints]]]:
     """Yield the clients of a step, their batch, and the rows of its words in each client's table."""
-    full = max(len(batch) for each in work for batch in each.batches)
+    full = max((len(batch) for each in work for batch in each.batches), default=0)
     queues = [iter(each.batches) for each in work]
     while True:
         ready: dict[int, Ints] = {}

@@ -131,7 +131,22 @@ class LocalOptimizer:
             loss: The sum of their objectives.
             correction: The method's change of the gradient; None: none.
         """
-        grads = list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+        self.follow(clients, self.gradient(loss), correction)
+
+    def gradient(self, loss: Tensor) -> list[Tensor]:
+        """Return the gradient at the parameters of ``begin``, in their order."""
+        return list(torch.autograd.grad(loss, self._leaves, allow_unused=True, materialize_grads=True))
+
+    def follow(
+        self, clients: range, grads: list[Tensor], correction: Callable[[Tensors], Tensors] | None = None
+    ) -> None:
+        """Make a step along a gradient.
+
+        Args:
+            clients: The clients of the step, as in ``begin``.
+            grads: The gradient, as ``gradient`` returns it; the list is changed.
+            correction: The method's change of the gradient; None: none.
+        """
         table_grad = None if self.frozen else grads.pop()
         if correction:
             grads, table_grad = self._corrected(correction, grads, table_grad)

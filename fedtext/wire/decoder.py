@@ -50,12 +50,41 @@ class Decoder:
         Raises:
             ValueError: It is not a payload of the tensors that are expected.
         """
+        update = encoding.decode(payload, client, self.shapes(round_), self._kind)
+        return update if self.integers else self._restored(update, flat)
+
+    def restored(self, update: Update, flat: NDArray[np.float32], round_: int) -> Update:
+        """Return an update as the server would decode it from its payload, without a payload.
+
+        Args:
+            update: What the client would send.
+            flat: The shared parameters that the client received.
+            round_: Number of the round.
+
+        Raises:
+            ValueError: These are not the tensors that are expected.
+        """
+        expected = self.shapes(round_)
+        if update.tensors.keys() != expected.keys():
+            raise ValueError(f"it sends tensors {sorted(update.tensors)} where {sorted(expected)} are expected")
+        for name, tensor in update.tensors.items():
+            rows = len(update.rows) if name == TABLE and update.rows is not None else None
+            shape = expected[name] if rows is None else (rows, *expected[name][1:])
+            if tensor.dtype != self._kind or tensor.shape != shape:
+                raise ValueError(f"it sends {name} as {tensor.dtype}{tensor.shape}, not {self._kind}{shape}")
+        return self._restored(update, flat)
+
+    @property
+    def _kind(self) -> np.dtype:
+        """The type of all tensors of a payload."""
+        if self.integers:
+            return encoding.INTEGERS
         uplink = self.experiment.uplink
-        kind = encoding.BITS if uplink and uplink[-1].bits else encoding.FLOAT32
-        kind = encoding.INTEGERS if self.integers else kind
-        update = encoding.decode(payload, client, self.shapes(round_), kind)
-        if not uplink or self.integers:
-            return update
+        return encoding.BITS if uplink and uplink[-1].bits else encoding.FLOAT32
+
+    def _restored(self, update: Update, flat: NDArray[np.float32]) -> Update:
+        """Reverse the uplink's mechanisms."""
+        uplink = self.experiment.uplink
         received: dict[str, NDArray[np.float32]] = self.layout.views(flat)
         received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}
         tensors = dict(update.tensors)

@@ -1,4 +1,4 @@
-"""Encoding of updates on a client. Its counterpart is decoder.py."""
+"""What a client sends. Its counterpart is decoder.py."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,11 +14,10 @@ from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
 from fedtext.methods import layouts
 from fedtext.state.noise_key import NoiseKey
-from fedtext.wire import encoding
 
 
 class Uplink:
-    """Applies the uplink's mechanisms to updates, and encodes them.
+    """Applies the uplink's mechanisms to updates.
 
     Args:
         experiment: The experiment.
@@ -45,15 +44,15 @@ class Uplink:
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 
-    def payload(
+    def update(
         self,
         flat: NDArray[np.float32],
         parameters: Mapping[str, Tensor],
         round_: int,
         data: ClientData,
         extras: Mapping[str, NDArray[np.float32]] | None = None,
-    ) -> tuple[NDArray[np.uint8], dict[str, float]]:
-        """Encode a client's update, after the uplink's mechanisms.
+    ) -> tuple[Update | None, dict[str, float]]:
+        """Return a client's update, after the uplink's mechanisms.
 
         Args:
             flat: The shared parameters that the client received.
@@ -63,13 +62,13 @@ class Uplink:
             extras: Tensors that its method sends beside the update, by ``group/name``, tables in the client's own rows.
 
         Returns:
-            The payload, empty if nothing is shared, and the mechanisms' metrics of this update.
+            The update, None if nothing is shared, and the mechanisms' metrics of it.
 
         Raises:
             ValueError: The output of the mechanisms is not finite. The parameters have been checked before.
         """
         if not self.layout.shapes:
-            return np.zeros(0, np.uint8), {}
+            return None, {}
         held = self._held(data)
         rows = data.rows_R[held]
         received = self.received(flat, round_)
@@ -81,14 +80,14 @@ class Uplink:
         if self.sent:
             delta = self.sent(delta, data.id, round_)
         own = self.experiment.own_rows and TABLE in received
-        return self.encoded(delta, received, data.id, len(data.train), round_, rows if own else None)
+        return self.applied(delta, received, data.id, len(data.train), round_, rows if own else None)
 
     def received(self, flat: NDArray[np.float32], round_: int) -> Tensors:
         """Return the parameters that a client sends a change of in a round, as it received them."""
         sent_now = self.experiment.method.shared_in
         return {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
 
-    def encoded(
+    def applied(
         self,
         delta: Tensors,
         received: Tensors,
@@ -96,8 +95,8 @@ class Uplink:
         samples: int,
         round_: int,
         rows: NDArray[np.int32] | None = None,
-    ) -> tuple[NDArray[np.uint8], dict[str, float]]:
-        """Encode an update, after the uplink's mechanisms.
+    ) -> tuple[Update, dict[str, float]]:
+        """Apply the uplink's mechanisms to an update.
 
         Args:
             delta: The update, with what is sent beside it.
@@ -108,7 +107,7 @@ class Uplink:
             rows: Rows of the table that ``delta`` has; None: all.
 
         Returns:
-            The payload, and the mechanisms' metrics of this update.
+            What is sent, and the mechanisms' metrics of this update.
 
         Raises:
             ValueError: The output of the mechanisms is not finite.
@@ -122,7 +121,7 @@ class Uplink:
             delta = sent
         if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
-        return np.frombuffer(encoding.encode(Update(client, samples, delta, rows)), np.uint8), said
+        return Update(client, samples, delta, rows), said
 
     def _held(self, data: ClientData) -> Any:
         """Return which of a client's rows of the table may be sent."""

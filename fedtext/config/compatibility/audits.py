@@ -80,9 +80,10 @@ def _changed(e: "Settings") -> str:
 
 def embedding_rows(e: "Settings") -> Iterator[str]:
     """Check that only the rows of a client's words move, as embedding_rows assumes."""
-    if e.method.whole_table and any(isinstance(audit, EmbeddingRows) for audit in e.audits):
+    if e.whole_table and any(isinstance(audit, EmbeddingRows) for audit in e.audits):
+        how = f"method {e.method.name}" if e.method.whole_table else "training.dp_sgd"
         yield (
-            f"audits: embedding_rows searches for the rows that a client moved, and with method {e.method.name} it "
+            f"audits: embedding_rows searches for the rows that a client moved, and with {how} it "
             "moves all, so that it would look safer than it is: leave it out"
         )
 

@@ -151,17 +151,17 @@ def mean_of_updates(e: "Settings") -> Iterator[str]:
 
 def whole_table(e: "Settings") -> Iterator[str]:
     """Check that a method that moves all rows of the embedding has a common vocabulary and sends all rows."""
-    if not e.method.whole_table:
+    if not e.whole_table:
         return
+    how = f"method {e.method.name}" if e.method.whole_table else "training.dp_sgd"
     if e.own_vocabularies:
         yield (
-            f"corpus.own_vocabularies: method {e.method.name} moves the rows of all words, and a client would not know "
+            f"corpus.own_vocabularies: {how} moves the rows of all words, and a client would not know "
             "those of others: leave it out"
         )
     if e.wire.rows == "own":
         yield (
-            f"wire.rows: own leaves out the words that a client does not have, and method {e.method.name} moves all: "
-            "leave rows at auto"
+            f"wire.rows: own leaves out the words that a client does not have, and {how} moves all: leave rows at auto"
         )
 
 

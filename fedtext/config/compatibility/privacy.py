@@ -7,8 +7,10 @@ from fedtext.adversaries import Collusion
 from fedtext.aggregations.mean import Mean
 from fedtext.config.compatibility.aggregation import told
 from fedtext.config.server import BandedNoise, Correlated, Distributed
+from fedtext.layout import TABLE
 from fedtext.mechanisms.base import Mechanism, sensitivity
 from fedtext.mechanisms.clip import Clip
+from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
     from fedtext.audits.base import Audit
@@ -77,6 +79,16 @@ def distributed_noise(e: "Settings") -> Iterator[str]:
         yield f"{key}: server.noise.cohort_size scales noise that the server adds: leave out one of them"
 
 
+_PARTS = (TABLE, "encoder.weight", "projection.weight", "head.weight")  # as parameters of networks are named
+
+
+def _comes_and_goes(e: "Settings", parameter: str) -> bool:
+    """Whether a parameter is shared in some rounds, and in others not."""
+    if type(e.method).shared_in is Method.shared_in:
+        return False
+    return len({e.method.shared_in(parameter, round_) for round_ in range(1, e.training.rounds + 1)}) > 1
+
+
 def correlated_noise(e: "Settings") -> Iterator[str]:
     """Check that a sensitivity is known for noise that depends on earlier rounds."""
     mechanism, apart = e.server.noise and e.server.noise.mechanism, e.participation.apart
@@ -88,11 +100,40 @@ def correlated_noise(e: "Settings") -> Iterator[str]:
             f"{key} needs to be known how many rounds lie between a client's participations, and in a sample by chance "
             "none may: set participation.sampling: separated or epochs, or mechanism: independent"
         )
+    elif any(_comes_and_goes(e, name) for name in _PARTS):
+        yield (
+            f"{key}: method {e.method.name} shares some parameters only in some rounds, and the errors of noise that "
+            "later rounds take away again are of all rounds: set mechanism: independent, or method.pretrain to 0 or to "
+            "training.rounds"
+        )
     elif isinstance(mechanism, BandedNoise) and mechanism.bands > apart:
         yield (
             f"{key}.bands: {mechanism.bands} are more than the {apart} rounds from one participation of a client to "
             "its next, for which no sensitivity is known: lower bands"
         )
+
+
+def dp_sgd(e: "Settings") -> Iterator[str]:
+    """Check that the gradient of each text is known by itself, and that nothing is trained beside it without noise."""
+    if not e.training.dp_sgd:
+        return
+    key, method = "training.dp_sgd", e.method
+    if method.pooled:
+        yield f"{key}: method {method.name} has all texts in one place, where no update discloses them: leave it out"
+    elif not type(method).by_text():
+        yield (
+            f"{key}: it clips the gradient of each text, and the objective of method {method.name} is of a batch as a "
+            "whole: use fedavg, or another method whose objective is a mean over texts"
+        )
+    if len(method.phases(e.training.local_epochs)) > 1:
+        yield (
+            f"{key}: it counts the batches of one training, and a local update of method {method.name} has several "
+            "parts: use another method"
+        )
+    if e.training.stack not in ("auto", 1):
+        yield f"{key}: gradients are of one text at a time, and stacks of several clients: leave training.stack at auto"
+    if e.digit_rows and e.shares_table:
+        yield f"{key}: noise has to be on all rows, and {e.digit_rows} trains some by themselves: leave out one of them"
 
 
 def adaptive_clip(e: "Settings") -> Iterator[str]:
@@ -117,7 +158,7 @@ def adaptive_clip(e: "Settings") -> Iterator[str]:
 
 def frozen_embedding(e: "Settings") -> Iterator[str]:
     """Check that no noise moves a shared embedding that is not trained."""
-    noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)
+    noisy = e.server.noise or any(mechanism.randomises for mechanism in e.uplink)  # dp_sgd has none on what is frozen
     if noisy and e.shares_table and e.training.optimizer.embedding_lr == 0:
         yield (
             "training.optimizer.embedding_lr: 0 does not keep a shared embedding unchanged, since noise moves it in "
@@ -164,5 +205,5 @@ def shuffled(e: "Settings") -> Iterator[str]:
         )
 
 
-RULES = (shuffled, uplink, server_noise, distributed_noise, correlated_noise, adaptive_clip, frozen_embedding)
+RULES = (shuffled, uplink, server_noise, distributed_noise, correlated_noise, adaptive_clip, dp_sgd, frozen_embedding)
 ROWS = (rows,)

@@ -201,6 +201,31 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "banded.bands: 5 are more than the 4 rounds from one participation",
     ),
     (
+        privacy.correlated_noise,
+        {"name": "lg_fedavg", "pretrain": 1},
+        CORRELATED
+        | {"server": {"weights": "uniform", "noise": {"multiplier": 1.0, "mechanism": "tree"}}, "participation": {}},
+        "server.noise.mechanism: tree: method lg_fedavg shares some parameters only in some rounds",
+    ),
+    (
+        privacy.dp_sgd,
+        "kteps",
+        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}}},
+        "training.dp_sgd: it clips the gradient of each text, and the objective of method kteps is of a batch",
+    ),
+    (
+        privacy.dp_sgd,
+        "fedevocab",
+        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}}},
+        "training.dp_sgd: it counts the batches of one training, and a local update of method fedevocab has several",
+    ),
+    (
+        privacy.dp_sgd,
+        "fedavg",
+        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}, "stack": 4}},
+        "training.dp_sgd: gradients are of one text at a time, and stacks of several clients",
+    ),
+    (
         privacy.distributed_noise,
         "fedavg",
         {

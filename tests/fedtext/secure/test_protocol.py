@@ -153,6 +153,35 @@ def test_poisson_samples_and_central_noise_are_the_same_under_masks() -> None:
     assert masked.flat.tobytes() == plain.flat.tobytes()
 
 
+def test_clients_vanish_before_they_have_shared_their_keys_and_after() -> None:
+    """No one has shares of theirs or masks for them; of those who vanish later masks are removed."""
+    sections: dict[str, Any] = {"participation": {"dropout": 0.15}, "seed": 2}
+    masked, plain = (finished("fedavg", secure, **sections) for secure in (ALL, {"masks": False}))
+    assert masked.flat.tobytes() == plain.flat.tobytes()
+    by_step: dict[str, list[Any]] = {"keys": [], "shares": [], "receive": [], "open": []}
+    for step, messages, answers in masked.fleet.said:
+        by_step[step].append((messages, answers))
+    early = late = 0
+    for place, record in nonempty(enumerate(masked.records)):
+        keys, (shares, sealed), (boxes, _), (asked, _) = (by_step[step][place] for step in by_step)
+        assert len(keys[0]) == 12
+        assert boxes.keys() == shares.keys() <= keys[0].keys()
+        for client, message in nonempty(boxes.items()):
+            assert records.unpack(message).keys() == sealed.keys() - {client}, "all others who have sent shares"
+        trained = {client for client, _ in masked.fleet.payloads}
+        assert asked.keys() <= trained & boxes.keys()
+        assert record.metrics["secure_removed"] == len(boxes) - record.metrics["clients_trained"]
+        early, late = early + len(keys[0]) - len(boxes), late + int(record.metrics["secure_removed"])
+    assert early > 0 < late
+
+
+def test_a_round_in_which_too_many_vanish_before_they_share_is_one_sentence() -> None:
+    with pytest.raises(
+        UserError, match=r"round \d: server.secure_aggregation: \d of the 11 neighbours of client \d+ an"
+    ):
+        finished("fedavg", ALL | {"threshold": 0.95}, participation={"dropout": 0.4})
+
+
 def test_late_clients_share_keys_and_their_masks_are_removed() -> None:
     paced = {"fraction": 0.6, "over_selection": 1.5, "pace": {"texts_per_second": 10}, "deadline_s": 1e6}
     plain, masked = (finished("fedavg", secure, participation=paced) for secure in ({"masks": False}, ALL))

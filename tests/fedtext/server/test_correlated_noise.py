@@ -1,17 +1,22 @@
 """Noise that later rounds take away again: the same bits after an interruption, and the errors that are stated."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+import fedtext
+from fedtext.config.server import strategy_of
 from fedtext.layout import Layout
 from fedtext.ledger import noise_multiplier
-from fedtext.ledger.central import errors, strategy
+from fedtext.ledger.central import errors, strategy, with_coefficients
 from fedtext.matrix_noise import Banded
 from fedtext.server.noise import ServerNoise, add_noise, deviation, expected, noise_errors
+from fedtext.state.checkpoint import OtherRunError, coefficients
 from fedtext.state.fingerprint import fingerprint, fixed_length, released
 from fedtext.state.noise_key import NoiseKey
 from fedtext.testing.runs import check_run, final
@@ -149,3 +154,95 @@ def test_all_errors_are_told_at_equal_guarantees() -> None:
     found = {name: errors(experiment).max for name, experiment in nonempty(kinds.items())}
     assert found["blt"] < found["bisr"] < found["tree"]
     assert found["independent"] > found["banded"]
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another processor found other coefficients."""
+    monkeypatch.setattr("fedtext.config.server.optimal_bands", lambda *_: (1.0, 0.25))
+    monkeypatch.setattr("fedtext.config.server.optimal_buffers", lambda *_: ((0.9, 0.4), (0.3, 0.2)))
+    strategy_of.cache_clear()
+
+
+@pytest.fixture
+def _fresh() -> Iterator[None]:
+    yield
+    strategy_of.cache_clear()
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize("kind", ["banded", "blt"])
+def test_a_run_goes_on_with_its_coefficients_where_others_would_be_computed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = correlated(MECHANISMS[kind])
+    whole = tiny.federation(experiment)
+    list(whole.run())
+    begun = tiny.federation(experiment, folder=tmp_path)
+    next(begun.run())
+    kept = coefficients(tmp_path)
+    assert kept == list(strategy(experiment).coefficients)  # type: ignore[union-attr]
+    elsewhere(monkeypatch)
+    assert strategy(experiment).coefficients != tuple(kept)  # type: ignore[union-attr]
+    with pytest.raises(OtherRunError):
+        tiny.federation(experiment, folder=tmp_path)
+    continued = tiny.federation(with_coefficients(experiment, kept), folder=tmp_path)
+    assert len(continued.history) == 1
+    list(continued.run())
+    assert continued.flat.tobytes() == whole.flat.tobytes()
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_python_continues_a_run_with_its_coefficients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "name": "small",
+        "corpus": {"name": "demo", "clients": 4, "train": 24, "test": 15},
+        "model": {"embedding": {"dim": 6}, "hidden": 4, "head": {"hidden": 3}},
+        "method": "fedavg",
+        "uplink": ["clip"],
+        "training": {"rounds": 3, "local_epochs": 1, "batch_size": 6},
+        "server": {"weights": "uniform", "noise": {"mechanism": {"blt": {"buffers": 2}}, "multiplier": 1.0}},
+        "participation": EPOCHS,
+        "evaluation": {"personalize": None},
+    }
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(record: Any) -> None:
+        raise StoppedError
+
+    whole = fedtext.run(small)
+    with pytest.raises(StoppedError):
+        fedtext.run(small, out=tmp_path / "run", on_round=stop)
+    elsewhere(monkeypatch)
+    again = fedtext.run(small, out=tmp_path / "run", resume=True)
+    assert len(again.history) == 3
+    for name, tensor in nonempty(whole.state.items()):
+        assert tensor.tobytes() == again.state[name].tobytes()
+    assert whole.ledger == again.ledger
+
+
+def test_coefficients_of_an_earlier_run_can_be_given_and_others_are_refused() -> None:
+    plain = correlated(MECHANISMS["blt"])
+    made = strategy(plain)
+    assert made is not None
+    given = with_coefficients(plain, made.coefficients)
+    assert given.server.noise.mechanism.coefficients == made.coefficients
+    assert fingerprint(given, "content", 4) == fingerprint(plain, "content", 4)
+    assert released(given, "content", 4) == released(plain, "content", 4)
+    assert with_coefficients(plain, [0.5]) == plain, "another number of them is of another experiment"
+    assert with_coefficients(given, (0.9, 0.4, 0.3, 0.2)) == given
+    other = correlated({"blt": {"buffers": 2, "coefficients": [0.9, 0.4, 0.3, 0.2]}})
+    assert fingerprint(other, "content", 4) != fingerprint(plain, "content", 4)
+    assert released(other, "content", 4) != released(plain, "content", 4)
+    refused = [
+        ({"blt": {"buffers": 2, "coefficients": [0.9, 0.4, 0.3]}}, "there are 3, and blt has 4"),
+        ({"blt": {"buffers": 2, "coefficients": [1.0, 0.4, 0.3, 0.2]}}, "decays between 0 and 1"),
+        ({"blt": {"buffers": 2, "coefficients": [0.9, 0.4, 0.9, 0.2]}}, "whose sum is at most 1"),
+        ({"banded": {"bands": 2, "coefficients": [0.9, 0.4]}}, "the first is 1"),
+        ({"banded": {"bands": 2, "coefficients": [1.0, -0.1]}}, "none is negative"),
+        ({"banded": {"bands": 2, "coefficients": [1.0]}}, "there are 1, and banded has 2"),
+    ]
+    for mechanism, sentence in nonempty(refused):
+        with pytest.raises(ValidationError, match=sentence):
+            correlated(mechanism)
