@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
     assert final(federation) == expected
     federation.fleet.close(keep=True)
     ray.kill(left[0])
-    with pytest.raises(RayActorError):  # it may answer a few times more
+    with suppress(RayActorError):  # it may answer a few times more
         while True:
             ray.get(left[0].__ray_ready__.remote())
     federation = in_actors(pooled, FEW)
