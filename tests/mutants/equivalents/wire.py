@@ -1,4 +1,0 @@
-"""Equivalent mutants of ``fedtext/wire/``."""
-
-EQUIVALENTS = (
-)
