@@ -17,7 +17,6 @@ from tests.mutants.equivalents import (
     server,
     state,
     training,
-    wire,
 )
 
 FILES = (
@@ -33,7 +32,6 @@ FILES = (
     server,
     state,
     training,
-    wire,
 )
 EQUIVALENTS: tuple[tuple[str, str, str, str], ...] = tuple(entry for file in FILES for entry in file.EQUIVALENTS)
 
