@@ -80,6 +80,7 @@ def rounded_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Inte
 
     Raises:
         UserError: scipy is not installed.
+        ValueError: sigma is not one of these.
     """
     try:
         from scipy.special import ndtri

@@ -29,7 +29,7 @@ def test_trials_without_amplification_are_one_gaussian_mechanism() -> None:
     assert entry.assumptions.startswith("with a client's updates or with zeros")
 
 
-def test_poisson_samples_are_composed_by_renyi_divergence() -> None:
+def test_poisson_samples_are_composed_no_worse_than_by_renyi_divergence() -> None:
     poisson = {"fraction": 0.1, "sampling": "poisson"}
     made = [trial({"multiplier": z}, poisson) for z in (1.0, 1.5)] + [trial({"multiplier": 20.0}, {"fraction": 1.0})]
     ((entry, _),) = together(made)
@@ -37,7 +37,13 @@ def test_poisson_samples_are_composed_by_renyi_divergence() -> None:
     for z in (1.0, 1.5):
         accountant.compose(dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(z)), ROUNDS))
     accountant.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(20.0), ROUNDS))
-    assert entry.epsilon == pytest.approx(accountant.get_epsilon(1e-5))
+    losses = dp.pld.PLDAccountant()
+    for z in (1.0, 1.5):
+        losses.compose(dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(z)), ROUNDS))
+    losses.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(20.0), ROUNDS))
+    assert entry.epsilon is not None
+    assert entry.epsilon == pytest.approx(losses.get_epsilon(1e-5), rel=5e-3)
+    assert entry.epsilon < accountant.get_epsilon(1e-5)
     ((one, _),) = together(made[:1])
     assert entry.epsilon > one.epsilon
     assert composition.several(((0.05, 0.1, 50),), 1e-5) <= composition.gaussian(0.05, 50, 1e-5)
