@@ -3,7 +3,7 @@
 Legend: N entries of the flat buffer, V vocabulary.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -208,6 +208,19 @@ def _chunks(pieces: Sequence[tuple[int, NDArray]]) -> Iterator[list[tuple[int, N
         size += len(piece[1])
     if group:
         yield group
+
+
+def weighed(updates: Iterable[Update], weight: Callable[[Update], float], weights: list[float]) -> Iterator[Update]:
+    """Yield updates, and append the weight of each to ``weights``.
+
+    Args:
+        updates: The updates.
+        weight: Returns the weight of one.
+        weights: What they are appended to.
+    """
+    for update in updates:
+        weights.append(weight(update))
+        yield update
 
 
 class Summation:

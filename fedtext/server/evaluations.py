@@ -1,11 +1,14 @@
 """The clients' evaluations in the record of a round."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError
 from fedtext.evaluation import Evaluated, curves, pooled
 from fedtext.records import RoundRecord
+from fedtext.server.fleet import Fleet
 
 
 def add_evaluations(
@@ -39,3 +42,41 @@ def add_evaluations(
     record.metrics |= pooled(list(done.values()))
     if every is not None:
         record.curves |= curves(list(done.values()), every)
+
+
+def evaluate_fleet(
+    experiment: Experiment, fleet: Fleet, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool
+) -> None:
+    """Add to the record each client's metrics, means (KTEPS paper, equation 15), pooled metrics and baselines.
+
+    Args:
+        experiment: The experiment.
+        fleet: The clients.
+        handle: The parameters that are evaluated.
+        record: The record of the round.
+        splits: ``test``, ``validation`` or both.
+        final: Whether to include the evaluations that are made once, with the final model.
+    """
+    evaluations = fleet.evaluate(handle, record.round, final, splits)
+    tuning = experiment.evaluation.personalize if final else None
+    names = {client.id: client.name for client in fleet.clients}
+    add_evaluations(record, evaluations, names, tuning.every if tuning else None)
+    for name, value in fleet.baselines.items():
+        if ("validation" if name.endswith("_val") else "test") in splits:
+            record.metrics[name] = value
+
+
+def audit_files(
+    experiment: Experiment, fleet: Fleet, handle: Any, scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, str]:
+    """Return the files of audits for one client, the first for which they have metrics.
+
+    Args:
+        experiment: The experiment.
+        fleet: The clients.
+        handle: The parameters after the round.
+        scores: Each client's metrics, by its name.
+    """
+    found = {name for audit in experiment.audits for name in audit.metrics}
+    shown = [client.id for client in fleet.clients if found & set(scores.get(client.name, ()))]
+    return fleet.report(handle, min(shown)) if shown else {}

@@ -21,10 +21,10 @@ from fedtext.messages import Reply, Update
 from fedtext.methods import layouts
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
-from fedtext.server.aggregation import Summation
+from fedtext.server.aggregation import Summation, weighed
 from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
-from fedtext.server.evaluations import add_evaluations
+from fedtext.server.evaluations import audit_files, evaluate_fleet
 from fedtext.server.fleet import ClientInfo, FleetT
 from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
@@ -143,7 +143,7 @@ class Federation(Generic[FleetT]):
             if budget != told:
                 record.files[FILE] = told = budget
             if last:
-                record.files |= self._files(handle, record.clients)
+                record.files |= audit_files(self.experiment, self.fleet, handle, record.clients)
             if self.checkpoints:
                 self.checkpoints.changed(client for attempt in attempts for client in attempt.cohort)
                 if last or round_ % self.experiment.checkpoint.every == 0:
@@ -253,7 +253,7 @@ class Federation(Generic[FleetT]):
             if first is None:
                 return self.flat, metrics
             weights: list[float] = []
-            given = self._weighed(chain([first], updates), weights)
+            given = weighed(chain([first], updates), self.summation.weight, weights)
             aggregated, metrics = aggregation.aggregate(self.state, given, self.summation.weight)
             state = self.layout.pack(aggregated)
             for _ in given:  # the aggregation may not use all of them, but all have been sent
@@ -281,16 +281,11 @@ class Federation(Generic[FleetT]):
         flat, self.moments = step(optimizer, self.flat, change, self.moments)
         return flat, metrics
 
-    def _weighed(self, updates: Iterable[Update], weights: list[float]) -> Iterator[Update]:
-        """Yield the updates, and append their weights to ``weights``."""
-        for update in updates:
-            weights.append(self.summation.weight(update))
-            yield update
-
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""
         config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
-        self._evaluate_fleet(handle, record, ("validation",) if self.choosing else SPLITS, last and not self.choosing)
+        splits = ("validation",) if self.choosing else SPLITS
+        evaluate_fleet(self.experiment, self.fleet, handle, record, splits, final=last and not self.choosing)
         record.metrics |= reached(self.history, config.thresholds)
         if not self.choosing:
             return
@@ -301,20 +296,5 @@ class Federation(Generic[FleetT]):
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            self._evaluate_fleet(theirs, record, SPLITS, final=True)
+            evaluate_fleet(self.experiment, self.fleet, theirs, record, SPLITS, final=True)
             record.metrics["selected_round"] = float(best)
-
-    def _evaluate_fleet(self, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool) -> None:
-        """Add to the record each client's metrics, means (KTEPS paper, equation 15), pooled metrics and baselines."""
-        evaluations = self.fleet.evaluate(handle, record.round, final, splits)
-        tuning = self.experiment.evaluation.personalize if final else None
-        add_evaluations(record, evaluations, self.names, tuning.every if tuning else None)
-        for name, value in self.fleet.baselines.items():
-            if ("validation" if name.endswith("_val") else "test") in splits:
-                record.metrics[name] = value
-
-    def _files(self, handle: Any, scores: dict[str, dict[str, float]]) -> dict[str, str]:
-        """Return the files of audits for one client, the first for which they have metrics."""
-        found = {name for audit in self.experiment.audits for name in audit.metrics}
-        shown = [client for client, name in self.names.items() if found & set(scores.get(name, ()))]
-        return self.fleet.report(handle, min(shown)) if shown else {}
