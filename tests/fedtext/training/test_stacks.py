@@ -103,14 +103,14 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
     expected, broken = host(), host()
     for client in (0, 1):
         expected.train(flat, 1, [client])
-    original = broken.uplink.payload
+    original = broken.uplink.update
 
-    def payload(flat: np.ndarray, parameters: dict, round_: int, data: ClientData, extras: dict) -> np.ndarray:
+    def update(flat: np.ndarray, parameters: dict, round_: int, data: ClientData, extras: dict) -> np.ndarray:
         if data.id == 2:
             raise OSError("no")
         return original(flat, parameters, round_, data, extras)
 
-    monkeypatch.setattr(broken.uplink, "payload", payload)
+    monkeypatch.setattr(broken.uplink, "update", update)
     assert [reply.error for reply in broken.train(flat, 1, [0, 1, 2])] == ["", "", "OSError: no"]
     assert broken.private_states([0, 1, 2]) == expected.private_states([0, 1, 2])
 
