@@ -27,15 +27,21 @@ def triehh_threshold(epsilon: float, delta: float, length: int) -> int:
 def triehh_sample(clients: int, epsilon: float, threshold: int, length: int) -> int:
     """Return how many clients vote on a level: n (1 - e^(-epsilon / length)) / theta (Zhu et al. 2020, corollary 1).
 
-    With a share s of the clients, one level is -log(1 - s theta)-private, and fails with the delta of theta.
+    With a share s of the clients, one level is -log(1 - s theta)-private, and fails with the delta of theta. That needs
+    many more votes than theta: otherwise the last vote for a prefix that nearly everyone has decides too often. With
+    2 theta or more it fails with less than that delta, summed over levels.
 
     Args:
         clients: n, the number of clients.
         epsilon: The guarantee of the whole trie.
         threshold: theta.
         length: Number of levels of the trie.
+
+    Returns:
+        The number; 0 if it would be less than 2 theta.
     """
-    return math.floor(-clients * math.expm1(-epsilon / length) / threshold)
+    sample = math.floor(-clients * math.expm1(-epsilon / length) / threshold)
+    return sample if sample >= 2 * threshold else 0
 
 
 def sum_sigma(epsilon: float, delta: float) -> float:

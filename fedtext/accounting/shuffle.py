@@ -66,7 +66,9 @@ def divergences(epsilon: float, clients: int) -> NDArray[np.float64]:
 
 def _log_moments(number: int, flip: float) -> NDArray[np.float64]:
     """Return log E_P exp((alpha - 1) log P / Q) given N, shape (A,)."""
-    ones_C = np.append(_within(number, 0.5), number + 1) if number < _REACH**2 else _within(number, 0.5)
+    ones_C = _within(number, 0.5)
+    if ones_C[-1] == number:  # then one more, of the client itself, is within reach too
+        ones_C = np.append(ones_C, number + 1)
     log_C, before_C = _log_binomial(ones_C, number, 0.5), _log_binomial(ones_C - 1, number, 0.5)
     log_p_C = np.logaddexp(math.log1p(-flip) + before_C, math.log(flip) + log_C)
     log_q_C = np.logaddexp(math.log(flip) + before_C, math.log1p(-flip) + log_C)

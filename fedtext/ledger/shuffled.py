@@ -41,6 +41,7 @@ def entries(experiment: "Experiment", sent: Sent, clients: int) -> Iterator[Entr
     """
     if not experiment.wire.shuffle or not experiment.uplink:
         return
+    assert not (experiment.shares_table and experiment.own_rows), "or it would have been refused"
     least = least_clients(experiment, clients)
     found = experiment.uplink[-1].shuffled(sent, least)
     if found is None:

@@ -155,6 +155,8 @@ def shuffled(e: "Settings") -> Iterator[str]:
             "wire.shuffle: the server does not know whose a bit is, and cannot weigh it: set server.weights: uniform, "
             "and an aggregation that is the mean"
         )
+    if e.shares_table and e.own_rows:
+        yield "wire.shuffle: own rows name the words of a client, and no other client hides them: set wire.rows: all"
     if audit := next((audit.name for audit in e.audits if audit.reads_updates), ""):
         yield f"wire.shuffle: {audit} attacks the update of one client, and the server sees none: leave out one of them"
     if e.adversaries and isinstance(e.adversaries.attack, Collusion):

@@ -29,6 +29,23 @@ def test_one_level_of_a_trie_is_private(epsilon: float, delta: float, length: in
     assert found[: theta + 1].max() <= delta, "what only few can show is hardly found"
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "length"), [(2.0, 1e-5, 1), (2.0, 1e-7, 1), (4.0, 1e-7, 3), (50, 1e-9, 30)]
+)
+def test_a_trie_of_few_clients_is_private_or_has_no_votes(epsilon: float, delta: float, length: int) -> None:
+    """A sample hardly larger than theta would show whether the last client has the word of all others."""
+    theta, voted = triehh_threshold(epsilon, delta, length), 0
+    for clients in nonempty(range(20, 1500, 20)):
+        sample, level = triehh_sample(clients, epsilon, theta, length), epsilon / length
+        voted += sample > 0
+        counts = np.arange(clients + 1)
+        found = stats.hypergeom.sf(theta - 1, clients, counts, sample)
+        lost = stats.hypergeom.cdf(theta - 1, clients, counts, sample)
+        assert (found[1:] <= math.exp(level) * found[:-1] + delta / length).all()
+        assert (lost[:-1] <= math.exp(level) * lost[1:] + delta / length).all()
+    assert voted
+
+
 def test_a_threshold_is_no_larger_than_delta_asks() -> None:
     def failing(theta: int) -> float:
         return (theta - 2) / ((theta - 3) * math.factorial(theta))

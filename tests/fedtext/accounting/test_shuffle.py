@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fedtext.accounting import composition
-from fedtext.accounting.shuffle import _ORDERS, divergences, shuffled
+from fedtext.accounting.shuffle import _ORDERS, _log_moments, divergences, shuffled
 from tests.loops import nonempty
 
 
@@ -29,6 +29,14 @@ def _directly(epsilon: float, clients: int) -> np.ndarray:
 def test_divergences_are_those_of_the_distributions(epsilon: float, clients: int) -> None:
     few = _ORDERS < 500  # larger powers are no floats
     np.testing.assert_allclose(divergences(epsilon, clients)[few], _directly(epsilon, clients)[few], rtol=1e-8)
+
+
+def test_all_ones_are_summed() -> None:
+    """All of N random bits and the client's own are ones with probability (1 - p) 2^-N, and the largest loss."""
+    epsilon, flip = 8.0, 1 / (1 + math.exp(8.0))
+    for number in nonempty([30, 36, 50, 80]):
+        least = math.log1p(-flip) - number * math.log(2) + (_ORDERS - 1) * epsilon
+        assert (_log_moments(number, flip) >= least - 1e-9).all()
 
 
 def test_numbers_of_random_bits_that_are_taken_together_hide_no_more() -> None:

@@ -47,6 +47,12 @@ PRIVACY: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "adversaries of little_is_enough replace updates that the server has received",
     ),
     (
+        privacy.shuffled,
+        "fedavg",
+        SHUFFLED | {"wire": {"shuffle": True, "rows": "own"}},
+        "own rows name the words of a client, and no other client hides them",
+    ),
+    (
         texts.private_vocabulary,
         "fedavg",
         RELEASED | {"privacy": {"noise": "secret"}},
