@@ -42,10 +42,10 @@ class LocalCanaries(CanaryClients):
         self.scores_K = np.array((kept or {}).get(_SCORES, np.zeros(len(plan), np.float32)))
 
     def observe(self, before: NDArray[np.float32], after: NDArray[np.float32], round_: int) -> None:
-        received = self.uplink.received(before, round_)
+        shared = self.layout.views(before)
         for canary, inside in enumerate(self.plan.inside_K):
             sent = self._sent(canary, 1.0 if inside else -1.0, before, round_)
-            self.scores_K[canary] += product(self.plan.direction(canary, received), dict(sent.tensors))
+            self.scores_K[canary] += product(self.plan.direction(canary, shared), dict(sent.tensors))
 
     def scores(self) -> NDArray[np.float64]:
         return self.scores_K.astype(np.float64)

@@ -51,7 +51,8 @@ class Plan:
 
         Args:
             canary: Its index.
-            received: The parameters that clients receive; those that they do not send have other names.
+            received: All shared parameters, also those that are not sent in this round: signs follow from the place
+                of a tensor among them.
 
         Returns:
             Tensors of 1 and -1 with these names and shapes, float32.
@@ -81,7 +82,8 @@ class Plan:
         """
         received = uplink.received(flat, round_)
         far = np.float32(sign * FAR)
-        delta = {name: far * signs for name, signs in self.direction(canary, received).items()}
+        whole = self.direction(canary, uplink.layout.views(flat))
+        delta = {name: far * whole[name] for name in received}
         for name, shape in uplink.extras.items():
             delta[name] = np.zeros(shape, np.float32)
             received[name] = delta[name]
@@ -109,5 +111,5 @@ def check(experiment: Experiment, coordinates: int) -> None:
 
 
 def product(direction: Tensors, tensors: Tensors) -> float:
-    """Return the scalar product of a direction with other tensors, of which it has some."""
-    return sum(float(np.vdot(signs, tensors[name])) for name, signs in direction.items())
+    """Return the scalar product of a direction with other tensors, over those that both have."""
+    return sum(float(np.vdot(signs, tensors[name])) for name, signs in direction.items() if name in tensors)

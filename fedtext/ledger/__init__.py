@@ -59,7 +59,8 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     if experiment.method.pooled:
         return [Entry(experiment.method.name, "run", None, 0.0, "no guarantee: all texts lie in one place")]
     if not experiment.method.shares:
-        return [Entry(experiment.method.name, "run", None, 0.0, "no guarantee is needed for updates: none is sent")]
+        none = Entry(experiment.method.name, "run", None, 0.0, "no guarantee is needed for updates: none is sent")
+        return [none, *vocabulary.entries(experiment, clients, ())]
     delta = experiment.server.noise.delta if experiment.server.noise else DELTA
     entries = _local(experiment, Sent(coordinates, rounds, delta))
     if experiment.server.noise:

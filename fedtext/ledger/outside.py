@@ -12,8 +12,12 @@ def outside(experiment: "Experiment") -> str:
     """List this data in one sentence. A published model may depend on it too."""
     corpus, evaluation = experiment.corpus, experiment.evaluation
     listed = []
-    if corpus.counts_words and not experiment.own_vocabularies and not corpus.releases:
-        listed.append("its word counts, for the vocabulary and word vectors")
+    if corpus.counts_words and not experiment.own_vocabularies:
+        listed.append(
+            "its words, to the server that adds them up for the private vocabulary"
+            if corpus.releases
+            else "its word counts, for the vocabulary and word vectors"
+        )
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus == "unlabeled" for source in sources):
         listed.append("its unlabeled texts, on which word vectors are trained in one place")

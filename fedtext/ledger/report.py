@@ -38,7 +38,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         return [f"{experiment.method.name}: all training texts lie in one place; there is no privacy to speak of"]
     if not experiment.method.shares:
         counted = experiment.corpus.counts_words and not experiment.own_vocabularies
-        counts = "its word counts, for the vocabulary, and " if counted else ""
+        words = "words" if experiment.corpus.releases else "word counts"
+        counts = f"its {words}, for the vocabulary, and " if counted else ""
         return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
     metrics = (
         "its perplexities, with how many words they are of and how many were guessed"

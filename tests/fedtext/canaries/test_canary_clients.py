@@ -124,6 +124,22 @@ def test_canaries_send_what_a_method_shares(method: str) -> None:
     assert record.metrics["epsilon_estimate"] > 1
 
 
+def test_a_direction_is_the_same_when_some_tensors_are_not_sent() -> None:
+    """LG-FedAvg shares all layers in its first rounds, and fewer later."""
+    made = small.central(EPSILON, rounds=3, canaries=60, method={"name": "lg_fedavg", "pretrain": 1})
+    federation = tiny.federation(made, small.CORPUS)
+    canaries = federation.canaries.canaries
+    assert canaries is not None
+    directions = canaries.plan.direction(0, federation.state)
+    sizes = []
+    for round_ in (1, 2):
+        sent = canaries._sent(0, 1.0, federation.flat, round_)
+        sizes.append(len(sent.tensors))
+        for name, tensor in sent.tensors.items():
+            np.testing.assert_array_equal(np.sign(tensor), directions[name], err_msg=name)
+    assert sizes[1] < sizes[0]
+
+
 MECHANISMS: list[Correlated] = [TreeNoise(), BandedNoise(bands=3), BltNoise(), BisrNoise(bands=4)]
 
 

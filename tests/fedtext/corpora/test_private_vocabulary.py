@@ -119,6 +119,7 @@ def test_the_ledger_has_the_release_and_both_together() -> None:
     assert spent(ledger(made, 100, 400, 2)) == {"epsilon": alone["epsilon"] + 3.0, "delta": 2e-5}
     for entry in nonempty(list(entries.values())):
         assert "word counts" not in entry.assumptions
+    assert "its words, to the server that adds them up" in entries["server.noise"].assumptions
     said = reveals(made, ledger(made, 100, 400, 2))
     assert "the vocabulary is released from every client's words, with a guarantee (noisy_sums)" in said
     assert not [sentence for sentence in said if "without protection" in sentence]
@@ -134,6 +135,13 @@ def test_without_noise_of_the_server_only_the_release_is_guaranteed() -> None:
     made = _experiment()
     assert spent(ledger(made, 100, 400, 2)) == {}
     assert [entry.epsilon for entry in ledger(made, 100, 400, 2) if entry.mechanism == "corpus.vocabulary"] == [3.0]
+
+
+def test_models_that_are_not_shared_have_a_release_all_the_same() -> None:
+    made = _experiment(method="local_only")
+    entries = ledger(made, 100, 400, 2)
+    assert [entry.mechanism for entry in entries] == ["local_only", "corpus.vocabulary"]
+    assert reveals(made, entries)[0].startswith("nothing leaves a client but its words, for the vocabulary, and")
 
 
 @pytest.mark.parametrize(
