@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.accounting.entry import Measured
+from fedtext.accounting.entry import Entry, Measured
 from fedtext.canaries.measure import guessed, measure
 from fedtext.config.experiment import Experiment
 from fedtext.ledger import format_epsilon
@@ -64,8 +64,7 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
     pairs = [pair for group in groups.values() for pair in combinations(group, 2)]
     if not pairs:
         return []
-    found, (one, other) = _most(pairs)
-    ((claimed, _),) = together([one.experiment, other.experiment])
+    found, claimed = _most(pairs)
     bound = f"epsilon is at least {format_epsilon(found.epsilon)} with {found.confidence:.0%} confidence"
     said = (
         f"canaries of {len(runs)} trials: of the two whose outputs tell most together {bound}, the confidence of all "
@@ -78,21 +77,20 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
     return [f"{said}; both guarantee {format_epsilon(claimed.epsilon)}"]
 
 
-def _most(pairs: Sequence[tuple[Run, Run]]) -> tuple[Measured, tuple[Run, Run]]:
-    """Return the largest bound of all pairs, and the pair.
+def _most(pairs: Sequence[tuple[Run, Run]]) -> tuple[Measured, Entry]:
+    """Return the largest bound of all pairs, at the delta of what the pair guarantees, and that guarantee.
 
     Each pair is tested twice, for who was in the one and in the other; the confidence is that of all tests.
     """
     both = [pair for one, other in pairs for pair in ((one, other), (other, one))]
     config = both[0][0].experiment.privacy.canaries
-    noise = both[0][0].experiment.server.noise
     assert config is not None, "or they would have been left out"
-    assert noise is not None, "or they would have been left out"
     asked = config.model_copy(update={"confidence": 1 - (1 - config.confidence) / len(both)})
     shares = [_right(config.guesses, one.inside_K, one.scores_K - other.scores_K) for one, other in both]
     one, other = both[int(np.argmax(shares))]
-    found = measure(asked, one.inside_K, one.scores_K - other.scores_K, noise.delta, gaussian=False)
-    return replace(found, confidence=config.confidence), (one, other)
+    ((claimed, _),) = together([one.experiment, other.experiment])
+    found = measure(asked, one.inside_K, one.scores_K - other.scores_K, claimed.delta, gaussian=False)
+    return replace(found, confidence=config.confidence), claimed
 
 
 def _right(share: float, inside_K: NDArray[np.bool_], scores_K: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from fedtext.canaries.central import likelihood_weights
 from fedtext.canaries.measure import FILE
-from fedtext.canaries.pairs import of_pairs, run
+from fedtext.canaries.pairs import Run, of_pairs, run
 from fedtext.config.server import BandedNoise, BisrNoise, BltNoise, Correlated, TreeNoise
 from fedtext.errors import UserError
 from fedtext.ledger import read
@@ -163,6 +163,14 @@ def test_one_run_makes_no_pair() -> None:
     assert of_pairs([run(trial, small.last(trial).files[FILE])]) == []
     other = small.central(EPSILON, canaries=60, seed=1)
     assert of_pairs([run(made, small.last(made).files[FILE]) for made in (trial, other)]) == [], "other clients"
+
+
+def test_pairs_are_compared_at_the_delta_of_both_in_any_order() -> None:
+    inside, others = np.arange(100) % 2 == 0, np.arange(100) % 3 == 0
+    weak = Run(small.central({"multiplier": 1.0, "delta": 1e-2}), inside, inside.astype(float))
+    strict = Run(small.central({"multiplier": 1.0, "delta": 1e-6}), others, np.zeros(100))
+    (said,) = of_pairs([weak, strict])
+    assert of_pairs([strict, weak]) == [said]
 
 
 def test_scores_are_kept_with_who_was_in_the_run() -> None:
