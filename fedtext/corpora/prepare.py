@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
-from fedtext.corpora.private_vocabulary import without
+from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
 from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
@@ -25,7 +25,6 @@ from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
 from fedtext.runtime.folders import check_folder, origins_named
-from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
@@ -120,7 +119,8 @@ def _vocabulary(counts: list[Counter[str]], config: CorpusConfig, seed: int) -> 
     special = (BOS, EOS) if config.language else ()
     if config.releases is None:
         return build_vocabulary(counts, config.words, config.min_count, special)
-    found = config.releases.words(without(counts, SPECIAL), generator(seed, "vocabulary"))
+    ordinary = without(counts, SPECIAL)
+    found = config.releases.words(ordinary, draws(config.releases, ordinary, seed))
     if not found:
         raise UserError(
             f"corpus.vocabulary.private: {config.releases.name} finds no word that is frequent enough among "

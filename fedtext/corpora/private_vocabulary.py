@@ -1,8 +1,11 @@
 """Vocabularies that are released with a guarantee, in the place of counts that are summed without protection.
 
-The clients are simulated in this process. Draws come from the seed, as those of ``privacy.noise: reproducible`` do.
+The clients are simulated in this process. Draws follow from the seed, the release and the texts, as those of
+``privacy.noise: reproducible`` do.
 """
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +17,11 @@ from pydantic import Field
 from fedtext.accounting import heavy_hitters
 from fedtext.accounting.entry import DELTA, Entry
 from fedtext.schema import Strict, choice
+from fedtext.seeding import generator
 
 END = "\0"  # after the last letter of a word, which no text has
 RELEASE = "corpus.vocabulary"  # name of its entry in a ledger
-_TRUSTED = "the server that adds up is trusted; the words are drawn from the seed"
+_TRUSTED = "the server that adds up is trusted; simulated: the draws follow from the seed, the release and the texts"
 
 
 class Release(Strict, ABC):
@@ -155,6 +159,22 @@ def drawn_word(counts: Counter[str], rng: np.random.Generator) -> str:
         return ""
     ends = np.cumsum([counts[name] for name in names])
     return names[int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))]
+
+
+def draws(release: Release, counts: Iterable[Counter[str]], seed: int) -> np.random.Generator:
+    """Return the source of a release's random numbers. Another release, and one of other texts, has other draws.
+
+    Two that shared them would tell more together than both guarantee (see ``fedtext.state.noise_key``).
+
+    Args:
+        release: How words are released.
+        counts: Word counts of each client.
+        seed: The experiment's seed.
+    """
+    told = hashlib.sha256(release.model_dump_json().encode())
+    for each in counts:
+        told.update(json.dumps(sorted(each.items())).encode())
+    return generator(seed, f"vocabulary/{told.hexdigest()}")
 
 
 def without(counts: Iterable[Counter[str]], special: Iterable[str]) -> list[Counter[str]]:

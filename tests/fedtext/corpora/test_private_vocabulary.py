@@ -9,7 +9,7 @@ import pytest
 from fedtext.config.files import validate
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.prepare import prepare
-from fedtext.corpora.private_vocabulary import NoisySums, Release, TrieHH, drawn_word
+from fedtext.corpora.private_vocabulary import NoisySums, Release, TrieHH, drawn_word, draws
 from fedtext.errors import UserError
 from fedtext.ledger import ledger, spent
 from fedtext.ledger.report import reveals
@@ -101,6 +101,22 @@ def test_a_corpus_has_the_released_words_in_their_order() -> None:
     assert _corpus(made, 1).vocabulary != corpus.vocabulary
     few = made.model_copy(update={"vocabulary": made.vocabulary.model_copy(update={"size": 5})})
     assert _corpus(few).vocabulary == corpus.vocabulary[:7]
+
+
+def test_no_two_releases_share_draws() -> None:
+    """An epsilon that differs in its last digits has the same noise, were it drawn from the seed alone."""
+    made = _experiment().corpus
+    release = NoisySums(epsilon=3.0 * (1 + 1e-9), words_per_client=20)
+    other = made.model_copy(update={"vocabulary": made.vocabulary.model_copy(update={"private": release})})
+    assert _corpus(other).vocabulary != _corpus(made).vocabulary
+    clients = _clients(50)
+    drawn = {
+        draws(release, counts, seed).random()
+        for release in RELEASES
+        for counts in (clients, clients[1:])
+        for seed in (0, 1)
+    }
+    assert len(drawn) == 8
 
 
 def test_a_release_that_finds_nothing_ends_in_a_sentence() -> None:
