@@ -1,4 +1,4 @@
-"""What processes that died or hung cost each trial."""
+"""The cost of processes that died or hung, for each trial."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ TOLD = 10  # sentences that are kept of a trial: the last ones
 
 @dataclass(frozen=True)
 class Lost:
-    """What a trial has lost until now, in all commands that worked on it.
+    """The losses of a trial until now, in all commands that worked on it.
 
     Attributes:
         restarts: Times that it has gone back to its last checkpoint.

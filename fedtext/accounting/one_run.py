@@ -2,8 +2,8 @@
 
 Each canary is in the run with probability 1/2, independently of the others. Someone who sees what the run releases
 guesses of r of the m canaries whether they were in it, and v guesses are right. If the run were (epsilon,
-delta)-private, so many right guesses would have a small probability: a lower bound with 95 % confidence is the largest
-epsilon for which it is at most 5 %. r is chosen before the run.
+delta)-private, v or more right guesses would have a small probability: a lower bound with 95 % confidence is the
+largest epsilon for which it is at most 5 %. r is chosen before the run.
 
 scipy is imported on demand.
 
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from fedtext.accounting import composition
 
-_LARGEST = 64.0  # an epsilon beyond it is given as this one; so many guesses would not fit any memory
+_LARGEST = 64.0  # the largest bound that is given: more would need more guesses than any memory has room for
 _CLOSE = 1e-9  # of a bound
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Return an upper bound on the probability of so many right guesses (Steinke et al. 2023, theorem 5.2).
+    """Return an upper bound on the probability of v or more right guesses (Steinke et al. 2023, theorem 5.2).
 
     With q = e^epsilon / (1 + e^epsilon), B binomial of ``guesses`` and q, and beta = P(B >= v), it is
     beta + 2 m delta max_i (P(B >= v - i) - beta) / i.

@@ -1,8 +1,8 @@
-"""What the server's loop over rounds asks of canaries."""
+"""The interface of canaries for the server's loop over rounds."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from fedtext.wire.uplink import Uplink
 if TYPE_CHECKING:
     from fedtext.state.noise_key import NoiseKey
 
-PREFIX = "#canaries/"  # of their tensors in a checkpoint
+_PREFIX = "#canaries/"  # of their tensors in a checkpoint
 
 
 class Total(Protocol):
@@ -34,12 +34,33 @@ class CanaryClients(ABC):
         noise: The run's key.
         layout: The shared tensors.
         withheld: Rows of the table that no client sends; None: there are none.
+        kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
+
+    Attributes:
+        name: Name of what is kept, in a checkpoint.
+        seen: What has been released until now, as far as scores need it.
     """
 
-    def __init__(self, plan: Plan, noise: "NoiseKey", layout: Layout, withheld: NDArray[np.int64] | None) -> None:
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        plan: Plan,
+        noise: "NoiseKey",
+        layout: Layout,
+        withheld: NDArray[np.int64] | None,
+        kept: Mapping[str, NDArray[np.float32]] | None = None,
+    ) -> None:
         self.plan, self.experiment, self.noise, self.layout = plan, plan.experiment, noise, layout
         self.uplink = Uplink(plan.experiment, layout, noise, withheld)
         self.decoder = Decoder(plan.experiment, layout)
+        begun = None if kept is None else kept.get(_PREFIX + self.name)
+        self.seen = np.zeros(self.size, np.float32) if begun is None else np.array(begun)
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Length of what is kept."""
 
     def updates(self, flat: NDArray[np.float32], round_: int, attempt: int) -> Iterator[Update]:
         """Yield the updates of the canaries that take part in a round, for its sum.
@@ -65,9 +86,9 @@ class CanaryClients(ABC):
     def scores(self) -> NDArray[np.float64]:
         """Return a score of each canary, larger the more it looks as if it was in the run; shape (K,)."""
 
-    @abstractmethod
     def to_keep(self) -> Mapping[str, NDArray[np.float32]]:
         """Return the tensors for a checkpoint."""
+        return {_PREFIX + self.name: self.seen}
 
     def _sent(self, canary: int, sign: float, flat: NDArray[np.float32], round_: int) -> Update:
         """Return the update of a canary as the server decodes it."""

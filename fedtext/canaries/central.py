@@ -3,21 +3,19 @@
 Legend: T rounds, P rounds that draws of noise are told apart by, N coordinates, K canaries.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import cached_property
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.canaries.base import PREFIX, CanaryClients
-from fedtext.canaries.plan import Plan, product
-from fedtext.layout import Layout
-from fedtext.ledger.central import composed, strategy
+from fedtext.canaries.base import CanaryClients
+from fedtext.canaries.plan import product
+from fedtext.ledger.central import strategy
 from fedtext.matrix_noise import Strategy
 from fedtext.messages import Update
-from fedtext.state.noise_key import NoiseKey
 
-_SUM = PREFIX + "sum"
 _LONGEST = 2048  # rounds whose covariance is inverted
 
 
@@ -26,30 +24,24 @@ class CentralCanaries(CanaryClients):
 
     The score of a canary is the product of its direction with a weighted sum of the changes of the shared parameters.
     If the rounds of a canary are not secret, the weights are those of the likelihood ratio under all rounds' noise.
-
-    Args:
-        plan: Which canaries there are.
-        noise: The run's key.
-        layout: The shared tensors.
-        withheld: Rows of the table that no client sends; None: there are none.
-        kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        noise: NoiseKey,
-        layout: Layout,
-        withheld: NDArray[np.int64] | None,
-        kept: Mapping[str, NDArray[np.float32]] | None = None,
-    ) -> None:
-        super().__init__(plan, noise, layout, withheld)
-        self.fraction, _ = composed(self.experiment, 1)
-        self.apart = self.experiment.participation.apart
+    name = "sum"
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64] | None:
+        """The weight of each round, if noise depends on earlier rounds; None: all that is searched has weight 1."""
         made = strategy(self.experiment)
-        self.weights_T = likelihood_weights(made) if made and made.rounds <= _LONGEST else None
-        begun = np.zeros(layout.size, np.float32)
-        self.sum_N = np.array((kept or {}).get(_SUM, begun))
+        return likelihood_weights(made) if made and made.rounds <= _LONGEST else None
+
+    @property
+    def apart(self) -> int | None:
+        """Least number of rounds from one participation to the next; None: rounds have Poisson samples."""
+        return self.experiment.participation.apart
 
     def updates(self, flat: NDArray[np.float32], round_: int, attempt: int) -> Iterator[Update]:
         for canary in np.flatnonzero(self.plan.inside_K & self._there(round_, attempt)):
@@ -64,23 +56,20 @@ class CentralCanaries(CanaryClients):
             return np.full(len(self.plan), (round_ - 1) % self.apart == 0)
         again = f"/{attempt}" if attempt > 1 else ""
         drawn = self.noise.paired(self.experiment.seed, f"canaries/cohort{again}", round_)
-        return drawn.random(len(self.plan)) < self.fraction
+        return drawn.random(len(self.plan)) < self.experiment.participation.fraction
 
     def observe(self, before: NDArray[np.float32], after: NDArray[np.float32], round_: int) -> None:
         if weight := self._weight(round_):
-            self.sum_N += np.float32(weight) * (after - before)
+            self.seen += np.float32(weight) * (after - before)
 
     def _weight(self, round_: int) -> float:
-        if self.weights_T is not None:
-            return float(self.weights_T[round_ - 1])
+        if self.weights is not None:
+            return float(self.weights[round_ - 1])
         return 1.0 if self.apart is None or strategy(self.experiment) else float((round_ - 1) % self.apart == 0)
 
     def scores(self) -> NDArray[np.float64]:
-        released = self.layout.views(self.sum_N)
+        released = self.layout.views(self.seen)
         return np.array([product(self.plan.direction(canary, released), released) for canary in range(len(self.plan))])
-
-    def to_keep(self) -> Mapping[str, NDArray[np.float32]]:
-        return {_SUM: self.sum_N}
 
 
 def likelihood_weights(made: Strategy) -> NDArray[np.float64]:

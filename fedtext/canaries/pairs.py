@@ -53,7 +53,7 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
     """Return a sentence on whether two runs tell more together than both guarantee; none if there are no two.
 
     Each run is compared with the one before it. For each pair it is tested, with who was in the one run, and with who
-    was in the other, whether so many right guesses are possible under the guarantee of both.
+    was in the other, whether the guarantee of both allows that number of right guesses.
 
     Args:
         runs: Runs with ``server.noise``. Those of one corpus, seed and number of canaries are compared.

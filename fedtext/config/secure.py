@@ -11,12 +11,12 @@ RING = 32  # bits of a sum
 
 
 def room(clients: int) -> int:
-    """Return how many bits of a coordinate the sum of so many clients leaves."""
+    """Return how many bits of a coordinate the sum of this number of clients leaves."""
     return RING - math.ceil(math.log2(max(1, clients)))
 
 
 def levels(bits: int) -> int:
-    """Return the largest absolute value of a coordinate of so many bits, as an integer."""
+    """Return the largest absolute value of a coordinate with this number of bits, as an integer."""
     return int(2 ** (bits - 1)) - 1
 
 

@@ -28,7 +28,7 @@ class Release(Strict, ABC):
     """Base of ways to release frequent words, with their guarantee."""
 
     name: str
-    epsilon: float = Field(2.0, gt=0, description="epsilon of the release, of all texts of a client")
+    epsilon: float = Field(2.0, ge=0.001, le=100, description="epsilon of the release, of all texts of a client")
     delta: float = Field(DELTA, gt=0, lt=1, description="delta of the release; far below 1 / clients")
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Release(Strict, ABC):
 
     @abstractmethod
     def how(self, clients: int) -> str:
-        """Return how words are released by so many clients, for the ledger."""
+        """Return how words are released by this number of clients, for the ledger."""
 
     def entry(self, clients: int) -> Entry:
         """Return the entry of the ledger."""

@@ -55,13 +55,13 @@ class Grid:
     noise: Shares
 
     def error(self, clients: float) -> float:
-        """Return the standard deviation of the noise on a coordinate of the mean update of so many clients."""
+        """Return the standard deviation of the noise on a coordinate of the mean update of this number of clients."""
         return self.step * math.sqrt(self.noise.variance / clients)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a grid follows from: one for each number of bits."""
+    """The quantities that determine a grid, for each number of bits."""
 
     kind: Kind
     clients: int  # largest number of a round
@@ -90,7 +90,7 @@ def _grid(asked: _Asked, bits: int) -> Grid:
 
 
 def _fits(asked: _Asked, bits: int) -> bool:
-    """Whether a sum of coordinates of so many bits has room for its noise."""
+    """Whether a sum of coordinates with this number of bits has room for its noise."""
     noise = _grid(asked, bits).noise
     beside = _SAFE * math.sqrt(asked.clients * noise.variance)
     counted = noise.variance <= LARGEST and noise.sensitivity < 2**30  # whose square is that of a 64-bit integer

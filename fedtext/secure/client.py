@@ -23,7 +23,7 @@ SEED, PRIVATE = b"s", b"k"  # whose share an answer has: of a client's seed, or 
 
 @dataclass
 class _Session:
-    """What a client has in a round."""
+    """The secrets of a client in a round."""
 
     channel: KeyPair = field(default_factory=KeyPair)
     masks: KeyPair = field(default_factory=KeyPair)

@@ -31,7 +31,7 @@ _MORE = 200  # clients of a round beyond those that there are, among which enoug
 
 @dataclass(frozen=True)
 class Graph:
-    """What a number of neighbours withstands.
+    """The dropouts and colluding clients that a number of neighbours withstands.
 
     Attributes:
         clients: Number n of clients of a round.

@@ -1,4 +1,4 @@
-"""What a client sends. Its counterpart is decoder.py."""
+"""The update that a client sends. Its counterpart is decoder.py."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -13,7 +13,6 @@ from fedtext.config.compatibility import (
     evaluation,
     methods,
     privacy,
-    secure,
     size,
     texts,
 )
@@ -26,11 +25,6 @@ BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
-SECURE = {"secure_aggregation": {}}
-CORRELATED = {
-    "uplink": ["clip"],
-    "server": {"weights": "uniform", "noise": {"multiplier": 1, "mechanism": {"banded": {"bands": 5}}}},
-}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (size.bits, "fedavg", {"seed": 2**63}, "seed: whole numbers have at most 64 bits"),
     (
@@ -183,64 +177,6 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     ),
     (privacy.uplink, "fedavg", {"uplink": ["randomized_response"]}, "must directly follow quantize"),
     (
-        privacy.server_noise,
-        "fedavg",
-        {"server": {"noise": {"multiplier": 1}}},
-        "a client's part of the sum is not bounded",
-    ),
-    (
-        privacy.correlated_noise,
-        "fedavg",
-        CORRELATED | {"participation": {"fraction": 0.5, "sampling": "poisson"}},
-        "server.noise.mechanism: banded needs to be known how many rounds lie between a client's participations",
-    ),
-    (
-        privacy.correlated_noise,
-        "fedavg",
-        CORRELATED | {"participation": {"fraction": 0.25, "sampling": "epochs"}},
-        "banded.bands: 5 are more than the 4 rounds from one participation",
-    ),
-    (
-        privacy.correlated_noise,
-        {"name": "lg_fedavg", "pretrain": 1},
-        CORRELATED
-        | {"server": {"weights": "uniform", "noise": {"multiplier": 1.0, "mechanism": "tree"}}, "participation": {}},
-        "server.noise.mechanism: tree: method lg_fedavg shares some parameters only in some rounds",
-    ),
-    (
-        privacy.dp_sgd,
-        "kteps",
-        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}}},
-        "training.dp_sgd: it clips the gradient of each text, and the objective of method kteps is of a batch",
-    ),
-    (
-        privacy.dp_sgd,
-        "fedevocab",
-        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}}},
-        "training.dp_sgd: it counts the batches of one training, and a local update of method fedevocab has several",
-    ),
-    (
-        privacy.dp_sgd,
-        "fedavg",
-        {"training": tiny.TRAINING | {"dp_sgd": {"multiplier": 1.0}, "stack": 4}},
-        "training.dp_sgd: gradients are of one text at a time, and stacks of several clients",
-    ),
-    (
-        privacy.distributed_noise,
-        "fedavg",
-        {
-            "uplink": ["clip"],
-            "server": {"weights": "uniform", "noise": {"mechanism": "skellam", "multiplier": 1.0}},
-        },
-        "server.noise.mechanism: skellam: each client adds a share of the noise, which hides nothing of its own",
-    ),
-    (
-        privacy.adaptive_clip,
-        "fedavg",
-        {"uplink": [{"clip": {"adaptive": {}}}]},
-        "uplink: clip.adaptive follows a noised share of the updates: set server.noise, or leave adaptive out",
-    ),
-    (
         privacy.frozen_embedding,
         "fedavg",
         {"uplink": [GAUSSIAN], "training": tiny.TRAINING | {"optimizer": {"embedding_lr": 0}}},
@@ -288,38 +224,6 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "fedavg",
         {"uplink": [GAUSSIAN], "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
         "which passes by gaussian",
-    ),
-    (secure.sums, "local_only", {"server": SECURE}, "method local_only sends no updates, so that there is no sum"),
-    (secure.sums, "fedatt", {"server": SECURE}, "sees no single update, and the attention of method fedatt needs each"),
-    (
-        secure.sums,
-        "fedavg",
-        {"server": SECURE | {"aggregation": {"norm_bounded": {"norm": 1.0}}}},
-        "aggregation norm_bounded scales each .*: use clip in uplink, or leave out one of them",
-    ),
-    (
-        secure.seen_updates,
-        "fedavg",
-        {"server": SECURE, "audits": ["membership", "label_leakage"]},
-        "audits: label_leakage attacks the update of one client, which the server does not see",
-    ),
-    (
-        secure.seen_updates,
-        "fedavg",
-        {"server": SECURE, "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
-        "little_is_enough replaces updates that the server has received",
-    ),
-    (
-        secure.all_rows,
-        "fedavg",
-        {"server": SECURE, "wire": {"rows": "own"}},
-        "own rows disclose the words of a client: set wire.rows: all",
-    ),
-    (
-        secure.beside,
-        "fedavg",
-        {"server": SECURE, "uplink": [{"clip": {"norm": 0.1, "adaptive": {"quantile": 0.5}}}]},
-        "an update has integers of one range, and clip sends a count beside it",
     ),
     *PRIVACY,
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),

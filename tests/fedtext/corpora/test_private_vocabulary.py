@@ -71,7 +71,7 @@ def test_a_word_is_drawn_in_proportion_to_its_count() -> None:
 
 
 def test_a_client_with_many_words_adds_no_more_than_its_share() -> None:
-    release = NoisySums(epsilon=200.0, words_per_client=3)
+    release = NoisySums(epsilon=100.0, words_per_client=3)
     one = [Counter([f"w{number}" for number in range(30)])]
     squares = []
 

@@ -24,7 +24,8 @@ from fedtext.secure.ring import Ring, RingSum, in_integers, noised
 from fedtext.server.noise import deviation, noise_errors
 from fedtext.state.fingerprint import fingerprint, released
 from tests import tiny
-from tests.fedtext.secure.test_protocol import ALL, CORPUS, TWO, Watched, clients
+from tests.fedtext.secure.test_protocol import ALL, CORPUS, TWO, Watched
+from tests.fedtext.secure.test_secure_clients import clients
 from tests.loops import nonempty
 
 pytest.importorskip("dp_accounting")
