@@ -196,6 +196,8 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
         if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
             continue
         if not isinstance(node, dict | list | tuple):  # a value has no keys: it is one of its types
+            if place == node and step == len(steps) - 1:  # or a name alone, whose class has keys that are missing
+                path += map(str, steps[step - 1 :])
             continue
         path.append(str(place))
         if isinstance(node, dict):
