@@ -269,7 +269,7 @@ class RunFolder(Begun):
         self.try_to_copy_files()
 
     def lost(self, case_id: str) -> Lost:
-        """Return what processes that died or hung have cost a case; if their file is damaged it is said, and forgotten."""
+        """Return what processes that died or hung have cost a case. A damaged file is said, and counted as none."""
         file = self.case(case_id) / LOSSES
         try:
             return stored(file, Lost) if file.exists() else Lost()

@@ -189,7 +189,9 @@ def _about_type(kind: str) -> bool:
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     """Return the location of a key in the file: without the names that pydantic adds for the class of a union."""
-    path, node, steps = [], content, [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
+    steps = [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
+    path: list[str] = []
+    node = content
     for step, place in enumerate(steps, 1):
         if isinstance(node, dict) and place not in node and node.get("name") == place:
             continue

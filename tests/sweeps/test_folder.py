@@ -266,4 +266,5 @@ def test_damaged_losses_are_said_and_counted_from_zero(tmp_path: Path, capsys: p
     assert folder.lost("one") == Lost()
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].endswith("; restarts of one are counted from zero") and LOSSES in said[0]
+    assert said[0].endswith("; restarts of one are counted from zero")
+    assert LOSSES in said[0]
