@@ -99,7 +99,7 @@ def _signature(model: "Model") -> "ModelSignature":
     asks = [ColSpec("string", TEXT)]
     if model.clients:
         method = model.experiment.method
-        alone = method.complete and method.shares and not method.separates
+        alone = model.experiment.complete and method.shares and not method.separates
         asks.append(ColSpec("string", CLIENT, required=not alone))
     if model.experiment.language:
         words, shares = ColSpec(Array("string"), "next_words"), ColSpec(Array("double"), "probabilities")

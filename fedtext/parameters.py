@@ -25,7 +25,7 @@ _KNOWN: dict[tuple[object, ...], list[tuple[Mapping[str, object], Shapes]]] = {}
 
 
 def build_network(
-    experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool = False
+    experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool | None = None
 ) -> torch.nn.Module:
     """Build the method's network. Its embedding tables have one placeholder row.
 
@@ -35,8 +35,10 @@ def build_network(
         clients: Number of clients.
         features: Number of features of a text beside its words.
         weights: Whether its parameters are the initial ones, drawn from the experiment's seed or those of a checkpoint.
-            They need not be if the network is given other parameters with every call.
+            They need not be if the network is given other parameters with every call. None: if it has weights that are
+            no parameters.
     """
+    weights = experiment.model.drawn if weights is None else weights
     parts = Parts(experiment.model, classes, clients, features, weights)
     with torch_scope(experiment.seed, "init"):
         return experiment.method.network(parts)
@@ -57,7 +59,8 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     found = _shapes(experiment, classes, clients, features)
     shapes = {name: table if is_table(name) else shape for name, shape in found.items()}
-    shared = Layout({name: shape for name, shape in shapes.items() if not experiment.method.private(name)})
+    kept = (name for name in shapes if experiment.private(name) or experiment.model.fixes(name))
+    shared = Layout({name: shapes[name] for name in shapes.keys() - set(kept)})
     return layouts.sent(experiment.method, shared, experiment.uplink).numbers
 
 
@@ -79,7 +82,7 @@ def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -
             return shapes
     watching, read = watched(method)
     with without_memory(model):
-        made = build_network(experiment.model_copy(update={"method": watching}), classes, clients, features)
+        made = build_network(experiment.model_copy(update={"method": watching}), classes, clients, features, False)
     shapes = {name: tuple(parameter.shape) for name, parameter in made.named_parameters()}
     if sum(map(len, _KNOWN.values())) >= MOST_KNOWN:
         _KNOWN.clear()
@@ -108,7 +111,7 @@ def initial(
     table = _table(experiment, corpus) if corpus.has_table else None
     found = ((name, table if is_table(name) else tensor.detach().numpy()) for name, tensor in drawn.items())
     tensors = {name: tensor for name, tensor in found if tensor is not None}
-    shared = {name: tensor for name, tensor in tensors.items() if not method.private(name)}
+    shared = {name: tensor for name, tensor in tensors.items() if not experiment.private(name)}
     private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
     return shared, private
 
@@ -125,7 +128,7 @@ def with_tables(
         names: Names of all parameters of the network.
     """
     method = experiment.method
-    missing = [n for n in names if is_table(n) and n not in private and method.private(n) and not method.mirrors(n)]
+    missing = [n for n in names if is_table(n) and n not in private and experiment.private(n) and not method.mirrors(n)]
     if not missing:
         return dict(private)
     return dict(private) | dict.fromkeys(missing, _table(experiment, corpus))

@@ -4,6 +4,7 @@ from fedtext.aggregations.attention import Attention
 from fedtext.aggregations.base import Aggregation, IndividualAggregation, SumAggregation
 from fedtext.aggregations.geometric_median import GeometricMedian
 from fedtext.aggregations.krum import Krum
+from fedtext.aggregations.lora import LoRA
 from fedtext.aggregations.mean import Mean
 from fedtext.aggregations.median import Median
 from fedtext.aggregations.norm_bounded import NormBounded
@@ -17,6 +18,7 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
     "geometric_median": GeometricMedian,
     "krum": Krum,
     "attention": Attention,
+    "lora": LoRA,
 }
 
 __all__ = ["AGGREGATIONS", "Aggregation", "IndividualAggregation", "SumAggregation"]

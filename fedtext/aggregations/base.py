@@ -44,6 +44,10 @@ class Aggregation(Strict, ABC):
     weighted: ClassVar[bool] = False
     secure: ClassVar[str]
 
+    def changes(self, parameter: str) -> bool:
+        """Return whether it changes a parameter that no client sends."""
+        return False
+
     def problem(self, updates: int) -> str:
         """Return why it cannot combine ``updates`` updates, as a message that begins with the key; empty if it can.
 

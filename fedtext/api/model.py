@@ -112,7 +112,7 @@ class Model:
     def clients(self) -> tuple[str, ...]:
         """Names of the clients whose personal models are available."""
         method = self.experiment.method
-        whole = method.complete and method.shares
+        whole = self.experiment.complete and method.shares
         return self.trained.names if whole or method.separates else tuple(self.trained.parts)
 
     def predict(self, texts: Sequence[str], client: str | None = None) -> Sequence[Prediction | NextWords]:
@@ -223,7 +223,7 @@ class Model:
     def _part(self, client: str | None) -> ClientPart:
         """Return the client's private parameters; empty for the shared model, or if the method shares everything."""
         trained, method = self.trained, self.experiment.method
-        alone = method.complete and method.shares and not method.separates
+        alone = self.experiment.complete and method.shares and not method.separates
         if client is None:
             if alone:
                 return ClientPart({})

@@ -43,15 +43,20 @@ def evaluate_client(
         common: Evaluations that all clients of this host share. It is filled by the first client.
     """
     stack, method = ready(host, flat, round_, client), host.method
-    name, config = "Ag" if method.complete else "Ap_0", host.experiment.evaluation
+    name, config = "Ag" if host.experiment.complete else "Ap_0", host.experiment.evaluation
     evaluated = _evaluate_splits(host, client, stack, "shared", name, splits, scored=True)
     if client in host.adversaries.ids:  # its own model is what it has made of it
-        return evaluated if method.complete else Evaluated()
+        return evaluated if host.experiment.complete else Evaluated()
     if "test" in splits:
         evaluated.add(_backdoored(host, client, stack))
     if final and config.union is not None:
         evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
-        own = type(method).private is not Method.private or method.before_evaluation() or method.separates
+        own = (
+            host.experiment.model.parted
+            or type(method).private is not Method.private
+            or method.before_evaluation()
+            or method.separates
+        )
         if own or not common:  # otherwise all clients use the same model, and it is evaluated once
             common["Global"] = _everywhere(host, flat, client, stack)
         evaluated.add(common["Global"])

@@ -78,7 +78,7 @@ class Host:
         self.network = build_network(experiment, *self.parts).to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
-        self.shared = Layout({name: shape for name, shape in shapes.items() if not self.method.private(name)})
+        self.shared = Layout({name: shape for name, shape in shapes.items() if not experiment.private(name)})
         self.down = layouts.received(self.method, self.shared, experiment.uplink)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
@@ -213,7 +213,8 @@ class Host:
             stack: The parameters of the clients.
             members: Ids of the clients, in the order of the stack.
         """
-        moving = frozenset(name for name in self.workspaces.layout.shapes if phase.moves(name))
+        fixes = self.experiment.model.fixes
+        moving = frozenset(n for n in self.workspaces.layout.shapes if phase.moves(n) and not fixes(n))
         made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
         made.only = self._moving_rows(phase, members)
         return made

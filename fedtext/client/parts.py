@@ -22,10 +22,10 @@ def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> 
         client: Id of the client.
     """
     stack, method, rows_R = ready(host, flat, round_, client), host.method, host.clients[client].rows_R
-    own = host.experiment.own_vocabularies
+    own, sent = host.experiment.own_vocabularies, host.experiment.shared_in
     state: dict[str, NDArray[np.float32]] = {}
     for name, tensor in stack.fetched(0).items():
-        alone = not method.shared_in(name, round_) and not method.mirrors(name)
+        alone = not sent(name, round_) and not method.mirrors(name) and not host.experiment.model.fixes(name)
         if not alone and not (method.withholds and is_table(name)):
             continue
         values = tensor.numpy().copy()

@@ -225,8 +225,9 @@ class Worker(Host):
         theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
         if not all(map(finite, theirs.values())):
             raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        sent, mirrors = self.method.shared_in, self.method.mirrors
-        kept = {n: p.numpy().copy() for n, p in parameters.items() if not sent(n, round_) and not mirrors(n)}
+        sent, mirrors, fixes = self.experiment.shared_in, self.method.mirrors, self.experiment.model.fixes
+        own = (n for n in parameters if not (sent(n, round_) or mirrors(n) or fixes(n)))
+        kept = {n: parameters[n].numpy().copy() for n in own}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept | theirs

@@ -124,7 +124,21 @@ class Settings(Strict):
     @property
     def shares_table(self) -> bool:
         """Whether clients send an embedding to the server."""
-        return self.method.shares and not self.method.private(TABLE)
+        return self.method.shares and not self.private(TABLE) and not self.model.fixes(TABLE)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the shared parameters are a whole model."""
+        return self.method.complete and not self.model.parted
+
+    def private(self, parameter: str) -> bool:
+        """Whether a parameter of the network stays with each client: by the method, or by the model's adapter."""
+        return self.method.private(parameter) or self.model.keeps(parameter)
+
+    def shared_in(self, parameter: str, round_: int) -> bool:
+        """Whether clients send a parameter in a round. One that is neither sent nor private is the server's alone."""
+        apart = self.model.keeps(parameter) or self.model.fixes(parameter)
+        return not apart and self.method.shared_in(parameter, round_)
 
     @property
     def digit_rows(self) -> str:
@@ -165,8 +179,8 @@ class Settings(Strict):
 
         AUC needs two classes, which only the corpus knows. Ap is evaluated after the last round.
         """
-        method, personalize = self.method, self.evaluation.personalize
-        shared, tuned = "Ag" if method.complete else "Ap_0", list(personalize.variants()) if personalize else []
+        personalize = self.evaluation.personalize
+        shared, tuned = "Ag" if self.complete else "Ap_0", list(personalize.variants()) if personalize else []
         if self.language:
             kinds = ("perplexity", "perplexity_p90", "top1", "top3")
             found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}

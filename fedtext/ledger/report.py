@@ -118,7 +118,7 @@ def _table(experiment: Experiment, noisy: bool) -> list[str]:
         said.append(
             "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )
-    if experiment.shares_table and not experiment.method.shared_in(TABLE, experiment.training.rounds):
+    if experiment.shares_table and not experiment.shared_in(TABLE, experiment.training.rounds):
         said.append("the embedding is sent in the first rounds alone (method.pretrain): what is said of it is of these")
     return said
 
@@ -176,7 +176,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
 
     The gradient of the output bias of a word is the sum over tokens of p - 1[the token is the word].
     """
-    model, private = experiment.model, experiment.method.private
+    model, private = experiment.model, experiment.private
     if not isinstance(model, GRULanguageModel):
         return
     if experiment.shares_table:

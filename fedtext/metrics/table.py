@@ -203,6 +203,10 @@ METRICS: list[Metric] = [
     _server("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
     _server("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
     _server("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
+    _server(
+        "lora_error",
+        "distance of the mean product of the clients' factors from the product of the new ones, relative to it (lora)",
+    ),
     _server("krum_kept", "number of updates in the mean (krum)"),
     _server(
         "energy_kept", "share of the embedding's variance that is sent (project)", unit="fraction", better="larger"

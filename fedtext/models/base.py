@@ -86,6 +86,24 @@ class ModelConfig(Strict, ABC):
         """The number of tokens of a text that the model uses, and which ones; None: all."""
         return None
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the network has weights that are no parameters, so that it has to be built with its initial ones."""
+        return False
+
+    @property
+    def parted(self) -> bool:
+        """Whether clients keep a part of the network to themselves, whatever the method."""
+        return False
+
+    def fixes(self, parameter: str) -> bool:
+        """Whether clients neither train nor send this parameter, whatever the method: it is the server's."""
+        return False
+
+    def keeps(self, parameter: str) -> bool:
+        """Whether this parameter stays with each client, whatever the method."""
+        return False
+
     def width(self, features: int) -> int:
         """Return F, the width of the encoder's output, if texts have this number of features beside their words."""
         return self.embedding.dim

@@ -17,6 +17,8 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from fedtext.errors import UserError
+from fedtext.layout import is_table
+from fedtext.models.adapters import Adapter, adapt
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Head
 from fedtext.models.batch import Batch
 from fedtext.models.inits import InitField, RandomInit
@@ -96,6 +98,11 @@ class TransformerClassifier(ClassifierConfig):
         description="the dense layers, by default a single one; hidden: [768] is the paper's, with one hidden layer",
     )
     dense_init: DenseInit = Field("torch", description=DENSE)
+    adapter: Adapter | None = Field(
+        None,
+        description="what is trained of the encoder in place of its weights and of the embedding, which then neither "
+        "change nor are sent; null: all of it is trained",
+    )
     in_order = True
 
     @model_validator(mode="before")
@@ -126,6 +133,20 @@ class TransformerClassifier(ClassifierConfig):
         if self.heads and self.embedding.dim % self.heads:
             raise ValueError(f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads})")
         return self
+
+    @property
+    def drawn(self) -> bool:
+        return self.adapter is not None
+
+    @property
+    def parted(self) -> bool:
+        return self.adapter is not None and self.adapter.lora.share == "a"
+
+    def fixes(self, parameter: str) -> bool:
+        return self.adapter is not None and (is_table(parameter) or self.adapter.fixes(parameter))
+
+    def keeps(self, parameter: str) -> bool:
+        return self.adapter is not None and self.adapter.keeps(parameter)
 
     @property
     def hidden_widths(self) -> tuple[int, ...]:
@@ -198,6 +219,8 @@ class TransformerEncoder(nn.Module):
         network.pooler = None  # BERT's, which only a sentence-pair head would use
         del network.embeddings.word_embeddings
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[made.model_type])
+        if config.adapter:
+            adapt(self, made.model_type, config.adapter)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.dropout = nn.Dropout(config.dropout)
         self.pooling, self.attention = config.pooling, config.attention

@@ -33,7 +33,11 @@ class Downlink:
             clients: The clients of the round.
             round_: Number of the round.
         """
-        shared_in = self.experiment.method.shared_in
+        changes = self.experiment.aggregation.changes
+
+        def shared_in(name: str, round_: int) -> bool:
+            return changes(name) or self.experiment.shared_in(name, round_)
+
         unsent = [name for name in self.received.shapes if not shared_in(name, round_)]
         before = range(round_ - 1, 0, -1)
         earlier = {name: next((one for one in before if shared_in(name, one)), 0) for name in unsent}

@@ -201,7 +201,7 @@ class Federation(Generic[FleetT]):
     @property
     def coordinates(self) -> int:
         """Number of coordinates that a client sends."""
-        return self.decoder.sent.numbers
+        return self.decoder.coordinates
 
     def _sample(self, round_: int, attempt: int = 1) -> Returned:
         """Return the clients of an attempt at a round."""

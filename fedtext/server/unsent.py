@@ -31,5 +31,6 @@ def keep_unsent(
     if withheld is not None:  # updates have only a mechanism's noise in these rows
         now[TABLE][withheld] = then[TABLE][withheld]
     for name in layout.shapes:
-        if not experiment.method.shared_in(name, round_):  # momentum or the server's noise would move it
+        own = experiment.aggregation.changes(name)  # what the server alone changes
+        if not own and not experiment.shared_in(name, round_):  # momentum or the server's noise would move it
             now[name][...] = then[name]

@@ -128,9 +128,9 @@ def check_wire(experiment: Experiment, corpus: Corpus) -> None:
         for reply in fleet.received:
             content = set(load(reply.payload.tobytes())) if reply.payload.size else set()
             names = {name for name in content if not name.startswith("#")}
-            hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.method.private(name)}
+            hidden = {name for name, _ in fleet.worker.network.named_parameters() if experiment.private(name)}
             expect(not names & hidden, f"a client sends private parameters: {', '.join(sorted(names & hidden))}")
-            sent = {name: t.shape for name, t in shared.items() if experiment.method.shared_in(name, record.round)}
+            sent = {name: t.shape for name, t in shared.items() if experiment.shared_in(name, record.round)}
             sent |= fleet.worker.uplink.extras
             for mechanism in experiment.uplink:
                 sent = dict(mechanism.leaves(sent))

@@ -1,5 +1,7 @@
 """Decoding of payloads, on the server or wherever updates are added up."""
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,9 +30,15 @@ class Decoder:
         self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
         self.extras = layouts.extras(experiment.method, layout)
 
+    @property
+    def coordinates(self) -> int:
+        """Number of coordinates that a client sends, counting parameters that it sends in some rounds only."""
+        fixes = self.experiment.model.fixes
+        return sum(prod(shape) for name, shape in self.sent.shapes.items() if not fixes(name))
+
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a payload in this round."""
-        shared_in = self.experiment.method.shared_in
+        shared_in = self.experiment.shared_in
         shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)} | self.extras
         if self.integers:
             return shapes

@@ -84,7 +84,7 @@ class Uplink:
 
     def received(self, flat: NDArray[np.float32], round_: int) -> Tensors:
         """Return the parameters that a client sends a change of in a round, as it received them."""
-        sent_now = self.experiment.method.shared_in
+        sent_now = self.experiment.shared_in
         return {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
 
     def applied(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.config import plugins
 from fedtext.config.compatibility import (
+    adapters,
     adversaries,
     aggregation,
     audits,
@@ -38,6 +39,7 @@ RULES: list[Rule] = [
     *audits.RULES,
     *privacy.ROWS,
     *aggregation.RULES,
+    *adapters.RULES,
     *secure.RULES,
     *canaries.RULES,
     *adversaries.RULES,

@@ -92,7 +92,7 @@ def _headless(e: "Settings") -> str:
     """Return why labels cannot be inferred from the output layer of an experiment's updates; empty if they can."""
     if e.language:
         return f"is for classes of texts, and model {e.model.name} has none: leave it out"
-    if not e.method.shares or e.method.private("head.bias"):
+    if not e.method.shares or e.private("head.bias"):
         return f"needs the output layer's update, and method {e.method.name} sends none: leave it out"
     return ""
 
@@ -101,8 +101,8 @@ def membership(e: "Settings") -> Iterator[str]:
     """Check that the server has a classifier, except for its word vectors, as membership needs."""
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
-    private = e.method.private
-    whole = e.method.complete or not (private("encoder.layers.weight") or private("head.weight"))
+    private = e.private
+    whole = e.complete or not (private("encoder.layers.weight") or private("head.weight"))
     if e.language:
         yield f"audits: membership needs probabilities of classes, and model {e.model.name} has none: leave it out"
     if not e.method.shares or not whole:

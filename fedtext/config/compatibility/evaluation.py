@@ -25,8 +25,9 @@ def select(e: "Settings") -> Iterator[str]:
     if e.evaluation.select == "last":
         return
     key = f"evaluation.select: {e.evaluation.select}"
-    if type(e.method).private is not Method.private:
-        yield f"{key} needs a completely shared model, and method {e.method.name} keeps parts of it: leave it out"
+    if e.model.parted or type(e.method).private is not Method.private:
+        whose = "model.adapter.lora.share: a" if e.model.parted else f"method {e.method.name}"
+        yield f"{key} needs a completely shared model, and {whose} keeps parts of it at clients: leave it out"
     if e.audits:
         yield f"{key} is not compatible with audits, which need the updates of the last round: leave out one of them"
 

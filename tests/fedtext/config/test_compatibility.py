@@ -18,6 +18,7 @@ from fedtext.config.compatibility import (
 )
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
+from tests.fedtext.config.adapter_cases import ADAPTERS
 from tests.fedtext.config.privacy_cases import PRIVACY
 from tests.loops import nonempty
 
@@ -225,6 +226,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"uplink": [GAUSSIAN], "adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
         "which passes by gaussian",
     ),
+    *ADAPTERS,
     *PRIVACY,
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),

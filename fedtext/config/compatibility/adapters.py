@@ -1,0 +1,65 @@
+"""Requirements of adapters on the rest of an experiment."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedtext.aggregations.lora import LoRA
+from fedtext.layout import TABLE
+from fedtext.models.adapters import Adapter
+
+if TYPE_CHECKING:
+    from fedtext.config.settings import Settings
+
+
+def _adapter(e: "Settings") -> Adapter | None:
+    found = getattr(e.model, "adapter", None)
+    return found if isinstance(found, Adapter) else None
+
+
+def embedding(e: "Settings") -> Iterator[str]:
+    """Check that nothing asks for a trained embedding, which an adapter leaves as it is."""
+    if not _adapter(e):
+        return
+    if e.training.optimizer.embedding_lr is not None:
+        yield "training.optimizer.embedding_lr: model.adapter leaves the embedding as it is: leave out one of them"
+    trains = [phase for phase in e.method.phases(1) if phase.moves(TABLE) and not phase.moves("head.bias")]
+    if e.own_vocabularies or e.method.withholds or trains:
+        yield (
+            f"model.adapter leaves the embedding as it is, and method {e.method.name} trains it at each client by "
+            "itself: leave it out, or choose another method"
+        )
+
+
+def factors(e: "Settings") -> Iterator[str]:
+    """Check that server.aggregation: lora has factors to combine, and a place for what it computes."""
+    adapter, aggregation = _adapter(e), e.aggregation
+    residual = adapter is not None and adapter.lora.residual
+    exact = isinstance(aggregation, LoRA) and aggregation.factors == "exact"
+    if residual and not exact:
+        yield (
+            "model.adapter.lora.residual: only server.aggregation: {lora: {factors: exact}} changes it: leave out one "
+            "or set the other"
+        )
+    if not isinstance(aggregation, LoRA):
+        return
+    key = "server.aggregation: lora"
+    if adapter is None:
+        yield f"{key} combines the factors of adapters, and there are none: set model.adapter, or leave it out"
+        return
+    lora = adapter.lora
+    if lora.train == "b" or lora.share == "a":
+        told = "train: b" if lora.train == "b" else "share: a"
+        yield (
+            f"{key}: with model.adapter.lora.{told} clients send one factor of a layer, and products do not have to be "
+            "combined: leave it out"
+        )
+    if exact and not residual:
+        yield f"{key} with factors: exact needs model.adapter.lora.residual: true, where the server keeps the residual"
+    if aggregation.factors != "mean" and not e.server.optimizer.plain:
+        yield (
+            f"{key} with factors: {aggregation.factors} computes the factors themselves, and server.optimizer would "
+            "change them: leave out one of them"
+        )
+
+
+RULES = (embedding, factors)

@@ -1,0 +1,149 @@
+"""Adapters: a few parameters that are trained beside weights that stay as they are (Hu et al. 2022, LoRA).
+
+An adapted encoder has no other parameters than those of its adapters: its weights are buffers, which neither move nor
+leave the process that has built them from the checkpoint or the seed. A linear layer y = W x + b becomes
+
+    y = W x + b + s (B A x + R x),    s = alpha / rank
+
+with factors A of shape (rank, in) and B of shape (out, rank). R, of the shape of W, is there with ``residual`` only: it
+is the server's, which puts into it what the mean of the factors lacks (``server.aggregation: lora``).
+"""
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fedtext.schema import Strict
+
+A, B, RESIDUAL = "lora_A", "lora_B", "lora_residual"
+Module = Literal["query", "key", "value", "output", "up", "down"]
+# The linear layers of each architecture, as the last parts of their names.
+_MODULES: dict[str, dict[str, str]] = {
+    "bert": {
+        "query": "attention.self.query",
+        "key": "attention.self.key",
+        "value": "attention.self.value",
+        "output": "attention.output.dense",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+    },
+    "distilbert": {
+        "query": "attention.q_lin",
+        "key": "attention.k_lin",
+        "value": "attention.v_lin",
+        "output": "attention.out_lin",
+        "up": "ffn.lin1",
+        "down": "ffn.lin2",
+    },
+}
+
+
+class LoRA(Strict):
+    """Low-rank adapters (Hu et al. 2022): W + (alpha / rank) B A in place of W, of which A and B are trained alone."""
+
+    rank: int = Field(8, ge=1, description="rank of the product of both factors")
+    alpha: float = Field(16.0, gt=0, description="alpha: the product is multiplied by alpha / rank")
+    modules: tuple[Module, ...] = Field(
+        ("query", "value"),
+        min_length=1,
+        description="the adapted layers of each block: query, key, value, output of the attention, up and down of the "
+        "feed-forward part",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the factors")
+    train: Literal["both", "b"] = Field(
+        "both", description="the factors that are trained; b: A keeps its initial values (FFA-LoRA, Sun et al. 2024)"
+    )
+    share: Literal["both", "a"] = Field(
+        "both",
+        description="the factors that clients send; a: each client keeps its own B (FedSA-LoRA, Guo et al. 2025)",
+    )
+    residual: bool = Field(
+        False,
+        description="keep a matrix of full rank beside the factors, for the residual of server.aggregation: lora with "
+        "factors: exact; the server sends it",
+    )
+
+    @field_validator("modules")
+    @classmethod
+    def _distinct(cls, value: tuple[Module, ...]) -> tuple[Module, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("name each layer once")
+        return value
+
+
+class Adapter(Strict):
+    """What is trained of an encoder in place of its weights. The table of word vectors is not trained either."""
+
+    lora: LoRA = LoRA()
+
+    def fixes(self, parameter: str) -> bool:
+        """Whether clients neither move nor send this parameter: the server alone may change it."""
+        return parameter.endswith(f".{RESIDUAL}")
+
+    def keeps(self, parameter: str) -> bool:
+        """Whether this parameter stays with each client."""
+        return self.lora.share == "a" and parameter.endswith(f".{B}")
+
+
+class LoRALinear(nn.Module):
+    """A linear layer with an adapter. Only the factors, and the residual, are parameters.
+
+    Args:
+        base: The layer, whose weights become buffers.
+        config: The keys.
+    """
+
+    def __init__(self, base: nn.Linear, config: LoRA) -> None:
+        super().__init__()
+        self.weight: Tensor
+        self.bias: Tensor | None
+        self.register_buffer("weight", base.weight.detach())
+        self.register_buffer("bias", None if base.bias is None else base.bias.detach())
+        self.scale, self.dropout = config.alpha / config.rank, nn.Dropout(config.dropout)
+        first = torch.empty(config.rank, base.in_features)
+        nn.init.kaiming_uniform_(first, a=math.sqrt(5))
+        self.lora_A: Tensor
+        if config.train == "both":
+            self.lora_A = nn.Parameter(first)
+        else:
+            self.register_buffer(A, first)
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, config.rank))
+        self.lora_residual = nn.Parameter(torch.zeros_like(base.weight)) if config.residual else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        beside = linear(linear(self.dropout(inputs), self.lora_A), self.lora_B)
+        if self.lora_residual is not None:
+            beside = beside + linear(inputs, self.lora_residual)
+        return linear(inputs, self.weight, self.bias) + self.scale * beside
+
+
+def adapt(encoder: nn.Module, architecture: str, config: Adapter) -> None:
+    """Replace the layers of an encoder that are adapted, and turn all of its own parameters into buffers.
+
+    Args:
+        encoder: The encoder.
+        architecture: Name of its architecture: bert or distilbert.
+        config: The keys.
+    """
+    for path, module in list(encoder.named_modules()):
+        if _kind(path, architecture) in config.lora.modules:
+            parent, _, leaf = path.rpartition(".")
+            assert isinstance(module, nn.Linear)
+            setattr(encoder.get_submodule(parent), leaf, LoRALinear(module, config.lora))
+    for module in encoder.modules():
+        if isinstance(module, LoRALinear):
+            continue
+        for name, parameter in list(module._parameters.items()):
+            del module._parameters[name]
+            module.register_buffer(name, None if parameter is None else parameter.detach())
+
+
+def _kind(path: str, architecture: str) -> str:
+    """Return the key of a layer by its path; empty if it has none. The longest name counts: the attention's output
+    ends like the block's."""
+    found = [(len(name), key) for key, name in _MODULES[architecture].items() if path.endswith(f".{name}")]
+    return max(found)[1] if found else ""
