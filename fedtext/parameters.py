@@ -1,6 +1,7 @@
 """The network of an experiment and its initial parameters."""
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
 import numpy as np
 import torch
@@ -59,9 +60,19 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     found = _shapes(experiment, classes, clients, features)
     shapes = {name: table if is_table(name) else shape for name, shape in found.items()}
-    kept = (name for name in shapes if experiment.private(name) or experiment.model.fixes(name))
-    shared = Layout({name: shapes[name] for name in shapes.keys() - set(kept)})
+    apart = {name for name in shapes if experiment.private(name) or experiment.model.fixes(name)}
+    shared = Layout({name: shape for name, shape in shapes.items() if name not in apart})
     return layouts.sent(experiment.method, shared, experiment.uplink).numbers
+
+
+def changed_numbers(experiment: Experiment, classes: int, clients: int, features: int = 0) -> int:
+    """Return the number of coordinates that no client sends, and that the server's aggregation changes.
+
+    Args:
+        experiment, classes, clients, features: As in ``shared_numbers``.
+    """
+    found, changes = _shapes(experiment, classes, clients, features), experiment.aggregation.changes
+    return sum(prod(shape) for name, shape in found.items() if changes(name))
 
 
 def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -> Shapes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dashboards.trial import data_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.parameters import shared_numbers
+from fedtext.parameters import changed_numbers, shared_numbers
 from fedtext.server.sampling import most
 from fedtext.server.start import participant_count
 
@@ -59,17 +59,16 @@ def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
 
 
 def _coordinates(experiment: Experiment, corpus: Corpus, all_rows: bool) -> float:
-    """Return the number of coordinates that a client sends, mean over clients; with ``all_rows`` those of the rows of
-    all its texts, which it receives, and not of its train texts alone."""
+    """Return the number of coordinates that a client sends, mean over clients; with ``all_rows`` of those that it
+    receives: the rows of all its texts, and not of its train texts alone, and what the server alone changes."""
     if not experiment.method.shares:
         return 0
-    vocabulary = len(corpus.vocabulary)
-    facts = corpus.classes, len(corpus.clients)
-    whole = shared_numbers(experiment, *facts, vocabulary, corpus.features)
+    vocabulary, facts = len(corpus.vocabulary), (corpus.classes, len(corpus.clients))
+    whole, less = (shared_numbers(experiment, *facts, vocabulary - rows, corpus.features) for rows in (0, 1))
+    beside = changed_numbers(experiment, *facts, corpus.features) if all_rows else 0
     if not experiment.own_rows:
-        return whole
-    per_row = whole - shared_numbers(experiment, *facts, vocabulary - 1, corpus.features)
-    return whole - per_row * (vocabulary - _mean_rows(corpus.clients, all_rows))
+        return whole + beside
+    return whole + beside - (whole - less) * (vocabulary - _mean_rows(corpus.clients, all_rows))
 
 
 def _mean_rows(clients: Sequence[ClientData], all_rows: bool) -> float:
