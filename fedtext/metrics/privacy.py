@@ -20,6 +20,10 @@ _RECOVERY = {
     "ptlr": "share of the words with a digit that are recovered (privacy token leakage ratio)",
     "ptlr_exact": "share of the words with a digit that are recovered at their own place",
 }
+_SPANS = {
+    "public": "with the vectors that the attacker has",
+    "unrelated": "with random vectors, which is chance",
+}
 _SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
 
 # Each list in the order of a table's columns.
@@ -43,6 +47,24 @@ ATTACKS: list[Metric] = [
         "gradient_inversion.md says which words these are.",
         unit="number",
         better="neither",
+    ),
+    *(
+        _leak(name, f"span_inversion, {how}: {what}", columns="all" if name == "span_public_texts" else "none")
+        for table, how in _SPANS.items()
+        for measure, what in (_RECOVERY | {"texts": "share of the texts of which every token is recovered"}).items()
+        if (name := f"span_{table}_{measure}")
+    ),
+    _leak(
+        "span_free",
+        "span_inversion: share of the directions of the first attention's output that no text has",
+        "Near 0, with at least as many tokens as dimensions, no text can be told from another one.",
+        better="larger",
+    ),
+    _leak(
+        "span_candidates",
+        "span_inversion: number of words that the update of the first layer discloses",
+        "At 0 none stands out from the noise.",
+        unit="number",
     ),
     _leak("rows_precision", "embedding_rows: share of the words found that the client's train texts have"),
     _leak("rows_recall", "embedding_rows: share of the train texts' words that are found", columns="all"),
