@@ -11,6 +11,7 @@ here they decide which texts are accepted.
 Legend: S texts that are tried, T places, W words, N texts of the client, D embedding, L length of a text.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,9 +29,10 @@ _SMALL = (1e-2, 1e-4)  # shares much below this are alike: while words are searc
 _TOKENS = 8192  # that are computed at a time
 _RANDOM = 64  # random texts, whose shares tell what chance gives
 _ACCEPTED = 0.25  # a text is accepted if its share is less than this multiple of random texts'
-_WORSE, _EXACT = 4.0, 1e-4  # and less than this multiple of the best text's, or as small as rounding leaves it
 _AWAY = 8.0  # penalty of an accepted text, half of it: more than the objective gains from random texts to it
-_VARIANT = 0.75  # share of common words from which two texts are tries of the same one
+_VARIANT, _WORSE = 0.75, 4.0  # with this share of common words, and this multiple of the other's share or more, a text
+# is a try of another one
+_SHAKES, _SHAKEN = 2, 0.4  # tries to leave a text for a better one of its words, and share of its places that change
 _SWEEPS = 50
 _REPEATED = 60  # searches in a row that end at texts of before, after which no other is expected
 
@@ -114,11 +116,11 @@ class SpanSearch:
             count: Number of texts N.
 
         Returns:
-            At most N texts, the accepted ones first, then those of the smallest shares that are unlike them.
+            At most N texts, those of the smallest shares that are unlike each other.
         """
         found: list[Found] = []
         repeated = 0
-        while self.left > 0 and repeated < _REPEATED and len(sure := accepted(found)) < count:
+        while self.left > 0 and repeated < _REPEATED and len(sure := unlike(accepted(found), count)) < count:
             one = self._climbed(self._length(lengths, sure), sure, repeated)
             repeated += 1
             if not any(np.array_equal(one.words_L, other.words_L) for other in found):
@@ -157,14 +159,23 @@ class SpanSearch:
         avoided_FL = torch.stack(same) if same else torch.zeros(0, length)
         among_TW = self._missing(sure, repeated)
         text_L = self._drawn(length, among_TW)
-        for goal in (
-            Goal(among_TW, _SMALL[0], avoided_FL),
-            Goal(self.allowed_TW, _SMALL[0], avoided_FL),
-            Goal(self.allowed_TW, _SMALL[1], avoided_FL[:0]),
-        ):
-            text_L = self._descended(text_L, goal)
-        share = float(self._shares(text_L[None])[0])
-        return Found(text_L.numpy(), share, self._chance(length))
+        text_L = self._descended(text_L, Goal(among_TW, _SMALL[0], avoided_FL))
+        text_L = self._descended(text_L, Goal(self.allowed_TW, _SMALL[0], avoided_FL))
+        end = Goal(self.allowed_TW, _SMALL[1], avoided_FL)
+        text_L = self._descended(text_L, end)
+        share, chance = float(self._shares(text_L[None])[0]), self._chance(length)
+        for _ in range(_SHAKES if share < _ACCEPTED * chance else 0):
+            other_L = self._descended(self._shaken(text_L), end)
+            if (value := float(self._shares(other_L[None])[0])) < share:
+                text_L, share = other_L, value
+        return Found(text_L.numpy(), share, chance)
+
+    def _shaken(self, text_L: Tensor) -> Tensor:
+        """Return a text with the words of some places in another order, as far as they are allowed there."""
+        places = torch.from_numpy(self.rng.permutation(len(text_L))[: math.ceil(_SHAKEN * len(text_L))])
+        shaken_L = text_L.clone()
+        shaken_L[places] = text_L[places.roll(1)]
+        return shaken_L.where(self.allowed_TW[torch.arange(len(text_L)), shaken_L], text_L)
 
     def _descended(self, text_L: Tensor, goal: Goal) -> Tensor:
         """Change a text by single replacements, exchanges and moves as long as one of them reduces its objective."""
@@ -240,23 +251,21 @@ def _orders(length: int) -> Tensor:
 
 
 def accepted(found: Sequence[Found]) -> list[Found]:
-    """Return the texts whose shares are far less than those of random texts, and not far more than the best text's."""
-    most = max(_EXACT, _WORSE * min((one.share for one in found), default=0.0))
-    return [one for one in found if one.share <= most and one.share < _ACCEPTED * one.chance]
+    """Return the texts whose shares are far less than those of random texts."""
+    return [one for one in found if one.share < _ACCEPTED * one.chance]
 
 
 def unlike(found: Sequence[Found], count: int) -> list[Found]:
-    """Return the best texts, the accepted ones first, without others that are tries of the same text.
+    """Return the texts of the smallest shares, without others that are tries of the same text.
 
     Args:
         found: The texts.
         count: Largest number of texts.
     """
     chosen: list[Found] = []
-    sure = accepted(found)
     for one in sorted(found, key=lambda one: one.share):
-        likes = [(_common(one, other), other in sure) for other in chosen]
-        if not any(like == 1 or (like >= _VARIANT and not (known and one in sure)) for like, known in likes):
+        likes = [(_common(one, other), one.share < _WORSE * other.share) for other in chosen]
+        if not any(like == 1 or (like >= _VARIANT and not near) for like, near in likes):
             chosen.append(one)
     return chosen[:count]
 
