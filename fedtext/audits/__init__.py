@@ -1,5 +1,6 @@
 """Audits. To add one, write its file and name its class here."""
 
+from fedtext.audits.attribute_inference import AttributeInference
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
 from fedtext.audits.gradient_inversion import GradientInversion
@@ -15,4 +16,5 @@ AUDITS: dict[str, type[Audit]] = {
     "embedding_rows": EmbeddingRows,
     "label_leakage": LabelLeakage,
     "membership": Membership,
+    "attribute_inference": AttributeInference,
 }

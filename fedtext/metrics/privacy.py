@@ -93,6 +93,36 @@ ATTACKS: list[Metric] = [
         "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
         "Not computed for clients with fewer than 100 test texts.",
     ),
+    _leak(
+        "attribute_auc",
+        "attribute_inference: area under the ROC curve of clients with the attribute against others; 0.5 is chance",
+        "Not computed if all clients are alike.",
+        columns="all",
+    ),
+    _leak("attribute_accuracy", "attribute_inference: share of clients of which the attribute is inferred"),
+    _leak(
+        "attribute_majority",
+        "attribute_inference: attribute_accuracy of the better guess of one answer for all clients",
+        better="neither",
+    ),
+    _leak(
+        "attribute_shadow_auc",
+        "attribute_inference: area under the ROC curve of the attacker's own simulated updates, mean over clients",
+    ),
+    _leak(
+        "attribute_score",
+        "attribute_inference: score of a client's update, positive where the attribute is inferred",
+        unit="number",
+        better="neither",
+    ),
+    _leak("attribute_present", "attribute_inference: share of clients that have the attribute", better="neither"),
+    _leak(
+        "attribute_shadows",
+        "attribute_inference: number of updates that were simulated for a client",
+        "0 if all its test texts have the attribute, or none.",
+        unit="number",
+        better="neither",
+    ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
 ]

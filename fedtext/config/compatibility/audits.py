@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.audits.attribute_inference import AttributeInference
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
 from fedtext.audits.gradient_inversion import GradientInversion
@@ -80,6 +81,15 @@ def span_inversion(e: "Settings") -> Iterator[str]:
         yield f"audits: span_inversion {_changed(e)}"
 
 
+def attribute_inference(e: "Settings") -> Iterator[str]:
+    """Check that there are updates, which an attacker can simulate."""
+    if any(isinstance(audit, AttributeInference) for audit in e.audits):
+        if not e.method.shares:
+            yield f"audits: attribute_inference needs updates, and method {e.method.name} sends none: leave it out"
+        if e.method.changes_gradients():
+            yield f"audits: attribute_inference {_changed(e)}"
+
+
 def label_leakage(e: "Settings") -> Iterator[str]:
     """Check that labels can be inferred from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
@@ -135,4 +145,4 @@ def fits(e: "Settings", audit: Audit) -> bool:
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, span_inversion, label_leakage, embedding_rows, membership)
+RULES = (gradient_inversion, span_inversion, attribute_inference, label_leakage, embedding_rows, membership)

@@ -49,6 +49,7 @@ CHECKED: dict[str, Any] = {
     "embedding_rows": {},
     "label_leakage": {},
     "membership": {},
+    "attribute_inference": {"words": ["good"], "shadows": 8},
 }
 # What the server holds by design: the words of a vocabulary that all clients share, which it has counted.
 SHARED = "Corpus.vocabulary"

@@ -48,6 +48,7 @@ MECHANISM_KEYS: dict[str, dict[str, Any]] = {"project": {"d1": 2, "d2": 4}, "cli
 AUDIT_KEYS: dict[str, dict[str, Any]] = {
     "word_relations": {"words": ["w3", "w9", "w20"], "top": 4},
     "span_inversion": {"budget": 2_000},
+    "attribute_inference": {"words": ["w12", "w20"], "shadows": 8},
 }
 AUDIT_SECTIONS: dict[str, dict[str, Any]] = {
     "span_inversion": {"model": {"name": "transformer"} | SMALL["transformer"], "training": tiny.TRAINING},
