@@ -238,9 +238,10 @@ class Attack:
             chance_UD = torch.from_numpy(unrelated(self.local.known.experiment, self.words, table_VD)[:_CHANCE])
             found, ratios = [], []
             for place in range(int(self.lengths_N.max())):
-                shares_V = self.first.outside(layer.inputs.inputs(words_VD, place)).where(known_V, torch.inf)
                 median = float(self.first.outside(layer.inputs.inputs(chance_UD, place)).median())
-                found_V = shares_V < layer.inputs.near * median
+                near = layer.inputs.near * median
+                shares_V = self.first.near(layer.inputs.inputs(words_VD, place), near).where(known_V, torch.inf)
+                found_V = shares_V < near
                 most = min(self.tokens, len(shares_V))
                 found.append(
                     found_V & (shares_V <= shares_V.kthvalue(most).values) if self.first.free else found_V & False

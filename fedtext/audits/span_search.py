@@ -32,6 +32,7 @@ _ACCEPTED = 0.25  # a text is accepted if its share is less than this multiple o
 _AWAY = 8.0  # penalty of an accepted text, half of it: more than the objective gains from random texts to it
 _VARIANT, _WORSE = 0.75, 4.0  # with this share of common words, and this multiple of the other's share or more, a text
 # is a try of another one
+_EXACT = 1e-3  # share that rounding explains
 _SHAKES, _SHAKEN = 2, 0.4  # tries to leave a text for a better one of its words, and share of its places that change
 _SWEEPS = 50
 _REPEATED = 60  # searches in a row that end at texts of before, after which no other is expected
@@ -119,9 +120,15 @@ class SpanSearch:
             At most N texts, those of the smallest shares that are unlike each other.
         """
         found: list[Found] = []
-        repeated = 0
-        while self.left > 0 and repeated < _REPEATED and len(sure := unlike(accepted(found), count)) < count:
-            one = self._climbed(self._length(lengths, sure), sure, repeated)
+        repeated = again = 0
+        while self.left > 0 and repeated < _REPEATED and again <= count:
+            known = unlike(accepted(found), count)
+            exact = [one for one in known if one.share <= max(_EXACT, _WORSE * known[0].share)]
+            if len(exact) == count:
+                break
+            if len(known) == count:  # others may be tries of texts that were not found yet
+                again, known = again + 1, exact
+            one = self._climbed(self._length(lengths, known), known, repeated)
             repeated += 1
             if not any(np.array_equal(one.words_L, other.words_L) for other in found):
                 found.append(one)

@@ -80,6 +80,24 @@ def test_a_span_has_the_directions_that_noise_does_not_explain() -> None:
     assert float(exact.outside(other_D)) == pytest.approx(float(left.norm() / other_D.norm()), rel=1e-4)
 
 
+def test_shares_far_above_a_limit_are_estimated() -> None:
+    """Of 2,000 vectors, a tenth of which lie near the span."""
+    rng = np.random.default_rng(0)
+    one = span(torch.from_numpy(rng.standard_normal((400, 20)) @ rng.standard_normal((20, 300))), 0.0, 20)
+    inside_MD = rng.standard_normal((200, 400)) @ rng.standard_normal((400, 300))
+    vectors_MD = torch.from_numpy(rng.standard_normal((2000, 300)))
+    inside = torch.linalg.svd(one.tests_SD.double())[2][len(one.tests_SD) :]
+    vectors_MD[:200] = torch.from_numpy(inside_MD) @ inside.T @ inside + 0.3 * vectors_MD[:200]
+    exact_M, near_M = one.outside(vectors_MD.float()), one.near(vectors_MD.float(), 0.4)
+    low_M = exact_M < 0.4
+    assert low_M.sum() == 200
+    torch.testing.assert_close(near_M[low_M], exact_M[low_M])
+    assert near_M[~low_M].min() > 0.4
+    assert not torch.equal(near_M, exact_M)
+    assert (near_M / exact_M - 1).abs().max() < 0.5
+    assert torch.equal(one.near(vectors_MD.float(), 9.0), exact_M)
+
+
 def test_the_edge_of_noise_by_draws() -> None:
     """Of 300 matrices about three have a larger singular value."""
     rng = np.random.default_rng(0)
