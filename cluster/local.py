@@ -43,6 +43,7 @@ class LocalCluster:
         cwd: where the head works (by default here). The other nodes work in their part of ``workdir``.
         object_store_mb: each node's object store, in megabytes.
         node_env: further environment variables of the nodes, such as Ray's own settings.
+        head_options: further options of the head's ``ray start``, such as those of an autoscaler.
         deadline: seconds until every node must have joined.
     """
 
@@ -57,6 +58,7 @@ class LocalCluster:
         cwd: Path | None = None,
         object_store_mb: int = 300,
         node_env: Env = None,
+        head_options: Sequence[str] = (),
         deadline: float = 120.0,
     ) -> None:
         if not 1 <= nodes <= 200:
@@ -73,7 +75,7 @@ class LocalCluster:
         self.cwd = (cwd or Path.cwd()).resolve()
         self.deadline = deadline
         self._kept = workdir.resolve() if workdir else None
-        self._node_env = dict(node_env or {})
+        self._node_env, self._head_options = dict(node_env or {}), list(head_options)
         self._folder: Path | None = None
         self._switch: namespaces.Switch | None = None
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
@@ -271,12 +273,8 @@ class LocalCluster:
         if not ray.exists():
             raise UserError(f"Ray is not installed beside {sys.executable}: install fedtext's extra 'platform'")
         first = ["--head", f"--port={GCS_PORT}", "--dashboard-host=0.0.0.0", f"--dashboard-port={DASHBOARD_PORT}"]
-        first.append("--disable-usage-stats")
-        argv = [
-            str(ray),
-            "start",
-            *(first if index == 0 else [f"--address={self.address}"]),
-        ]
+        first += ["--disable-usage-stats", *self._head_options]
+        argv = [str(ray), "start", *(first if index == 0 else [f"--address={self.address}"])]
         argv += [f"--node-ip-address={self.ip(index)}", f"--temp-dir={self._place / str(index)}"]
         argv += [f"--num-cpus={self.cpus}", f"--num-gpus={self.gpus}"]
         argv += [f"--object-store-memory={self.object_store_mb * 10**6}"]

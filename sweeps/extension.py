@@ -6,6 +6,7 @@ from pathlib import Path
 from fedtext.config.experiment import Experiment
 from fedtext.state.fingerprint import fixed_length
 from sweeps.points import unsuggested
+from tune_spaces.space import keys_of
 
 OTHERWISE = "otherwise"  # it would be another experiment, not a longer run
 
@@ -28,7 +29,8 @@ def not_extended(begun: Experiment, asked: Experiment, changed: Collection[str],
         return OTHERWISE
     if asked.tune.scheduler != "none":
         return f"rounds: tune.scheduler: {asked.tune.scheduler} has compared its trials by them"
-    swept = [key for key in asked.space if key.startswith(("training.rounds", "evaluation", "server.noise"))]
+    keys = [key for name, spec in asked.space.items() for key in keys_of(name, spec)]
+    swept = [key for key in keys if key.startswith(("training.rounds", "evaluation", "server.noise"))]
     if why := f"its space has {swept[0]}" if swept else fixed_length(asked):
         return f"rounds: {why}"
     if asked.tune.search != "random" and (left := unsuggested(asked.tune.samples, folder)):

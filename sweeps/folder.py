@@ -25,7 +25,7 @@ from sweeps import names
 from sweeps.begun import Begun
 from sweeps.lock import lock
 from sweeps.places import LOSSES, OUTCOME, PLAN, RESOLVED
-from sweeps.stored import About, glimpsed, stored
+from sweeps.stored import About, stored
 from sweeps.stored import Outcome as Ended
 from tune_spaces.cases import Case
 
@@ -269,8 +269,13 @@ class RunFolder(Begun):
         self.try_to_copy_files()
 
     def lost(self, case_id: str) -> Lost:
-        """Return what processes that died or hung have cost a case. If their file is damaged they count anew."""
-        return glimpsed(self.case(case_id) / LOSSES, Lost) or Lost()
+        """Return what processes that died or hung have cost a case. A damaged file is said, and counted as none."""
+        file = self.case(case_id) / LOSSES
+        try:
+            return stored(file, Lost) if file.exists() else Lost()
+        except UserError as error:
+            print(f"{error}; restarts of {case_id} are counted from zero", file=sys.stderr, flush=True)
+            return Lost()
 
     def keep_lost(self, case_id: str, lost: Lost) -> None:
         """Write what processes that died or hung have cost a case, for a command that continues it."""

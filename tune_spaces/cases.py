@@ -14,7 +14,7 @@ from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from tune_spaces.objectives import check_metric
 from tune_spaces.population import check_population
-from tune_spaces.space import extremes, points
+from tune_spaces.space import extremes, points, settings
 
 OF_A_SWEEP = ("space", "baselines", "tune", "seeds")  # keys that no single trial has
 DIGITS = 3  # at least, of the numbers of suggested cases: how many there will be may change
@@ -130,7 +130,7 @@ def _seeded(made: Made, number: int, width: int, seeds: int, problem: str = "") 
 
 
 def _variant(base: files.Content, experiment: Experiment, point: dict[str, Any], source: str) -> Made:
-    variant = files.validate(override(base, point), f"{source}, space {point}")
+    variant = files.validate(override(base, settings(experiment.space, point)), f"{source}, space {point}")
     return _label(experiment, point), False, point, variant
 
 

@@ -16,7 +16,7 @@ from fedtext.methods import Method
 from fedtext.metrics import find
 from fedtext.seeding import generator
 from fedtext.state.fingerprint import fixed_length
-from tune_spaces.space import FORMS, check_space
+from tune_spaces.space import FORMS, check_space, keys_of
 
 # Besides a method's own numbers. Others would change what is trained, or from which texts.
 CHANGING = (
@@ -54,7 +54,7 @@ def check_population(experiment: Experiment) -> None:
     for name, spec in experiment.space.items():
         if "grid" in spec:
             raise UserError(f"space.{name}.grid: {key} draws its population at random: write choice, or a range")
-        if problem := _fixed(experiment, name):
+        if problem := next(filter(None, (_fixed(experiment, one) for one in keys_of(name, spec))), ""):
             raise UserError(f"space.{name}: {key} changes keys during a run, and {problem}")
     noisy = experiment.server.noise or any(one.randomises for one in experiment.uplink)
     if noisy or experiment.privacy.noise == "secret":
@@ -127,6 +127,7 @@ def _changed(spec: Mapping[str, Any], value: Any, draws: Any) -> Any:
     ((form, values),) = spec.items()
     side = int(draws.integers(2))
     if not FORMS[form]:
+        values = list(values)
         at = values.index(value) + (1 if side else -1)
         return values[min(max(at, 0), len(values) - 1)]
     low, high = values[0], values[1] - (form == "randint")

@@ -145,7 +145,7 @@ class Search:
 
     def _value(self, key: str, drawn: Any) -> Any:
         ((form, values),) = self.experiment.space[key].items()
-        return drawn if FORMS[form] else values[drawn]
+        return drawn if FORMS[form] else list(values)[drawn]
 
 
 def first_points(experiment: Experiment) -> list[dict[str, Any]]:

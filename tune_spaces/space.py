@@ -1,7 +1,17 @@
-"""The space of a sweep: its dimensions, and the points of a grid or at random."""
+"""The space of a sweep: its dimensions, and the points of a grid or at random.
+
+A dimension is a key with its values, or a name with settings of several keys, which have names too::
+
+    space:
+      method.lambda1: {grid: [0.0, 0.1]}
+      mechanism: {grid: {none: {uplink: []}, local: {uplink: [{clip: {norm: 0.1}}, {gaussian: {sigma: 0.01}}]}}}
+
+A point has one value, or the name of the settings, of each: ``{method.lambda1: 0.1, mechanism: local}``.
+"""
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -17,11 +27,13 @@ FORMS = {"grid": 0, "choice": 0, "uniform": 2, "loguniform": 2, "quniform": 3, "
 
 def check_space(experiment: Experiment) -> None:
     """Raise UserError if a dimension is malformed, its key is not of what is computed, or there are too many points."""
-    for key, spec in experiment.space.items():
-        check_dimension(key, spec)
-    for key in experiment.space:
-        if key.partition(".")[0] not in SCIENCE:
-            raise UserError(f"space.{key}: only what is computed can be swept: {', '.join(sorted(SCIENCE))}")
+    for name, spec in experiment.space.items():
+        check_dimension(name, spec)
+        for key in keys_of(name, spec):
+            if key.partition(".")[0] not in SCIENCE:
+                where = f"space.{name}" if key == name else f"space.{name}, {key}"
+                raise UserError(f"{where}: only what is computed can be swept: {', '.join(sorted(SCIENCE))}")
+    _check_apart(experiment.space)
     grids = [len(spec["grid"]) for spec in experiment.space.values() if "grid" in spec]
     tune, named = experiment.tune, ["space"] if any(size > 1 for size in grids) else []
     named += [key for key, size in (("tune.samples", tune.samples), ("seeds", experiment.seeds)) if size > 1]
@@ -36,10 +48,62 @@ def check_dimension(key: str, spec: dict[str, Any]) -> None:
         raise UserError(f"space.{key}: write one of {', '.join(FORMS)}, such as {{grid: [0.0, 0.01]}}, not {spec}")
     ((form, values),) = spec.items()
     numbers = FORMS[form]
+    if isinstance(values, Mapping) and values and not numbers:
+        _check_settings(key, form, values)
+        return
     if not isinstance(values, list) or not values:
         raise UserError(f"space.{key}.{form} needs a list of values, not {values!r}")
     if numbers and (len(values) != numbers or not all(isinstance(value, int | float) for value in values)):
         raise UserError(f"space.{key}.{form} needs {numbers} numbers, not {values!r}")
+
+
+def _check_settings(name: str, form: str, settings: Mapping[Any, Any]) -> None:
+    """Raise UserError if a dimension of settings of several keys is not named, or its settings are none."""
+    if name in Experiment.model_fields or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise UserError(
+            f"space.{name}.{form} has names, for settings of several keys: it needs a name of its own, of letters, "
+            "digits, _ and -, that is no section; or write a list of values"
+        )
+    for chosen, keys in settings.items():
+        if not isinstance(chosen, str) or not isinstance(keys, Mapping):
+            raise UserError(
+                f"space.{name}.{form}.{chosen} needs a text as its name, and keys with their values, such as "
+                f"{{uplink: [], server.noise: null}}, not {keys!r}"
+            )
+
+
+def keys_of(name: str, spec: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys of the experiment that a dimension sets."""
+    ((_, values),) = spec.items()
+    if isinstance(values, Mapping):
+        return list(dict.fromkeys(str(key) for keys in values.values() for key in keys))
+    return [name]
+
+
+def values_of(spec: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a dimension, or the names of its settings; of a range its numbers."""
+    ((_, values),) = spec.items()
+    return list(values)
+
+
+def settings(space: Mapping[str, Mapping[str, Any]], point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all keys that a point sets, by dotted key."""
+    found: dict[str, Any] = {}
+    for name, value in point.items():
+        ((_, values),) = space[name].items()
+        found |= values[value] if isinstance(values, Mapping) else {name: value}
+    return found
+
+
+def _check_apart(space: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise UserError if settings of several keys set one that another dimension sets, or a part of it."""
+    keys = {name: keys_of(name, spec) for name, spec in space.items()}
+    for name, own in keys.items():
+        others = [(other, key) for other, found in keys.items() if other != name for key in found]
+        for key in own if own != [name] else []:
+            for other, its in others:
+                if f"{key}.".startswith(f"{its}.") or f"{its}.".startswith(f"{key}."):
+                    raise UserError(f"space.{name} sets {key}, and space.{other} sets {its}: leave one of them out")
 
 
 def dimension(key: str, spec: dict[str, Any]) -> Any:
@@ -51,6 +115,8 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
     from ray import tune
 
     ((form, values),) = spec.items()
+    if not FORMS[form]:
+        values = list(values)
     if form == "grid":
         return tune.grid_search(values)
     try:
@@ -96,7 +162,7 @@ def extremes(experiment: Experiment) -> Iterator[dict[str, Any]]:
             low, high = values[:2]
             ends[key] = [low, high - 1 if form == "randint" else high]
         else:
-            ends[key] = values
+            ends[key] = list(values)
     first = {key: values[0] for key, values in ends.items()}
     for key, values in ends.items():
         for value in values:
@@ -116,7 +182,7 @@ def _grid(experiment: Experiment) -> Iterator[dict[str, Any]]:
             "seeds: seeds=3)"
         )
     keys = sorted(experiment.space, key=_flat)
-    for values in product(*(experiment.space[key]["grid"] for key in reversed(keys))):
+    for values in product(*(values_of(experiment.space[key]) for key in reversed(keys))):
         chosen = dict(zip(reversed(keys), values, strict=True))
         yield {key: chosen[key] for key in experiment.space}
 

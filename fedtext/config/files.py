@@ -189,13 +189,17 @@ def _about_type(kind: str) -> bool:
 
 def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     """Return the location of a key in the file: without the names that pydantic adds for the class of a union."""
-    path, node, steps = [], content, [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
+    steps = [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
+    path: list[str] = []
+    node = content
     for step, place in enumerate(steps, 1):
         if isinstance(node, dict) and place not in node and node.get("name") == place:
             continue
         if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
             continue
         if not isinstance(node, dict | list | tuple):  # a value has no keys: it is one of its types
+            if place == node and step == len(steps) - 1:  # or a name alone, whose class has keys that are missing
+                path += map(str, steps[step - 1 :])
             continue
         path.append(str(place))
         if isinstance(node, dict):

@@ -68,7 +68,8 @@ class Settings(Strict):
     space: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="of a sweep: keys and their values, {method.lambda1: {grid: [0, 0.1]}}; also choice, uniform, "
-        "loguniform, quniform, randint",
+        "loguniform, quniform, randint; several keys at once: a name, and named settings, "
+        "{mechanism: {grid: {none: {uplink: []}, noisy: {server.noise.target_epsilon: 4}}}}",
     )
     tune: Tune = Tune()
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboards.losses import Lost
 from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.config import files
@@ -20,7 +21,7 @@ from fedtext.state.outage import Outage
 from fedtext.state.seal import VARIABLE
 from sweeps.folder import RunFolder
 from sweeps.job import Job
-from sweeps.places import PLAN
+from sweeps.places import LOSSES, PLAN
 from sweeps.training import _ended
 from tests.commands import EXPERIMENT, ROOT, Forked, write
 from tests.loops import nonempty
@@ -252,3 +253,18 @@ def test_a_run_goes_on_with_the_key_that_it_was_begun_with(tmp_path: Path, monke
     monkeypatch.setenv(VARIABLE, "ab" * 32)
     with pytest.raises(UserError, match=f"{plain.path} was written without a key: unset FEDTEXT_STATE_KEY"):
         plain.claim()
+
+
+def test_damaged_losses_are_said_and_counted_from_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, lost = RunFolder(tmp_path), Lost(2, 3.5, ("it hung",))
+    assert folder.lost("one") == Lost()
+    folder.case("one").mkdir()
+    folder.keep_lost("one", lost)
+    assert folder.lost("one") == lost
+    assert not capsys.readouterr().err
+    (tmp_path / "one" / LOSSES).write_text('{"restarts": "two"}')
+    assert folder.lost("one") == Lost()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].endswith("; restarts of one are counted from zero")
+    assert LOSSES in said[0]

@@ -66,6 +66,31 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
     assert {case.experiment.method.lambda1 for case in made} == {0, 0.1}  # type: ignore[attr-defined]
 
 
+JOINT: dict[str, dict[str, Any]] = {
+    "none": {"uplink": []},
+    "local": {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.1}}], "training.optimizer.lr": 0.5},
+}
+
+
+def test_a_name_stands_for_several_keys_in_a_grid_and_in_a_choice() -> None:
+    space: dict[str, Any] = {"method.lambda1": {"grid": [0.0, 0.1]}, "noise": {"grid": JOINT}}
+    experiment = tiny.experiment("kteps", space=space, tune={"metric": "Ag"})
+    made = cases(experiment.model_dump(mode="json"), experiment, "test")
+    found = [
+        (*case.overrides.values(), len(case.experiment.uplink), case.experiment.training.optimizer.lr) for case in made
+    ]
+    lr = experiment.training.optimizer.lr
+    assert found == [(0.0, "none", 0, lr), (0.1, "none", 0, lr), (0.0, "local", 2, 0.5), (0.1, "local", 2, 0.5)]
+    assert [case.label for case in made] == [f"lambda1={one} noise={two}" for two in JOINT for one in ("0", "0.1")]
+    drawn = {"method.lambda1": {"uniform": [0, 1]}, "noise": {"choice": JOINT}}
+    for search in ("random", "tpe"):
+        tune = {"metric": "Ag", "samples": 12, "search": search, **({"pending": 12} if search == "tpe" else {})}
+        one = tiny.experiment("kteps", space=drawn, tune=tune)
+        suggested = first_points(one)
+        made = cases(one.model_dump(mode="json"), one, "test", suggested)
+        assert {(case.overrides["noise"], len(case.experiment.uplink)) for case in made} == {("none", 0), ("local", 2)}
+
+
 @pytest.mark.parametrize(
     ("space", "words"),
     [
@@ -80,6 +105,19 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
         ({"method.lambda1": {"randint": [8, 2]}}, "cannot be drawn from"),
         ({"method.lambda1": {"quniform": [0, 1, 0]}}, "cannot be drawn from"),
         ({"method.lambda1": {"uniform": [3, 1]}}, "cannot be drawn from"),
+        ({"server": {"grid": {"a": {}}}}, "space.server.grid has names, .* no section"),
+        ({"a.b": {"choice": {"a": {}}}}, "space.a.b.choice has names"),
+        ({"a": {"uniform": {"a": {}, "b": {}}}}, "needs a list of values"),
+        ({"a": {"grid": {}}}, "needs a list of values"),
+        ({"a": {"grid": {"b": [1]}}}, "space.a.grid.b needs a text as its name, and keys"),
+        ({"a": {"grid": {1: {"seed": 1}}}}, "space.a.grid.1 needs a text as its name"),
+        ({"a": {"grid": {"b": {"storage": "c"}}}}, "space.a, storage: only what is computed can be swept"),
+        ({"a": {"grid": {"b": {"uplnk": []}}}}, "only what is computed can be swept"),
+        (
+            {"a": {"grid": {"b": {"method.lambda1": 1}}}, "method": {"grid": ["fedavg"]}},
+            "space.a sets method.lambda1, and space.method sets method: leave one of them out",
+        ),
+        ({"a": {"grid": {"b": {"training.rounds": 0}}}}, "space {'a': 'b'}: training.rounds: should be"),
         ({f"method.lambda{n}": {"grid": [0.1] * 1000} for n in (1, 2)}, "^space: 1,000,000 trials, and at most 10,000"),
     ],
 )

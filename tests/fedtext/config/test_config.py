@@ -55,6 +55,11 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
             "e.yaml, line 10: there is no key model.embedding.init.word2vec.epoch; did you mean epochs?",
         ),
         ("corpus: demo\n", "", "e.yaml: the key corpus is missing"),
+        (
+            "corpus: demo\n",
+            "corpus: demo\naudits: [word_relations]\n",
+            "e.yaml, line 3: the key audits.0.word_relations.words is missing",
+        ),
         ("model:", "modle:", "e.yaml, line 8: there is no key modle; did you mean model?"),
         ("name: kteps", "name: fedavg", "e.yaml, line 5: there is no key method.lambda1; valid: name"),
         ("model:", "model:\n  dropuot: 0.1", "e.yaml, line 9: there is no key model.dropuot; did you mean dropout?"),
