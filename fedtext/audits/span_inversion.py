@@ -51,6 +51,7 @@ class SpanInversion(Audit):
     fewer tokens than dimensions, all that lies behind as many directions as tokens (spans.py). Clipping changes no
     span. After several local steps the inputs are those of weights that moved, and the attacker's, by the received
     weights, lie a little outside of their spans; the same holds with dropout, whose masks it does not know.
+    Adam's steps are no sums of inputs, so that behind them no word stands out; that hides them from this attack alone.
 
     ``span_public_...`` is found with the vectors that the attacker has, ``span_unrelated_...`` with random ones, which
     is chance. recovery.py defines the metrics; ``..._texts`` is the share of texts of which every token is recovered.

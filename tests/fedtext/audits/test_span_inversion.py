@@ -246,6 +246,12 @@ def test_texts_of_several_local_steps_are_recovered() -> None:
     assert several["unrelated_f1"] == 0
 
 
+def test_steps_of_adam_span_no_inputs_and_momentum_changes_nothing() -> None:
+    adam = found([6], 96, training={"optimizer": {"name": "adam", "lr": 1e-3}})
+    assert adam["candidates"] == adam["public_f1"] == 0
+    assert found([6], 96, training={"optimizer": {"lr": 0.1, "momentum": 0.9}})["public_texts"] == 1
+
+
 def test_the_budget_bounds_the_search() -> None:
     poor = found([8] * 6, 96, audit={"budget": 50})
     assert poor["public_texts"] == 0
