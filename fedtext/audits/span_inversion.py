@@ -54,7 +54,8 @@ class SpanInversion(Audit):
     Adam's steps are no sums of inputs, so that behind them no word stands out; that hides them from this attack alone.
 
     ``span_public_...`` is found with the vectors that the attacker has, ``span_unrelated_...`` with random ones, which
-    is chance. recovery.py defines the metrics; ``..._texts`` is the share of texts of which every token is recovered.
+    is chance. recovery.py defines the metrics; ``..._texts`` is the share of texts of which every word is recovered, in
+    order.
     ``span_free`` is the share of the directions of the first attention's output that no text has: if it is near 0, as
     with at least as many tokens as dimensions, no text can be told from another one. ``span_candidates`` is the
     number of words that the first layer discloses: 0 if none stands out, as under noise.
@@ -134,8 +135,10 @@ class Spans(Observation):
                 self.values["span_candidates"] = float(candidates)
             pairing = paired(texts, found, train.labels_N, None)
             metrics = pairing.metrics(self.words, local.known.experiment.corpus.text.name != "hash")
+            named = self.words.named
             pairs = zip(pairing.texts, pairing.found, strict=True)
-            metrics["texts"] = float(np.mean([np.array_equal(text, other) for text, other in pairs]))
+            same = [np.array_equal(text[named[text]], other[named[other]]) for text, other in pairs]
+            metrics["texts"] = float(np.mean(same))
             self.values |= {f"span_{table}_{measure}": value for measure, value in metrics.items()}
             self.pairings[table] = pairing
         return self.values
