@@ -206,6 +206,14 @@ class Audit(Strict, ABC):
             words: The vocabulary.
         """
 
+    def over_clients(self, clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Compute metrics of all clients together, where means over clients do not say all.
+
+        Args:
+            clients: Each client's metrics.
+        """
+        return {}
+
     def blind(self, vocabulary: list[str]) -> str:
         """Return why the audit could find nothing at any client with this vocabulary; empty if it could.
 

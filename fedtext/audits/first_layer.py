@@ -134,6 +134,19 @@ def first_layer(
     if not blocks:
         return FirstLayer(basis_SD)
     (encoder,) = blocks
+    return placed(basis_SD, encoder, parameters)
+
+
+def placed(basis_SD: Tensor, encoder: str, parameters: Mapping[str, Tensor]) -> Placed:
+    """Return the first layer of a transformer, given the space of its inputs.
+
+    Args:
+        basis_SD: Orthonormal basis of the space.
+        encoder: Beginning of the names of the transformer's parameters.
+        parameters: Parameters of the network.
+    """
     block = {name.removeprefix(f"{encoder}embeddings."): tensor for name, tensor in parameters.items()}
-    added_TD = block["position_embeddings.weight"] + block.get("token_type_embeddings.weight", torch.zeros(1, dim))[0]
+    added_TD, types = block["position_embeddings.weight"], block.get("token_type_embeddings.weight")
+    if types is not None:
+        added_TD = added_TD + types[0]
     return Placed(basis_SD, added_TD, block["LayerNorm.weight"], block["LayerNorm.bias"])

@@ -3,6 +3,7 @@
 Legend: T places, R rows of a client's table, V vocabulary, D embedding.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -172,14 +173,23 @@ class Inversion(Observation):
             "",
             f"Candidates for each vector: {self.candidates} words, {_whose(self.audit, self.experiment)}.",
         ]
-        nothing = np.zeros(0, np.int64)
-        for number, text_T in enumerate(next(iter(self.pairings.values())).texts[:_SHOWN]):
-            lines += ["", f"| text {number + 1} | |", "| --- | --- |"]
-            lines.append(f"| original | {_line(text_T, nothing, words)} |")
-            lines += [
-                f"| {name} | {_line(pair.found[number], text_T, words)} |" for name, pair in self.pairings.items()
-            ]
-        return {FILE: "\n".join(lines) + "\n"}
+        return {FILE: "\n".join([*lines, *shown(self.pairings, words, _SHOWN)]) + "\n"}
+
+
+def shown(pairings: Mapping[str, Pairing], words: Words, most: int) -> list[str]:
+    """Return lines of Markdown with original and recovered texts.
+
+    Args:
+        pairings: Originals and recovered texts, by the attacker's table.
+        words: The vocabulary.
+        most: Largest number of texts.
+    """
+    lines, nothing = [], np.zeros(0, np.int64)
+    for number, text_T in enumerate(next(iter(pairings.values())).texts[:most]):
+        lines += ["", f"| text {number + 1} | |", "| --- | --- |"]
+        lines.append(f"| original | {_line(text_T, nothing, words)} |")
+        lines += [f"| {name} | {_line(pair.found[number], text_T, words)} |" for name, pair in pairings.items()]
+    return lines
 
 
 def _line(rows_T: Ints, bold: Ints, words: Words) -> str:
@@ -208,14 +218,27 @@ def _tables(
     true_VD, rows_R = public_VD.copy(), local.data.rows_R
     kept_R = words.digits[rows_R] if experiment.method.withholds else np.ones(len(rows_R), np.bool_)
     true_VD[rows_R[kept_R]] = own_RD[kept_R]
-    if audit.unrelated:
-        vectors = read_vectors(Path(audit.unrelated).expanduser(), public_VD.shape[1], words.rows)
-        unrelated_VD = table(words.names, vectors, experiment.seed)
-    else:
-        rng = generator(experiment.seed, "audits/unrelated")
-        unrelated_VD = rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()
+    unrelated_VD = unrelated(experiment, words, public_VD, audit.unrelated)
     tables, public_SV = list(local.known.tables(local.received)), local.known.public_SV
     if audit.candidates == "public" and public_SV is not None:  # a row of zeros is no candidate
         tables = [table_VD * known_V[:, None] for table_VD, known_V in zip(tables, public_SV, strict=True)]
         unrelated_VD = unrelated_VD * public_SV.max(0)[:, None]
     return [true_VD, *tables, unrelated_VD]
+
+
+def unrelated(
+    experiment: "Setting", words: Words, public_VD: NDArray[np.float32], file: str | None = None
+) -> NDArray[np.float32]:
+    """Return a table that has nothing to do with the clients', with which an attack finds what chance gives.
+
+    Args:
+        experiment: The experiment.
+        words: The vocabulary.
+        public_VD: The public table, whose mean and deviation random rows have.
+        file: A file of vectors; None: rows are drawn from the seed.
+    """
+    if file:
+        vectors = read_vectors(Path(file).expanduser(), public_VD.shape[1], words.rows)
+        return table(words.names, vectors, experiment.seed)
+    rng = generator(experiment.seed, "audits/unrelated")
+    return rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()

@@ -84,6 +84,12 @@ class Mechanism(Strict, ABC):
         """
         return False
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise that it adds to each coordinate; 0 if it adds none, or another one is not
+        known. Audits tell by it what noise explains."""
+        return 0.0
+
     def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """Compute metrics of a call of ``apply``. A round's record has their means over clients, weighted like losses.
 

@@ -35,6 +35,10 @@ class Gaussian(Mechanism):
             noisy[name] = noise
         return noisy
 
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
     def bound(self, before: Bound) -> Bound:
         return before if before.norm is None else replace(before, variance=before.variance + self.sigma**2)
 

@@ -20,6 +20,10 @@ _RECOVERY = {
     "ptlr": "share of the words with a digit that are recovered (privacy token leakage ratio)",
     "ptlr_exact": "share of the words with a digit that are recovered at their own place",
 }
+_SPANS = {
+    "public": "with the vectors that the attacker has",
+    "unrelated": "with random vectors, which is chance",
+}
 _SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
 
 # Each list in the order of a table's columns.
@@ -43,6 +47,26 @@ ATTACKS: list[Metric] = [
         "gradient_inversion.md says which words these are.",
         unit="number",
         better="neither",
+    ),
+    *(
+        _leak(name, f"span_inversion, {how}: {what}", columns="all" if name == "span_public_texts" else "none")
+        for table, how in _SPANS.items()
+        for measure, what in (
+            _RECOVERY | {"texts": "share of the texts of which every word is recovered, in order"}
+        ).items()
+        if (name := f"span_{table}_{measure}")
+    ),
+    _leak(
+        "span_free",
+        "span_inversion: share of the directions of the first attention's output that no text has",
+        "Near 0, with at least as many tokens as dimensions, no text can be told from another one.",
+        better="larger",
+    ),
+    _leak(
+        "span_candidates",
+        "span_inversion: number of words that the update of the first layer discloses",
+        "At 0 none stands out from the noise.",
+        unit="number",
     ),
     _leak("rows_precision", "embedding_rows: share of the words found that the client's train texts have"),
     _leak("rows_recall", "embedding_rows: share of the train texts' words that are found", columns="all"),
@@ -70,6 +94,36 @@ ATTACKS: list[Metric] = [
         "member_tpr_at_1pct_fpr",
         "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
         "Not computed for clients with fewer than 100 test texts.",
+    ),
+    _leak(
+        "attribute_auc",
+        "attribute_inference: area under the ROC curve of clients with the attribute against others; 0.5 is chance",
+        "Not computed if all clients are alike.",
+        columns="all",
+    ),
+    _leak("attribute_accuracy", "attribute_inference: share of clients of which the attribute is inferred"),
+    _leak(
+        "attribute_majority",
+        "attribute_inference: attribute_accuracy of the better guess of one answer for all clients",
+        better="neither",
+    ),
+    _leak(
+        "attribute_shadow_auc",
+        "attribute_inference: area under the ROC curve of the attacker's own simulated updates, mean over clients",
+    ),
+    _leak(
+        "attribute_score",
+        "attribute_inference: score of a client's update, positive where the attribute is inferred",
+        unit="number",
+        better="neither",
+    ),
+    _leak("attribute_present", "attribute_inference: share of clients that have the attribute", better="neither"),
+    _leak(
+        "attribute_shadows",
+        "attribute_inference: number of updates that were simulated for a client",
+        "0 if all its test texts have the attribute, or none.",
+        unit="number",
+        better="neither",
     ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),

@@ -125,7 +125,7 @@ def test_every_metric_has_a_name_a_legend_and_the_columns_that_tables_are_read_b
     assert columns["all"] == {
         *("Ag", "Ap", "Ap_0", "Ap_<variation>", "Local", "Global", "Local_p10", "AUC", "AUC_0"),
         *("perplexity", "perplexity_<model>", "inversion_public_recall", "inversion_public_ptlr"),
-        *("rows_recall", "label_top", "member_auc"),
+        *("span_public_texts", "rows_recall", "label_top", "member_auc", "attribute_auc"),
     }
     assert columns["test"] == {"backdoor_success", "perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"}
     of_models = {"perplexity", "perplexity_p90", "top1", "top3"}

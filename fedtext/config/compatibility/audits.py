@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.audits.attribute_inference import AttributeInference
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
+from fedtext.audits.span_inversion import SpanInversion
 from fedtext.methods.frozen import Frozen
 from fedtext.models.inits import has_vectors
+from fedtext.models.transformer import TransformerClassifier
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -61,6 +64,30 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
         yield f".rounds: there is no round {', '.join(missed)} in {e.training.rounds}"
     if missed := [str(round_) for round_ in rounds if not e.evaluates(round_)]:
         yield f".rounds: round {', '.join(missed)} is not evaluated: set evaluation.every so that it is"
+
+
+def span_inversion(e: "Settings") -> Iterator[str]:
+    """Check that updates have the weights of a transformer's first attention."""
+    if not any(isinstance(audit, SpanInversion) for audit in e.audits):
+        return
+    if not isinstance(e.model, TransformerClassifier):
+        yield (
+            f"audits: span_inversion is for model transformer, whose attention discloses whole texts, and model "
+            f"{e.model.name} has none: use gradient_inversion or embedding_rows"
+        )
+    if not e.method.shares or e.method.private("encoder.layers.layer.0.attention.self.query.weight"):
+        yield f"audits: span_inversion needs the encoder's update, and method {e.method.name} sends none: leave it out"
+    if e.method.changes_gradients():
+        yield f"audits: span_inversion {_changed(e)}"
+
+
+def attribute_inference(e: "Settings") -> Iterator[str]:
+    """Check that there are updates, which an attacker can simulate."""
+    if any(isinstance(audit, AttributeInference) for audit in e.audits):
+        if not e.method.shares:
+            yield f"audits: attribute_inference needs updates, and method {e.method.name} sends none: leave it out"
+        if e.method.changes_gradients():
+            yield f"audits: attribute_inference {_changed(e)}"
 
 
 def label_leakage(e: "Settings") -> Iterator[str]:
@@ -118,4 +145,4 @@ def fits(e: "Settings", audit: Audit) -> bool:
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, label_leakage, embedding_rows, membership)
+RULES = (gradient_inversion, span_inversion, attribute_inference, label_leakage, embedding_rows, membership)

@@ -200,6 +200,13 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     ),
     (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
     (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
+    (audits.span_inversion, "fedavg", {"audits": ["span_inversion"]}, "span_inversion is for model transformer"),
+    (
+        audits.attribute_inference,
+        "local_only",
+        {"audits": [{"attribute_inference": {"words": ["w3"]}}]},
+        "attribute_inference needs updates, and method local_only sends none",
+    ),
     (
         audits.label_leakage,
         "fedper",

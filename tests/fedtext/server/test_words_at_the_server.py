@@ -45,14 +45,17 @@ UPLINKS: dict[str, list[Any]] = {
 CHECKED: dict[str, Any] = {
     "word_relations": {"words": ["thing"], "top": 2},
     "gradient_inversion": {"steps": 2, "swaps": 2, "restarts": 1},
+    "span_inversion": {"budget": 100},
     "embedding_rows": {},
     "label_leakage": {},
     "membership": {},
+    "attribute_inference": {"words": ["good"], "shadows": 8},
 }
 # What the server holds by design: the words of a vocabulary that all clients share, which it has counted.
 SHARED = "Corpus.vocabulary"
-# What two audits are asked to show: texts and words of one client.
-SHOWN = {f"RoundRecord.files[{file!r}]" for file in ("gradient_inversion.md", "word_relations.md")}
+TRANSFORMER = {"name": "transformer", "embedding": {"dim": 8}, "layers": 1, "heads": 2, "intermediate": 8}
+# What three audits are asked to show: texts and words of one client.
+SHOWN = {f"RoundRecord.files[{file!r}]" for file in ("gradient_inversion.md", "span_inversion.md", "word_relations.md")}
 
 
 def asked(method: str, uplink: str = "plain", audits: tuple[Any, ...] = (), attack: str = "") -> dict[str, Any]:
@@ -64,6 +67,8 @@ def asked(method: str, uplink: str = "plain", audits: tuple[Any, ...] = (), atta
         changes["uplink"] = UPLINKS[uplink]
     if audits:
         changes["audits"] = list(audits)
+    if any("span_inversion" in audit for audit in audits):
+        changes["model"] = TRANSFORMER
     if attack:
         words = {"words": ["thing"]} if attack == "backdoor" else {}
         changes["adversaries"] = {"fraction": 0.4, "attack": {"name": attack} | words}
@@ -80,8 +85,11 @@ def fits(**changes: Any) -> bool:
 
 def all_audits(method: str, uplink: str) -> tuple[Any, ...]:
     """The audits that can be combined with a method and an uplink. They observe the same update side by side."""
-    each = ({name: keys} for name, keys in CHECKED.items())
+    each = [{name: keys} for name, keys in CHECKED.items() if name != "span_inversion"]
     return tuple(audit for audit in each if fits(**asked(method, uplink, (audit,))))
+
+
+SPANS = ({"span_inversion": CHECKED["span_inversion"]},)  # of another model than the others
 
 
 CASES = [
@@ -89,6 +97,7 @@ CASES = [
     for case in (
         *((m, u, ()) for m in METHODS for u in UPLINKS),
         *(c for m in METHODS for u in UPLINKS for c in [(m, u, all_audits(m, u))] if c[2]),
+        *((m, u, SPANS) for m in METHODS for u in UPLINKS),
         *((m, "plain", (), a) for m in METHODS for a in ATTACKS),
         *(("fedavg", u, all_audits("fedavg", u), a) for u in UPLINKS for a in ATTACKS),
     )

@@ -45,7 +45,14 @@ SMALL: dict[str, dict[str, Any]] = {
 RECURRENT = {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
 BEFORE: dict[str, list[Any]] = {"gaussian": [Clip(norm=0.5)], "randomized_response": [Quantize()]}
 MECHANISM_KEYS: dict[str, dict[str, Any]] = {"project": {"d1": 2, "d2": 4}, "clip": {"norm": 0.5}}
-AUDIT_KEYS: dict[str, dict[str, Any]] = {"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}
+AUDIT_KEYS: dict[str, dict[str, Any]] = {
+    "word_relations": {"words": ["w3", "w9", "w20"], "top": 4},
+    "span_inversion": {"budget": 2_000},
+    "attribute_inference": {"words": ["w12", "w20"], "shadows": 8},
+}
+AUDIT_SECTIONS: dict[str, dict[str, Any]] = {
+    "span_inversion": {"model": {"name": "transformer"} | SMALL["transformer"], "training": tiny.TRAINING},
+}
 
 
 @pytest.mark.parametrize("name", slow_but(METHODS, "fedavg", "kteps", "asp_mtl", "fedrecon", "scaffold"))
@@ -71,7 +78,7 @@ def test_models(name: str) -> None:
 
 @pytest.mark.parametrize("name", AUDITS)
 def test_audits(name: str) -> None:
-    check_audit(AUDITS[name](**AUDIT_KEYS.get(name, {})))
+    check_audit(AUDITS[name](**AUDIT_KEYS.get(name, {})), **AUDIT_SECTIONS.get(name, {}))
 
 
 def test_corpora(tmp_path: Path) -> None:
