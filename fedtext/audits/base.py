@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import ClientData
+from fedtext.evaluation import Evaluated
 from fedtext.layout import TABLE, is_table
 from fedtext.mechanisms.base import Mechanism
 from fedtext.messages import Update
@@ -168,6 +169,14 @@ class Observation(ABC):
         Returns:
             Values by names of ``Audit.metrics``. A metric without a value is left out.
         """
+
+    def evaluate(self, shared: State) -> Evaluated:
+        """Return the metrics of this client, with scores that the server pools over clients, if there are some.
+
+        Args:
+            shared: The shared parameters after the round, tables with V rows.
+        """
+        return Evaluated(self.metrics(shared))
 
     @abstractmethod
     def report(self, shared: State, words: Words) -> dict[str, str]:

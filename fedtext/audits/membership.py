@@ -13,14 +13,15 @@ from pydantic import Field
 
 from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
 from fedtext.corpora.types import ClientData
-from fedtext.evaluation.classes import BATCH, Scored, area
+from fedtext.evaluation import MEMBERSHIP, Evaluated
+from fedtext.evaluation.classes import BATCH
+from fedtext.evaluation.membership import Attacked, measures
 from fedtext.methods.base import Model
 from fedtext.runtime.markdown import plain
 from fedtext.training.batches import Assembler
 
 FILE = "membership.md"
 _PLAIN = Assembler(None, False, torch.device("cpu"))
-_FALSE = 100  # least number of test texts for a false positive rate of 1 %
 
 
 class Membership(Audit):
@@ -41,6 +42,11 @@ class Membership(Audit):
     - ``member_tpr_at_1pct_fpr``: the largest true positive rate of a threshold with a false positive rate of at most
       1 %. Carlini et al. (2022) recommend it, since an attack that is certain about a few texts is invisible in an
       average. It needs 100 test texts of a client, and is left out if there are fewer.
+    - ``member_pooled_auc``, ``member_pooled_tpr_at_1pct_fpr`` and ``member_pooled_tpr_at_0.1pct_fpr``: the same with
+      one threshold for the texts of all audited clients, of a round's record only. The last needs 1,000 test texts of
+      all of them together.
+    - ``member_user_auc``: the same for users instead of texts, by the mean score of a user's texts. Each audited client
+      counts as a user that took part, with its train texts, and as one that did not, with its test texts.
 
     Losses are not calibrated by models that were trained without a text (shadow models), which would find more members:
     a low value does not prove that texts are safe.
@@ -49,7 +55,10 @@ class Membership(Audit):
     name: Literal["membership"] = "membership"
     texts: int = Field(1000, ge=1, description="largest number of train and of test texts, the client's first ones")
     reads_updates = False
-    metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
+    metrics = (
+        *("member_auc", "member_advantage", "member_tpr_at_1pct_fpr"),
+        *("member_pooled_auc", "member_pooled_tpr_at_1pct_fpr", "member_pooled_tpr_at_0.1pct_fpr", "member_user_auc"),
+    )
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
         return Members(self.texts, local.data, local.known) if len(local.data.test) else None
@@ -64,7 +73,11 @@ class Members(Observation):
     known: Known = field(repr=False)
 
     def metrics(self, shared: State) -> dict[str, float]:
-        return measures(self._losses(shared, "train"), self._losses(shared, "test"))
+        return self.evaluate(shared).metrics
+
+    def evaluate(self, shared: State) -> Evaluated:
+        scores = Attacked(self._losses(shared, "train"), self._losses(shared, "test"))
+        return Evaluated(measures(scores.train_M, scores.test_U), {MEMBERSHIP: scores})
 
     def _losses(self, shared: State, split: str) -> NDArray[np.float32]:
         data = self.data if self.known.tests is None or split != "test" else self.known.tests(self.data.id)
@@ -97,28 +110,5 @@ class Members(Observation):
             *(f"- {name}: {value:.3f}" for name, value in found.items()),
         ]
         if rate is None:
-            lines.append(f"- member_tpr_at_1pct_fpr: not given, since it needs {_FALSE} test texts")
+            lines.append("- member_tpr_at_1pct_fpr: not given, since it needs 100 test texts")
         return {FILE: "\n".join(lines) + "\n"}
-
-
-def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[str, float]:
-    """Compute the audit's metrics of one client.
-
-    Args:
-        train_M: Losses of members.
-        test_U: Losses of other texts.
-
-    Returns:
-        Metrics by name, without those that need more texts; empty if a loss is NaN.
-    """
-    losses_N = np.concatenate([train_M, test_U])
-    auc = area([Scored(-losses_N, np.arange(len(losses_N)) < len(train_M))])
-    if auc is None:
-        return {}
-    found = {"member_auc": auc}
-    if len(train_M) > 1:
-        limit, judged_M = train_M[::2].mean(dtype=np.float64), train_M[1::2]
-        found["member_advantage"] = float((judged_M <= limit).mean() - (test_U <= limit).mean())
-    if len(test_U) >= _FALSE:
-        found["member_tpr_at_1pct_fpr"] = float((train_M < np.sort(test_U)[len(test_U) // _FALSE]).mean())
-    return found

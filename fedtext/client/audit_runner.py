@@ -13,6 +13,7 @@ from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError, writing
+from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
 from fedtext.parameters import build_network
 from fedtext.records import RoundRecord
@@ -92,19 +93,18 @@ class AuditRunner:
         for client in clients:
             self.seen.pop(client, None)
 
-    def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
-        """Return the audits' metrics of a client in a round; empty if it did not take part.
+    def evaluate(self, client: int, round_: int, flat: NDArray[np.float32]) -> Evaluated:
+        """Return the audits' metrics of a client in a round; none if it did not take part.
 
         Args:
             client: The client's id.
             round_: Number of the round.
             flat: The shared parameters after the round.
         """
-        when, observations = self.seen.get(client, (0, []))
-        if when != round_:
-            return {}
-        shared = self.layout.views(flat)
-        return {name: value for observed in observations for name, value in observed.metrics(shared).items()}
+        found, (when, observations) = Evaluated(), self.seen.get(client, (0, []))
+        for observed in observations if when == round_ else ():
+            found.add(observed.evaluate(self.layout.views(flat)))
+        return found
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""

@@ -265,7 +265,7 @@ class Worker(Host):
             try:
                 with one_torch_thread(), products(self.experiment.training.tf32):
                     evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
-                    evaluated.metrics.update(self.audits.metrics(client, round_, flat))
+                    evaluated.add(self.audits.evaluate(client, round_, flat))
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
                 problem = f"{type(error).__name__}: {error}"
                 if self.experiment.participation.on_client_error == "fail":

@@ -71,6 +71,26 @@ ATTACKS: list[Metric] = [
         "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
         "Not computed for clients with fewer than 100 test texts.",
     ),
+    _leak(
+        "member_pooled_auc",
+        "membership: member_auc over the texts of all audited clients together",
+        "One threshold for all of them, unlike member_auc, which is the mean of the clients' own.",
+    ),
+    _leak(
+        "member_pooled_tpr_at_1pct_fpr",
+        "membership: member_tpr_at_1pct_fpr over the texts of all audited clients together",
+        "Not computed with fewer than 100 test texts.",
+    ),
+    _leak(
+        "member_pooled_tpr_at_0.1pct_fpr",
+        "membership: the same at a threshold that 0.1 % of the test texts pass",
+        "Not computed with fewer than 1,000 test texts.",
+    ),
+    _leak(
+        "member_user_auc",
+        "membership: area under the ROC curve of users that took part against others, by the mean score of their texts",
+        "The others are as many users that have the audited clients' test texts. 0.5 is chance.",
+    ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
 ]

@@ -9,9 +9,9 @@ import torch
 
 from fedtext.audits.embedding_rows import above_gap, stands_out
 from fedtext.audits.label_leakage import stretch
-from fedtext.audits.membership import measures
 from fedtext.client.worker import Worker
 from fedtext.config import files
+from fedtext.evaluation.membership import measures
 from fedtext.layout import Layout
 from fedtext.models.batch import Batch
 from fedtext.parameters import initial
@@ -105,22 +105,6 @@ def test_members_are_told_after_overfitting_and_not_before() -> None:
     training |= {"rounds": 2, "local_epochs": 40, "optimizer": {"lr": 0.1}}
     after = figures(texts, [{"membership": {"texts": 30}}], model=BAG, training=training)
     assert after["member_auc"] > 0.9 > 0.4 < after["member_advantage"]
-
-
-def test_measures_of_membership_by_hand() -> None:
-    """Losses of four train texts, the first and third of which set the limit of 2; and of test texts."""
-    train = np.array([1.0, 1.5, 3.0, 2.5], np.float32)
-    test = np.array([0.5, 4.0, 5.0], np.float32)
-    found = measures(train, test)
-    assert found == {"member_auc": 8 / 12, "member_advantage": pytest.approx(1 / 2 - 1 / 3)}
-    assert set(measures(train[:1], test)) == {"member_auc"}, "a single train text cannot be known and judged"
-    assert measures(np.array([np.nan, 1.0], np.float32), test) == {}
-    many = np.arange(200, dtype=np.float32)  # two of them may lie below the threshold: 0 and 1
-    rate = "member_tpr_at_1pct_fpr"
-    assert measures(np.array([-1.0, 1.5, 2.0, 2.5], np.float32), many)[rate] == 0.5
-    assert measures(np.array([-1.0, 1.5, 2.0, 2.5], np.float32), many[:199])[rate] == 0.25
-    assert measures(np.array([-1.0, 0.0, 1.0, 2.5], np.float32), many[:100])[rate] == 0.5
-    assert rate not in measures(train, many[:99])
 
 
 @pytest.mark.parametrize("method", ["fedevocab", "fedrecon", {"name": "lg_fedavg", "shared": "encoder"}])
