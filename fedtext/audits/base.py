@@ -72,6 +72,36 @@ class Setting(Protocol):
     def own_vocabularies(self) -> bool: ...
 
 
+class Population(ABC):
+    """What an attacker has of the population: the clients' test texts, and the means to train a model like the run's.
+
+    Attributes:
+        clients: Number of the corpus's clients.
+        references: What an audit makes of it once for all clients, by the audit.
+    """
+
+    clients: int
+
+    def __init__(self, clients: int) -> None:
+        self.clients, self.references = clients, dict[object, object]()
+
+    @abstractmethod
+    def texts(self, client: int) -> ClientData:
+        """Return a client with its test texts alone, in rows of all clients' words."""
+
+    @abstractmethod
+    def trained(self, shadow: int, chosen: Sequence[NDArray[np.int64]]) -> State:
+        """Train a shadow model from the run's initial parameters, as the run does, with other random draws.
+
+        Args:
+            shadow: Number of the shadow model, from which the draws follow.
+            chosen: Indices of the test texts that are each client's train texts.
+
+        Returns:
+            The shared parameters after the last round, tables with V rows.
+        """
+
+
 @dataclass(frozen=True)
 class Known:
     """The attacker's knowledge before it receives anything: the experiment, its network, and initial parameters.
@@ -85,6 +115,7 @@ class Known:
         read: Prepares a split ("train" or "test") of a client's texts for the model.
         tests: With vocabularies of the clients' own, returns a client's test texts in rows of all clients' words.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source have.
+        population: What the attacker has of the population; None unless an audit ``simulates``.
     """
 
     experiment: "Setting"
@@ -94,6 +125,7 @@ class Known:
     read: Callable[[ClientData, str], Texts]
     tests: Callable[[int], ClientData] | None = None
     public_SV: NDArray[np.bool_] | None = None
+    population: Population | None = None
 
     @cached_property
     def network(self) -> nn.Module:
@@ -205,6 +237,11 @@ class Audit(Strict, ABC):
     metrics: ClassVar[tuple[str, ...]] = ()
     needs_table: ClassVar[bool] = False
     reads_updates: ClassVar[bool] = True
+
+    @property
+    def simulates(self) -> bool:
+        """Whether it trains models like the run's (``Known.population``)."""
+        return False
 
     @abstractmethod
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Known, LocalUpdate, Observation, Words
+from fedtext.audits.base import Known, LocalUpdate, Observation, Population, Words
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
@@ -37,7 +37,7 @@ class AuditRunner:
         private: Initial values of the private parameters.
         network: Number of classes, of clients and of features, from which the network is built.
         noise: The run's key.
-        tests, public_SV: As in ``Known``.
+        tests, public_SV, population: As in ``Known``.
     """
 
     def __init__(
@@ -50,10 +50,12 @@ class AuditRunner:
         noise: NoiseKey,
         tests: Callable[[int], ClientData] | None = None,
         public_SV: NDArray[np.bool_] | None = None,
+        population: Population | None = None,
     ) -> None:
         self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
         build = partial(build_network, experiment, *network)
-        self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment), tests, public_SV)
+        read = partial(texts_of, experiment)
+        self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.attempt = 1  # at the round whose local updates follow

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, STATE, Host
+from fedtext.client.shadows import Simulator, simulates
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.layout import TABLE, finite
@@ -84,6 +85,7 @@ class Worker(Host):
             self.noise,
             tests,
             public_SV,
+            Simulator(self) if simulates(self.experiment) else None,
         )
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -78,7 +78,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
-        tests=() if config.language else tuple(sets[2] for sets in encoded),
+        tests=tuple(sets[2] for sets in encoded),
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,

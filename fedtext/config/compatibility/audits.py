@@ -98,13 +98,11 @@ def _headless(e: "Settings") -> str:
 
 
 def membership(e: "Settings") -> Iterator[str]:
-    """Check that the server has a classifier, except for its word vectors, as membership needs."""
+    """Check that the server has a model, except for its word vectors, as membership needs."""
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
     private = e.method.private
     whole = e.method.complete or not (private("encoder.layers.weight") or private("head.weight"))
-    if e.language:
-        yield f"audits: membership needs probabilities of classes, and model {e.model.name} has none: leave it out"
     if not e.method.shares or not whole:
         yield (
             f"audits: membership uses the server's model, and method {e.method.name} shares no complete encoder and "

@@ -228,7 +228,7 @@ def test_what_is_found_does_not_depend_on_where_clients_live() -> None:
     assert ["inversion_distance" in found[0][client] for client in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize("audit", ["gradient_inversion", "label_leakage", "membership"])
+@pytest.mark.parametrize("audit", ["gradient_inversion", "label_leakage"])
 def test_of_a_language_model_there_are_no_classes(audit: str) -> None:
     with pytest.raises(ValueError, match="gru_lm"):
         tiny.language_model(audits=[audit])

@@ -47,7 +47,7 @@ CHECKED: dict[str, Any] = {
     "gradient_inversion": {"steps": 2, "swaps": 2, "restarts": 1},
     "embedding_rows": {},
     "label_leakage": {},
-    "membership": {},
+    "membership": {"attack": {"rmia": {"shadows": 2}}},
 }
 # What the server holds by design: the words of a vocabulary that all clients share, which it has counted.
 SHARED = "Corpus.vocabulary"
