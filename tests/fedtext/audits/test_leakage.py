@@ -116,7 +116,8 @@ def test_membership_of_a_method_with_private_vectors_is_that_under_the_public_on
     data, tests = texts.clients[0], texts.tests[0]
     network, shared = made.worker.network, made.layout.views(made.flat)
     private = {name: tensor for name, tensor in made.private.items() if name not in shared}
-    parameters = {name: torch.from_numpy(np.array(tensor)) for name, tensor in {**private, **shared}.items()}
+    # in float64, in which losses far below 1e-7 are told apart
+    parameters = {name: torch.from_numpy(np.array(tensor)).double() for name, tensor in {**private, **shared}.items()}
     losses = []
     for tokens, rows in ((data.train, data.rows_R), (tests, np.arange(len(VOCABULARY)))):
         each = []
