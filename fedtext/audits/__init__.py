@@ -2,6 +2,7 @@
 
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
+from fedtext.audits.exposure import Exposure
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
@@ -13,4 +14,5 @@ AUDITS: dict[str, type[Audit]] = {
     "embedding_rows": EmbeddingRows,
     "label_leakage": LabelLeakage,
     "membership": Membership,
+    "exposure": Exposure,
 }

@@ -6,6 +6,7 @@ with and without it.
 Legend: V vocabulary, R rows of a client's table, S sources of word vectors, D embedding.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fedtext.layout import TABLE, is_table
 from fedtext.mechanisms.base import Mechanism
 from fedtext.messages import Update
 from fedtext.methods.base import Method
+from fedtext.metrics import Metric
 from fedtext.models.base import ModelConfig
 from fedtext.schema import Strict
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
@@ -70,6 +72,14 @@ class Setting(Protocol):
     def training(self) -> Training: ...
     @property
     def own_vocabularies(self) -> bool: ...
+
+
+def digest(shared: State) -> str:
+    """Return a digest of parameters, by which what was computed from them is found again."""
+    hashed = hashlib.blake2b()
+    for name in sorted(shared):
+        hashed.update(np.ascontiguousarray(shared[name]).data)
+    return hashed.hexdigest()
 
 
 class Population(ABC):
@@ -228,7 +238,7 @@ class Audit(Strict, ABC):
 
     Attributes:
         name: Name of the audit in an experiment.
-        metrics: Names of the metrics that it adds to a client's evaluations.
+        metrics: Names of the metrics that it adds to a client's evaluations; ``<part>`` stands for any characters.
         needs_table: Whether it needs the embedding table to be shared.
         reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
     """
@@ -251,6 +261,10 @@ class Audit(Strict, ABC):
             local: The local update.
             words: The vocabulary.
         """
+
+    def declares(self, name: str) -> bool:
+        """Whether a metric is one of ``metrics``, which may have parts such as <insertions> that vary."""
+        return any(Metric(metric, "").matches(name) for metric in self.metrics)
 
     def blind(self, vocabulary: list[str]) -> str:
         """Return why the audit could find nothing at any client with this vocabulary; empty if it could.

@@ -6,7 +6,6 @@ like the model, on texts of the population, show what to expect of a model that 
 Legend: N texts, Z population texts, S shadow models, P = S/2 of them that were not trained on a text.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
-from scipy.stats import norm
+from scipy.special import log_ndtr
 
-from fedtext.audits.base import Known, Population, State
+from fedtext.audits.base import Known, Population, State, digest
 from fedtext.audits.confidences import Confidences, attacked, confidences, drawn
 from fedtext.corpora.types import ClientData
 from fedtext.schema import Strict, entry
@@ -132,7 +131,7 @@ class LiRA(Calibrated):
         else:
             deviation = logits_PN.std(0, ddof=1)
         z_N = (target.logits() - logits_PN.mean(0)) / np.maximum(deviation, 1e-12)
-        return norm.logcdf(z_N)  # grows with the probability, and tells large ones apart
+        return log_ndtr(z_N)  # grows with the probability, and tells large ones apart
 
 
 if TYPE_CHECKING:
@@ -218,12 +217,9 @@ class References:
 
     def _reference(self, shared: State, client: int) -> Reference:
         """Return the population texts of all other clients; of this one if there is no other."""
-        hashed = hashlib.blake2b()
-        for name in sorted(shared):
-            hashed.update(np.ascontiguousarray(shared[name]).data)
-        if self.last[0] != hashed.hexdigest():  # the same parameters are attacked for every client
+        if self.last[0] != (now := digest(shared)):  # the same parameters are attacked for every client
             found = {other: confidences(self.known, shared, data, "test") for other, (data, _) in self.compared.items()}
-            self.last = hashed.hexdigest(), found
+            self.last = now, found
         others = [other for other in self.compared if other != client] or list(self.compared)
         outside = zip(*(self.compared[other][1] for other in others), strict=True)
         return Reference(joined([self.last[1][other] for other in others]), [joined(parts) for parts in outside])

@@ -91,6 +91,19 @@ ATTACKS: list[Metric] = [
         "membership: area under the ROC curve of users that took part against others, by the mean score of their texts",
         "The others are as many users that have the audited clients' test texts. 0.5 is chance.",
     ),
+    _leak(
+        "exposure_<insertions>",
+        "exposure: bits by which the model singles out a secret's digits; 1.4 on average if it does not know them",
+        "Mean over the secrets planted that often (corpus.secrets); control: planted nowhere. With six digits 19.9 "
+        "bits at most (Carlini et al. 2019).",
+        unit="number",
+        when=LATE,
+    ),
+    _leak(
+        "extracted_<insertions>",
+        "exposure: share of secrets whose digits are the most probable sentence after their prefix, by beam search",
+        when=LATE,
+    ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
 ]

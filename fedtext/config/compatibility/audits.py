@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
+from fedtext.audits.exposure import Exposure
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
@@ -110,10 +111,22 @@ def membership(e: "Settings") -> Iterator[str]:
         )
 
 
+def exposure(e: "Settings") -> Iterator[str]:
+    """Check that there are secrets, and a shared language model that may know them."""
+    if not any(isinstance(audit, Exposure) for audit in e.audits):
+        return
+    if not e.language:
+        yield f"audits: exposure is for language models, and model {e.model.name} is none: leave it out"
+    elif not e.corpus.planted:
+        yield "audits: exposure measures secrets, and none are planted: set corpus.secrets ({}: as it is by default)"
+    if not e.method.shares or not e.method.complete:
+        yield f"audits: exposure uses the server's model, and method {e.method.name} shares none that is complete"
+
+
 def fits(e: "Settings", audit: Audit) -> bool:
     """Return whether an audit is compatible with an experiment, ignoring the experiment's own audits."""
     alone = e.model_copy(update={"audits": (audit,)})
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, label_leakage, embedding_rows, membership)
+RULES = (gradient_inversion, label_leakage, embedding_rows, membership, exposure)
