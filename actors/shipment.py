@@ -9,6 +9,7 @@ import ray
 
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import baselines, describe, participants
+from fedtext.client.shadows import simulates
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.server.fleet import ClientInfo
@@ -53,8 +54,10 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
     infos = [describe(client, corpus) for client in clients]
     audited_words(experiment, corpus.vocabulary)
-    tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies else ()
-    table_VD = corpus.table_VD if experiment.own_vocabularies else None  # which the server has otherwise
+    simulated = simulates(experiment)
+    tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies or simulated else ()
+    # which the server has otherwise
+    table_VD = corpus.table_VD if experiment.own_vocabularies or simulated else None
     lean = ray.put(replace(corpus, clients=[], report=[], table_VD=table_VD, tests=tests))
     header = ray.put(corpus.header(experiment.own_vocabularies))
     return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))

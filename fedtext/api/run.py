@@ -17,6 +17,7 @@ from fedtext.config.engine import choose_engine, engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.secrets import KEY as SECRETS
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, spelled, writing
 from fedtext.ledger import FILE, read
@@ -175,6 +176,8 @@ def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path |
             (folder / EXPERIMENT).write_text(files.resolved(experiment), encoding="utf-8")
     stack = stack_size(experiment, len(federation.fleet.clients))[1]
     logging.getLogger(__name__).info("%s; %s", engine_reason(experiment), stack)
+    if experiment.corpus.planted:
+        logging.getLogger(__name__).info("%s: %s", SECRETS, experiment.corpus.planted)
     return federation
 
 

@@ -3,6 +3,7 @@
 from fedtext.audits.attribute_inference import AttributeInference
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
+from fedtext.audits.exposure import Exposure
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
@@ -17,4 +18,5 @@ AUDITS: dict[str, type[Audit]] = {
     "label_leakage": LabelLeakage,
     "membership": Membership,
     "attribute_inference": AttributeInference,
+    "exposure": Exposure,
 }

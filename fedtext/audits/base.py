@@ -6,6 +6,7 @@ with and without it.
 Legend: V vocabulary, R rows of a client's table, S sources of word vectors, D embedding.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from torch import Tensor, nn
 
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import ClientData
+from fedtext.evaluation import Evaluated
 from fedtext.layout import TABLE, is_table
 from fedtext.mechanisms.base import Mechanism
 from fedtext.messages import Update
 from fedtext.methods.base import Method
+from fedtext.metrics import Metric
 from fedtext.models.base import ModelConfig
 from fedtext.schema import Strict
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
@@ -71,6 +74,44 @@ class Setting(Protocol):
     def own_vocabularies(self) -> bool: ...
 
 
+def digest(shared: State) -> str:
+    """Return a digest of parameters, by which what was computed from them is found again."""
+    hashed = hashlib.blake2b()
+    for name in sorted(shared):
+        hashed.update(np.ascontiguousarray(shared[name]).data)
+    return hashed.hexdigest()
+
+
+class Population(ABC):
+    """What an attacker has of the population: the clients' test texts, and the means to train a model like the run's.
+
+    Attributes:
+        clients: Number of the corpus's clients.
+        references: What an audit makes of it once for all clients, by the audit.
+    """
+
+    clients: int
+
+    def __init__(self, clients: int) -> None:
+        self.clients, self.references = clients, dict[object, object]()
+
+    @abstractmethod
+    def texts(self, client: int) -> ClientData:
+        """Return a client with its test texts alone, in rows of all clients' words."""
+
+    @abstractmethod
+    def trained(self, shadow: int, chosen: Sequence[NDArray[np.int64]]) -> State:
+        """Train a shadow model from the run's initial parameters, as the run does, with other random draws.
+
+        Args:
+            shadow: Number of the shadow model, from which the draws follow.
+            chosen: Indices of the test texts that are each client's train texts.
+
+        Returns:
+            The shared parameters after the last round, tables with V rows.
+        """
+
+
 @dataclass(frozen=True)
 class Known:
     """The attacker's knowledge before it receives anything: the experiment, its network, and initial parameters.
@@ -84,6 +125,7 @@ class Known:
         read: Prepares a split ("train" or "test") of a client's texts for the model.
         tests: With vocabularies of the clients' own, returns a client's test texts in rows of all clients' words.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source have.
+        population: What the attacker has of the population; None unless an audit ``simulates``.
     """
 
     experiment: "Setting"
@@ -93,6 +135,7 @@ class Known:
     read: Callable[[ClientData, str], Texts]
     tests: Callable[[int], ClientData] | None = None
     public_SV: NDArray[np.bool_] | None = None
+    population: Population | None = None
 
     @cached_property
     def network(self) -> nn.Module:
@@ -169,6 +212,14 @@ class Observation(ABC):
             Values by names of ``Audit.metrics``. A metric without a value is left out.
         """
 
+    def evaluate(self, shared: State) -> Evaluated:
+        """Return the metrics of this client, with scores that the server pools over clients, if there are some.
+
+        Args:
+            shared: The shared parameters after the round, tables with V rows.
+        """
+        return Evaluated(self.metrics(shared))
+
     @abstractmethod
     def report(self, shared: State, words: Words) -> dict[str, str]:
         """Write files about this client.
@@ -187,7 +238,7 @@ class Audit(Strict, ABC):
 
     Attributes:
         name: Name of the audit in an experiment.
-        metrics: Names of the metrics that it adds to a client's evaluations.
+        metrics: Names of the metrics that it adds to a client's evaluations; ``<part>`` stands for any characters.
         needs_table: Whether it needs the embedding table to be shared.
         reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
     """
@@ -196,6 +247,11 @@ class Audit(Strict, ABC):
     metrics: ClassVar[tuple[str, ...]] = ()
     needs_table: ClassVar[bool] = False
     reads_updates: ClassVar[bool] = True
+
+    @property
+    def simulates(self) -> bool:
+        """Whether it trains models like the run's (``Known.population``)."""
+        return False
 
     @abstractmethod
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
@@ -213,6 +269,10 @@ class Audit(Strict, ABC):
             clients: Each client's metrics.
         """
         return {}
+
+    def declares(self, name: str) -> bool:
+        """Whether a metric is one of ``metrics``, which may have parts such as <insertions> that vary."""
+        return any(Metric(metric, "").matches(name) for metric in self.metrics)
 
     def blind(self, vocabulary: list[str]) -> str:
         """Return why the audit could find nothing at any client with this vocabulary; empty if it could.

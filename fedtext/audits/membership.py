@@ -1,4 +1,4 @@
-"""Membership inference: which texts a model has been trained on, by its losses (Yeom et al. 2018).
+"""Membership inference: which texts a model has been trained on.
 
 Legend: N texts, M train texts, U test texts.
 """
@@ -7,82 +7,116 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
+from fedtext.audits.calibrated import AttackField, Calibrated, Loss, References
+from fedtext.audits.confidences import attacked, confidences
 from fedtext.corpora.types import ClientData
-from fedtext.evaluation.classes import BATCH, Scored, area
-from fedtext.methods.base import Model
+from fedtext.evaluation import MEMBERSHIP, Evaluated
+from fedtext.evaluation.membership import Attacked, measures
 from fedtext.runtime.markdown import plain
-from fedtext.training.batches import Assembler
 
 FILE = "membership.md"
-_PLAIN = Assembler(None, False, torch.device("cpu"))
-_FALSE = 100  # least number of test texts for a false positive rate of 1 %
 
 
 class Membership(Audit):
-    """Membership inference: tells train texts from others by their loss.
+    """Membership inference: tells train texts from others by the released parameters.
 
-    The attacker has the model after a round, and separates a client's train texts from its test texts by their
-    cross-entropy under it.
+    The attacker has the model after a round, and separates a client's train texts from its test texts: by their
+    cross-entropy under it (of sentences per token), or by scores that are calibrated by shadow models, models like it
+    that were not trained on the text.
 
     The model consists of the shared parameters after the round. Private word vectors (fedevocab, fedrecon, lg_fedavg
     that shares its encoder) are replaced by their initial values, since the client's own are never released; texts are
     then encoded with the words of all clients together. If a method has two branches, the model is the shared one.
 
-    - ``member_auc``: probability that the loss of a train text is smaller than that of a test text, ties counting half;
-      0.5 is chance.
-    - ``member_advantage``: true minus false positive rate of the threshold at the mean loss of known members. These are
-      every other train text, beginning with the first; the rates are over the other train texts and all test texts. It
-      needs two train texts.
+    - ``member_auc``: probability that a train text has a smaller loss, or looks more like a train text, than a test
+      text, ties counting half; 0.5 is chance.
+    - ``member_advantage``: true minus false positive rate of the threshold at the mean loss or score of known members.
+      These are every other train text, beginning with the first; the rates are over the other train texts and all test
+      texts. It needs two train texts.
     - ``member_tpr_at_1pct_fpr``: the largest true positive rate of a threshold with a false positive rate of at most
       1 %. Carlini et al. (2022) recommend it, since an attack that is certain about a few texts is invisible in an
       average. It needs 100 test texts of a client, and is left out if there are fewer.
+    - ``member_pooled_auc``, ``member_pooled_tpr_at_1pct_fpr`` and ``member_pooled_tpr_at_0.1pct_fpr``: the same with
+      one threshold for the texts of all audited clients, of a round's record only. The last needs 1,000 test texts of
+      all of them together.
+    - ``member_user_auc``: the same for users instead of texts, by the mean score of a user's texts. Each audited client
+      counts as a user that took part, with its train texts, and as one that did not, with its test texts.
 
-    Losses are not calibrated by models that were trained without a text (shadow models), which would find more members:
-    a low value does not prove that texts are safe.
+    Attacks:
+
+    - ``loss``: the loss alone (Yeom et al. 2018), after every evaluated round. A low value does not prove that texts
+      are safe: it takes easy texts for train texts.
+    - ``rmia`` and ``lira``: calibrated by shadow models, after the last round. The attacker trains pairs of them, like
+      the run and from its initial parameters, on two halves of the clients' test texts, with random draws of its own.
+      Every text is compared with one model of each pair, of a test text the one that was not trained on it. Train texts
+      are in no shadow model.
     """
 
     name: Literal["membership"] = "membership"
-    texts: int = Field(1000, ge=1, description="largest number of train and of test texts, the client's first ones")
+    texts: int = Field(
+        1000, ge=1, description="largest number of a client's train and of its test texts, drawn from the seed"
+    )
+    attack: AttackField = Field(
+        Loss(),
+        description="loss; or rmia or lira, which train shadow models after the last round: {rmia: {shadows: 4}}",
+    )
     reads_updates = False
-    metrics = ("member_auc", "member_advantage", "member_tpr_at_1pct_fpr")
+    metrics = (
+        *("member_auc", "member_advantage", "member_tpr_at_1pct_fpr"),
+        *("member_pooled_auc", "member_pooled_tpr_at_1pct_fpr", "member_pooled_tpr_at_0.1pct_fpr", "member_user_auc"),
+    )
+
+    @property
+    def simulates(self) -> bool:
+        return isinstance(self.attack, Calibrated)
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
-        return Members(self.texts, local.data, local.known) if len(local.data.test) else None
+        if not len(local.data.test) or (self.simulates and local.round < local.known.experiment.training.rounds):
+            return None
+        return Members(self, local.data, local.known)
 
 
 @dataclass(frozen=True)
 class Members(Observation):
     """A client that has taken part in the round."""
 
-    texts: int
+    audit: Membership
     data: ClientData
     known: Known = field(repr=False)
 
     def metrics(self, shared: State) -> dict[str, float]:
-        return measures(self._losses(shared, "train"), self._losses(shared, "test"))
+        return self.evaluate(shared).metrics
+
+    def evaluate(self, shared: State) -> Evaluated:
+        scores = self._scores(shared)
+        return Evaluated(measures(scores.train_M, scores.test_U), {MEMBERSHIP: scores})
+
+    def _scores(self, shared: State) -> Attacked:
+        if not isinstance(attack := self.audit.attack, Calibrated):
+            return Attacked(self._losses(shared, "train"), self._losses(shared, "test"))
+        assert self.known.population is not None, "the audit simulates"
+        made = self.known.population.references
+        references = made.get(self.audit)
+        if not isinstance(references, References):
+            references = made[self.audit] = References(self.known, self.known.population, attack, self.audit.texts)
+        return Attacked(*(references.scores(shared, self._data(split), split) for split in ("train", "test")))
+
+    def _data(self, split: str) -> ClientData:
+        data = self.data if self.known.tests is None or split != "test" else self.known.tests(self.data.id)
+        return attacked(self.known, data, split, self.audit.texts)
 
     def _losses(self, shared: State, split: str) -> NDArray[np.float32]:
-        data = self.data if self.known.tests is None or split != "test" else self.known.tests(self.data.id)
-        model = Model(self.known.network, self.known.parameters(shared, data.rows_R))
-        texts, method = self.known.read(data, split), self.known.experiment.method
-        losses_N = np.zeros(min(len(texts), self.texts), np.float32)
-        for start in range(0, len(losses_N), BATCH):
-            batch, _ = _PLAIN.single(texts, np.arange(start, min(start + BATCH, len(losses_N))))
-            with torch.no_grad():
-                probabilities_BC = method.probabilities(model, batch, "shared")
-            right_B = probabilities_BC.gather(1, batch.labels_B[:, None]).squeeze(1)
-            losses_N[start : start + BATCH] = -right_B.clamp_min(1e-38).log().numpy()
-        return losses_N
+        return confidences(self.known, shared, self._data(split), split).losses()
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
-        train_M, test_U = self._losses(shared, "train"), self._losses(shared, "test")
-        found = measures(train_M, test_U)
-        rate = found.get("member_tpr_at_1pct_fpr")
+        train_M, test_U, scores = self._losses(shared, "train"), self._losses(shared, "test"), self._scores(shared)
+        found = measures(scores.train_M, scores.test_U)
+        attack = self.audit.attack
+        how = f", calibrated by {attack.shadows} shadow models" if isinstance(attack, Calibrated) else ""
         lines = [
             f"# Membership of texts of {plain(self.data.name)}",
             "",
@@ -94,31 +128,10 @@ class Members(Observation):
                 else " and the word vectors that every client began with, in the place of the client's own."
             ),
             "",
+            f"Attack: {attack.name}{how}.",
+            "",
             *(f"- {name}: {value:.3f}" for name, value in found.items()),
         ]
-        if rate is None:
-            lines.append(f"- member_tpr_at_1pct_fpr: not given, since it needs {_FALSE} test texts")
+        if "member_tpr_at_1pct_fpr" not in found:
+            lines.append("- member_tpr_at_1pct_fpr: not given, since it needs 100 test texts")
         return {FILE: "\n".join(lines) + "\n"}
-
-
-def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[str, float]:
-    """Compute the audit's metrics of one client.
-
-    Args:
-        train_M: Losses of members.
-        test_U: Losses of other texts.
-
-    Returns:
-        Metrics by name, without those that need more texts; empty if a loss is NaN.
-    """
-    losses_N = np.concatenate([train_M, test_U])
-    auc = area([Scored(-losses_N, np.arange(len(losses_N)) < len(train_M))])
-    if auc is None:
-        return {}
-    found = {"member_auc": auc}
-    if len(train_M) > 1:
-        limit, judged_M = train_M[::2].mean(dtype=np.float64), train_M[1::2]
-        found["member_advantage"] = float((judged_M <= limit).mean() - (test_U <= limit).mean())
-    if len(test_U) >= _FALSE:
-        found["member_tpr_at_1pct_fpr"] = float((train_M < np.sort(test_U)[len(test_U) // _FALSE]).mean())
-    return found

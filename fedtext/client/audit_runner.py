@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Known, LocalUpdate, Observation, Words
+from fedtext.audits.base import Known, LocalUpdate, Observation, Population, Words
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError, writing
+from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
 from fedtext.parameters import build_network
 from fedtext.records import RoundRecord
@@ -36,7 +37,7 @@ class AuditRunner:
         private: Initial values of the private parameters.
         network: Number of classes, of clients and of features, from which the network is built.
         noise: The run's key.
-        tests, public_SV: As in ``Known``.
+        tests, public_SV, population: As in ``Known``.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class AuditRunner:
         noise: NoiseKey,
         tests: Callable[[int], ClientData] | None = None,
         public_SV: NDArray[np.bool_] | None = None,
+        population: Population | None = None,
     ) -> None:
         self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
         build = partial(build_network, experiment, *network)
-        self.known = Known(experiment, network[0], private, build, partial(texts_of, experiment), tests, public_SV)
+        read = partial(texts_of, experiment)
+        self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.attempt = 1  # at the round whose local updates follow
@@ -92,19 +95,18 @@ class AuditRunner:
         for client in clients:
             self.seen.pop(client, None)
 
-    def metrics(self, client: int, round_: int, flat: NDArray[np.float32]) -> dict[str, float]:
-        """Return the audits' metrics of a client in a round; empty if it did not take part.
+    def evaluate(self, client: int, round_: int, flat: NDArray[np.float32]) -> Evaluated:
+        """Return the audits' metrics of a client in a round; none if it did not take part.
 
         Args:
             client: The client's id.
             round_: Number of the round.
             flat: The shared parameters after the round.
         """
-        when, observations = self.seen.get(client, (0, []))
-        if when != round_:
-            return {}
-        shared = self.layout.views(flat)
-        return {name: value for observed in observations for name, value in observed.metrics(shared).items()}
+        found, (when, observations) = Evaluated(), self.seen.get(client, (0, []))
+        for observed in observations if when == round_ else ():
+            found.add(observed.evaluate(self.layout.views(flat)))
+        return found
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""

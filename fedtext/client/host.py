@@ -16,10 +16,9 @@ from torch import Tensor
 from fedtext.client.adversaries import Adversaries
 from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.own_rows import OwnRows
-from fedtext.client.texts import assembler_of, order_of, texts_of, union_of
+from fedtext.client.texts import assembler_of, only_tests, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
-from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.rows import with_all_rows, within
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import TABLE, Layout, is_table
@@ -118,8 +117,9 @@ class Host:
 
     def test_in_all_words(self, client: int) -> ClientData:
         """Return a client with its test texts encoded in the words of all clients, also those that are not its own."""
-        whole = replace(union_of_tests([self.corpus.tests[client]]), id=client, name=self.clients[client].name)
-        return within(whole, self.rows, self.beside)
+        whole = only_tests(self.experiment, self.corpus, client)
+        name = self.clients[client].name if client in self.clients else whole.name
+        return within(replace(whole, name=name), self.rows, self.beside)
 
     def texts_of(self, client: int, split: str) -> Texts:
         """Return a split of a client's texts, prepared for the model. It is cached."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Union
@@ -82,3 +83,22 @@ def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:
         drawn_N = generator(seed, "everybody's texts").permutation(len(data.test))[: asked.texts]
         data = replace(data, test=data.test.take(np.sort(drawn_N)))
     return data
+
+
+def only_tests(
+    experiment: Experiment, corpus: Corpus, client: int, chosen_N: NDArray[np.int64] | None = None
+) -> ClientData:
+    """Return a client of a corpus with its test texts alone, in rows of the vocabulary that they use.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus, with ``tests``.
+        client: Id of the client.
+        chosen_N: Indices of the texts; None: all.
+    """
+    tests = corpus.tests[client] if chosen_N is None else corpus.tests[client].take(chosen_N)
+    data = replace(union_of_tests([tests]), id=client, name=f"client {client}")
+    if not experiment.language:
+        return data
+    all_V = np.arange(len(corpus.vocabulary), dtype=np.int32)
+    return replace(data, rows_R=all_V, train_rows=len(all_V), test=tests)

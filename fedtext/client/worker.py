@@ -14,6 +14,7 @@ from torch import Tensor
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, STATE, Host
+from fedtext.client.shadows import Simulator, simulates
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.layout import TABLE, finite
@@ -84,6 +85,7 @@ class Worker(Host):
             self.noise,
             tests,
             public_SV,
+            Simulator(self) if simulates(self.experiment) else None,
         )
 
     def restore(self, states: Mapping[int, bytes]) -> None:
@@ -266,7 +268,7 @@ class Worker(Host):
             try:
                 with one_torch_thread(), products(self.experiment.training.tf32):
                     evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
-                    evaluated.metrics.update(self.audits.metrics(client, round_, flat))
+                    evaluated.add(self.audits.evaluate(client, round_, flat))
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
                 problem = f"{type(error).__name__}: {error}"
                 if self.experiment.participation.on_client_error == "fail":

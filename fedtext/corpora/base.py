@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedtext.corpora.leaks import DropLeaked
 from fedtext.corpora.private_vocabulary import PrivateVocabulary, Release
-from fedtext.corpora.types import RawCorpus
+from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import checked, folders, present
 from fedtext.schema import Strict
@@ -145,6 +145,24 @@ class CorpusConfig(Strict, ABC):
     def scales_features(self) -> bool:
         """Whether features are scaled by their minimum and maximum, which all clients then disclose."""
         return False
+
+    @property
+    def planted(self) -> str:
+        """A sentence about texts that are added to those of clients; empty if there are none."""
+        return ""
+
+    def with_planted(self, clients: list[RawClient], seed: int) -> list[RawClient]:
+        """Return the clients with the texts that are added to theirs.
+
+        Args:
+            clients: The clients with the texts that are used.
+            seed: Seed of everything that is drawn.
+        """
+        return clients
+
+    def planted_words(self, seed: int) -> list[str]:
+        """Return words that are in the vocabulary whatever their counts are, each once."""
+        return []
 
     @property
     def generated(self) -> int:

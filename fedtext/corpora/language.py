@@ -10,8 +10,9 @@ from pydantic import Field, field_validator, model_validator
 
 from fedtext.corpora.base import CorpusConfig, first
 from fedtext.corpora.files import read_lines, read_table
+from fedtext.corpora.secrets import Secrets
 from fedtext.corpora.shares import deal
-from fedtext.corpora.types import RawCorpus, Split
+from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER, generator
 from fedtext.text.representation import Words
@@ -41,6 +42,10 @@ class LanguageCorpus(CorpusConfig):
         ge=2,
         description="tokens kept of each sentence, with <s> and </s>; a sentence that is cut has no </s>; null: all",
     )
+    secrets: Secrets | None = Field(
+        None,
+        description="sentences with random digits that are planted in train texts, for the audit exposure; null: none",
+    )
     validation: float = Field(
         1.0, ge=0.0, le=1.0, description="share of the corpus's validation sentences used for selection"
     )
@@ -54,6 +59,15 @@ class LanguageCorpus(CorpusConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _secrets_are_whole(self) -> Self:
+        if self.secrets and self.max_length is not None and self.secrets.length > self.max_length:
+            raise ValueError(
+                f"secrets: a sentence has {self.secrets.length} tokens, more than max_length: shorten prefix or "
+                "digits, or raise max_length"
+            )
+        return self
+
     @field_validator("drop_leaked")
     @classmethod
     def _sentences_repeat(cls, value: str) -> str:
@@ -63,6 +77,16 @@ class LanguageCorpus(CorpusConfig):
                 "drop_leaked out of a language model's corpus"
             )
         return value
+
+    @property
+    def planted(self) -> str:
+        return self.secrets.told() if self.secrets else ""
+
+    def with_planted(self, clients: list[RawClient], seed: int) -> list[RawClient]:
+        return self.secrets.plant(clients, seed) if self.secrets else clients
+
+    def planted_words(self, seed: int) -> list[str]:
+        return self.secrets.words(seed) if self.secrets else []
 
     @property
     def sides(self) -> tuple[Side, ...]:

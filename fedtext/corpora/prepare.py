@@ -52,6 +52,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.words, config.min_count) for count in counts] if own else []
     words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config, seed)
+    known = set(words)
+    words += [word for word in config.planted_words(seed) if word not in known]
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
@@ -78,7 +80,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
-        tests=() if config.language else tuple(sets[2] for sets in encoded),
+        tests=tuple(sets[2] for sets in encoded),
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,
@@ -99,7 +101,7 @@ def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpu
             raise UserError(f"corpus {config.name}: client {client.name!r} has no train text: leave the client out")
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)
-    return raw, splits.used(raw, config, seed, leaking), leaking.counts()
+    return raw, config.with_planted(splits.used(raw, config, seed, leaking), seed), leaking.counts()
 
 
 def _distinct_words(raw: RawCorpus) -> tuple[int, int]:

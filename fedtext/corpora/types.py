@@ -221,7 +221,7 @@ class Corpus:
         table_digest: Identifies the numbers of ``table_VD``.
         coverage: How much of the corpus the vectors cover that ``table_VD`` was made from.
         features: Number of the vocabulary's last entries that are features and not words.
-        tests: Each client's test texts in rows of the global vocabulary. Empty in a language corpus.
+        tests: Each client's test texts in rows of the global vocabulary.
         digits_V: Which entries are words with a digit in them; None if there are none.
         words: Number of distinct words of train, and of all splits. None in a language corpus.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedtext.evaluation.classes import Scored, accuracy, area
+from fedtext.evaluation.membership import Attacked
+from fedtext.evaluation.membership import together as attacked_together
 from fedtext.evaluation.words import Predicted, added, predict, together
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.models.language import LanguageModel
 from fedtext.training.batches import Assembler, Texts
 
 SPLITS = ("test", "validation")  # of evaluations
+MEMBERSHIP = "membership"  # name of pooled scores of membership inference
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class Evaluated:
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
-    pooled: dict[str, Scored | Predicted] = field(default_factory=dict)
+    pooled: dict[str, Scored | Predicted | Attacked] = field(default_factory=dict)
     curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
     problem: str = ""
 
@@ -88,12 +91,15 @@ def unchanged(evaluated: Evaluated) -> Evaluated:
 
 
 def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
-    """Compute metrics over all texts of clients: areas under the ROC curve (``AUC`` for ``Ag``), perplexities."""
+    """Compute metrics over all texts of clients: areas under the ROC curve (``AUC`` for ``Ag``), perplexities, and
+    those of membership inference."""
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.pooled):
         parts = [evaluated.pooled[name] for evaluated in evaluations if name in evaluated.pooled]
         scored = [part for part in parts if isinstance(part, Scored)]
-        if not scored:
+        if name == MEMBERSHIP:
+            found |= attacked_together([part for part in parts if isinstance(part, Attacked)])
+        elif not scored:
             found |= _named(together([part for part in parts if isinstance(part, Predicted)]), name)
         elif (value := area(scored)) is not None:
             found["AUC" + name[2:]] = value

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
+from fedtext.corpora.secrets import KEY as SECRETS
 from fedtext.ledger import assumptions, central, distributed, examples, shuffled, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
@@ -45,7 +46,7 @@ _UNSTATED = "no guarantee: no mechanism of the uplink states one"
 
 
 def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int) -> list[Entry]:
-    """Compute all guarantees of a run.
+    """Compute all guarantees of a run, and say which texts were planted in its corpus.
 
     Args:
         experiment: The experiment.
@@ -56,6 +57,12 @@ def ledger(experiment: "Experiment", coordinates: int, clients: int, rounds: int
     Returns:
         At least one entry. If nothing is guaranteed, its ``how`` says why.
     """
+    planted = experiment.corpus.planted
+    said = [Entry(SECRETS, "run", None, 0.0, planted)] if planted else []
+    return _guarantees(experiment, coordinates, clients, rounds) + said
+
+
+def _guarantees(experiment: "Experiment", coordinates: int, clients: int, rounds: int) -> list[Entry]:
     if experiment.method.pooled:
         return [Entry(experiment.method.name, "run", None, 0.0, "no guarantee: all texts lie in one place")]
     if not experiment.method.shares:

@@ -125,6 +125,39 @@ ATTACKS: list[Metric] = [
         unit="number",
         better="neither",
     ),
+    _leak(
+        "member_pooled_auc",
+        "membership: member_auc over the texts of all audited clients together",
+        "One threshold for all of them, unlike member_auc, which is the mean of the clients' own.",
+    ),
+    _leak(
+        "member_pooled_tpr_at_1pct_fpr",
+        "membership: member_tpr_at_1pct_fpr over the texts of all audited clients together",
+        "Not computed with fewer than 100 test texts.",
+    ),
+    _leak(
+        "member_pooled_tpr_at_0.1pct_fpr",
+        "membership: the same at a threshold that 0.1 % of the test texts pass",
+        "Not computed with fewer than 1,000 test texts.",
+    ),
+    _leak(
+        "member_user_auc",
+        "membership: area under the ROC curve of users that took part against others, by the mean score of their texts",
+        "The others are as many users that have the audited clients' test texts. 0.5 is chance.",
+    ),
+    _leak(
+        "exposure_<insertions>",
+        "exposure: bits by which the model singles out a secret's digits; 1.4 on average if it does not know them",
+        "Mean over the secrets planted that often (corpus.secrets); control: planted nowhere. With six digits 19.9 "
+        "bits at most (Carlini et al. 2019).",
+        unit="number",
+        when=LATE,
+    ),
+    _leak(
+        "extracted_<insertions>",
+        "exposure: share of secrets whose digits are the most probable sentence after their prefix, by beam search",
+        when=LATE,
+    ),
     _leak("I_ser", "word_relations: share of a word's nearest words that the client's restored update keeps"),
     _leak("I_ag", "word_relations: share of a word's nearest words that the aggregated embedding keeps"),
 ]

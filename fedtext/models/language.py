@@ -105,6 +105,20 @@ class LanguageModel(nn.Module):
         weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
         return functional.linear(hidden_BTH, weight_VH, self.head.bias)
 
+    def step(self, tokens_B: Tensor, hidden_LBH: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Process one more token of each of B sentences.
+
+        Args:
+            tokens_B: The tokens.
+            hidden_LBH: The states of all layers before them; None: sentences begin.
+
+        Returns:
+            logits_BV of the next token, and the states after this one.
+        """
+        hidden_B1H, hidden_LBH = self.rnn(self.embedding(tokens_B[:, None]), hidden_LBH)
+        weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
+        return functional.linear(hidden_B1H.squeeze(1), weight_VH, self.head.bias), hidden_LBH
+
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)

@@ -8,7 +8,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError
 from fedtext.evaluation import Evaluated, curves, pooled
 from fedtext.records import RoundRecord
-from fedtext.server.fleet import Fleet
+from fedtext.server.fleet import ClientInfo, Fleet
 
 
 def add_evaluations(
@@ -79,6 +79,9 @@ def audit_files(
         handle: The parameters after the round.
         scores: Each client's metrics, by its name.
     """
-    found = {name for audit in experiment.audits for name in audit.metrics}
-    shown = [client.id for client in fleet.clients if found & set(scores.get(client.name, ()))]
+
+    def audited(client: ClientInfo) -> bool:
+        return any(audit.declares(name) for audit in experiment.audits for name in scores.get(client.name, ()))
+
+    shown = [client.id for client in fleet.clients if audited(client)]
     return fleet.report(handle, min(shown)) if shown else {}

@@ -38,6 +38,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "separation": None,
     },
     "privacy": {"canaries": None},
+    "corpus": {"secrets": None},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
     "server.noise.mechanism": {"coefficients": None},

@@ -105,7 +105,8 @@ def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed
     ]
     entries = ["<pad>", "<unk>", "<s>", "</s>", *[f"w{n}" for n in range(words)]]
     digest = f"tiny-language-{clients}-{sentences}-{words}-{seed}"
-    return Corpus("tiny language", len(entries) - 1, entries, data, [], digest, None)
+    tests = tuple(client.test for client in data)
+    return Corpus("tiny language", len(entries) - 1, entries, data, [], digest, None, tests=tests)
 
 
 def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int = 0) -> tuple[Model, Batch]:

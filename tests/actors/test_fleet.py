@@ -232,6 +232,23 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
+def test_shadow_models_are_the_same_in_every_process() -> None:
+    """They are trained on all clients' test texts, from the initial parameters: given word vectors, or drawn ones."""
+    audits, training = [{"membership": {"attack": "rmia"}}], tiny.TRAINING | {"rounds": 2}
+    drawn = np.random.default_rng(0).standard_normal((len(FEW.vocabulary), 5), np.float32)
+    given = replace(FEW, table_VD=drawn, table_digest="drawn")
+    for made, corpus in (
+        (tiny.experiment(audits=audits, training=training), given),
+        (tiny.language_model(audits=audits), tiny.language_corpus(clients=4)),
+    ):
+        expected, federation = final(local(made, corpus)), in_actors(made, corpus)
+        assert "member_pooled_auc" in expected[1][-1][1]
+        assert final(federation) == expected
+        federation.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
 @pytest.mark.parametrize(
     ("experiment", "corpus"),
     [

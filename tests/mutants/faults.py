@@ -129,9 +129,9 @@ FAULTS = (
     ),
     Fault(
         "the membership limit from all losses",
-        "audits/membership",
+        "evaluation/membership",
         "limit, judged_M = train_M[::2].mean",
-        "limit, judged_M = losses_N.mean",
+        "limit, judged_M = np.concatenate([train_M, test_U]).mean",
     ),
     Fault("the last round unsaved", "server/federation", "if last or round_ %", "if round_ %"),
     Fault(

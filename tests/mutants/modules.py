@@ -76,6 +76,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ledger/outside": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "evaluation/__init__": ("evaluation", "binary", "language_models", "fedevocab", "own_vocabularies"),
     "evaluation/classes": ("evaluation", "binary"),
+    "evaluation/membership": ("membership", "evaluation", "leakage"),
     "evaluation/unigram": ("unigram",),
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
@@ -181,7 +182,6 @@ MODULES: dict[str, tuple[str, ...]] = {
 # Of these only the faults of faults.py are tried.
 FAULTS_ONLY: dict[str, tuple[str, ...]] = {
     "config/participation": ("sampling", "plans"),
-    "audits/membership": ("evaluation",),
 }
 
 

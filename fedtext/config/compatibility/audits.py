@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from fedtext.audits.attribute_inference import AttributeInference
 from fedtext.audits.base import Audit
 from fedtext.audits.embedding_rows import EmbeddingRows
+from fedtext.audits.exposure import Exposure
 from fedtext.audits.gradient_inversion import GradientInversion
 from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
@@ -75,6 +76,11 @@ def span_inversion(e: "Settings") -> Iterator[str]:
             f"audits: span_inversion is for model transformer, whose attention discloses whole texts, and model "
             f"{e.model.name} has none: use gradient_inversion or embedding_rows"
         )
+    elif e.model.adapter:
+        yield (
+            "audits: span_inversion reads the update of the attention's weights, and with model.adapter clients send "
+            "factors of a low rank in their place: leave it out"
+        )
     if not e.method.shares or e.method.private("encoder.layers.layer.0.attention.self.query.weight"):
         yield f"audits: span_inversion needs the encoder's update, and method {e.method.name} sends none: leave it out"
     if e.method.changes_gradients():
@@ -125,18 +131,28 @@ def _headless(e: "Settings") -> str:
 
 
 def membership(e: "Settings") -> Iterator[str]:
-    """Check that the server has a classifier, except for its word vectors, as membership needs."""
+    """Check that the server has a model, except for its word vectors, as membership needs."""
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
     private = e.private
     whole = e.complete or not (private("encoder.layers.weight") or private("head.weight"))
-    if e.language:
-        yield f"audits: membership needs probabilities of classes, and model {e.model.name} has none: leave it out"
     if not e.method.shares or not whole:
         yield (
             f"audits: membership uses the server's model, and method {e.method.name} shares no complete encoder and "
             "output layer: leave it out"
         )
+
+
+def exposure(e: "Settings") -> Iterator[str]:
+    """Check that there are secrets, and a shared language model that may know them."""
+    if not any(isinstance(audit, Exposure) for audit in e.audits):
+        return
+    if not e.language:
+        yield f"audits: exposure is for language models, and model {e.model.name} is none: leave it out"
+    elif not e.corpus.planted:
+        yield "audits: exposure measures secrets, and none are planted: set corpus.secrets ({}: as it is by default)"
+    if not e.method.shares or not e.complete:
+        yield f"audits: exposure uses the server's model, and method {e.method.name} shares none that is complete"
 
 
 def fits(e: "Settings", audit: Audit) -> bool:
@@ -145,4 +161,4 @@ def fits(e: "Settings", audit: Audit) -> bool:
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, span_inversion, attribute_inference, label_leakage, embedding_rows, membership)
+RULES = (gradient_inversion, span_inversion, attribute_inference, label_leakage, embedding_rows, membership, exposure)

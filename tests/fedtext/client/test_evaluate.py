@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fedtext.client.texts import order_of
+from fedtext.evaluation import Evaluated
+from fedtext.evaluation.classes import Scored
 from fedtext.methods.base import Phase
 from fedtext.text.tokens import UNK_ID
 from fedtext.training import local as local_training
@@ -56,15 +58,16 @@ def test_metrics_of_audits_are_among_a_clients_metrics(monkeypatch: pytest.Monke
     worker, flat = hosting(tiny.experiment(audits=["membership"]))
     asked = []
 
-    def metrics(client: int, round_: int, flat: np.ndarray) -> dict[str, float]:
+    def evaluate(client: int, round_: int, flat: np.ndarray) -> Evaluated:
         asked.append((client, round_))
-        return {"found": 0.25 + client}
+        return Evaluated({"found": 0.25 + client}, {"pooled": Scored(np.zeros(1, np.float32), np.ones(1, bool))})
 
-    monkeypatch.setattr(worker.audits, "metrics", metrics)
+    monkeypatch.setattr(worker.audits, "evaluate", evaluate)
     evaluations = worker.evaluate(flat, 2, [0, 2], final=False)
     assert asked == [(0, 2), (2, 2)]
     assert {client: evaluated.metrics["found"] for client, evaluated in evaluations.items()} == {0: 0.25, 2: 2.25}
     assert all(nonempty("Ag" in evaluated.metrics for evaluated in evaluations.values()))
+    assert all(nonempty(set(evaluated.pooled) == {"Ag", "pooled"} for evaluated in evaluations.values()))
 
 
 def test_each_clients_own_parameters_are_evaluated_on_the_union() -> None:

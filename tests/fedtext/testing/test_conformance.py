@@ -76,7 +76,8 @@ def test_models(name: str) -> None:
     check_model(MODELS[name].model_validate({"name": name, **SMALL.get(name, RECURRENT)}))
 
 
-@pytest.mark.parametrize("name", AUDITS)
+# exposure is of planted secrets, which the corpus of this check has not: tests/fedtext/audits/test_exposure.py
+@pytest.mark.parametrize("name", [name for name in AUDITS if name != "exposure"])
 def test_audits(name: str) -> None:
     check_audit(AUDITS[name](**AUDIT_KEYS.get(name, {})), **AUDIT_SECTIONS.get(name, {}))
 
