@@ -214,6 +214,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "needs the output layer's update, and method fedper",
     ),
     (audits.membership, "fedper", {"audits": ["membership"]}, "shares no complete encoder and output layer"),
+    (audits.exposure, "fedavg", {"audits": ["exposure"]}, "audits: exposure is for language models"),
     (adversaries.attack_by_updates, "local_only", {"adversaries": BACKDOOR}, "method local_only sends no updates"),
     (
         adversaries.attacked_labels,
