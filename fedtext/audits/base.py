@@ -271,7 +271,7 @@ class Audit(Strict, ABC):
         return {}
 
     def declares(self, name: str) -> bool:
-        """Whether a metric is one of ``metrics``, which may have parts such as <insertions> that vary."""
+        """Whether a metric is one of ``metrics``, which may have parts that vary, in angle brackets."""
         return any(Metric(metric, "").matches(name) for metric in self.metrics)
 
     def blind(self, vocabulary: list[str]) -> str:
