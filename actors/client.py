@@ -77,7 +77,7 @@ class ClientActor:
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, _chosen(objects, members), private, device, corpus_clients, noise)
-        self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.sent.numbers)
+        self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
         self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure))
         self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, Sum] | None = None  # of a round

@@ -42,7 +42,7 @@ class LocalFleet:
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
         samples = [client.samples for client in self.clients]
-        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.sent.numbers)
+        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.coordinates)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
