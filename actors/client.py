@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from actors.metrics import TrialMetrics
+from fedtext.client.local_fleet import population
 from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
@@ -77,7 +78,8 @@ class ClientActor:
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
         self.worker = Worker(experiment, header, _chosen(objects, members), private, device, corpus_clients, noise)
-        self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.sent.numbers)
+        self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
+        self.worker.population = population(self.worker)
         self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure))
         self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, Sum] | None = None  # of a round

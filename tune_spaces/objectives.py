@@ -29,7 +29,7 @@ def _check_evaluated(key: str, metric: str, experiment: Experiment, baseline: bo
     if metric == "loss" or metric in experiment.evaluated_metrics or baseline:
         return
     why = ""
-    if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.method.complete:
+    if not experiment.language and metric.startswith(("Ag", "AUC")) and not experiment.complete:
         why = f", and what {experiment.method.name} shares is no complete model"
     elif not experiment.language and metric.startswith("Ap"):
         why = ", it needs evaluation.personalize"

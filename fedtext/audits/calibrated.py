@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
-from scipy.special import log_ndtr
 
 from fedtext.audits.base import Known, Population, State, digest
 from fedtext.audits.confidences import Confidences, attacked, confidences, drawn
@@ -131,7 +131,9 @@ class LiRA(Calibrated):
         else:
             deviation = logits_PN.std(0, ddof=1)
         z_N = (target.logits() - logits_PN.mean(0)) / np.maximum(deviation, 1e-12)
-        return log_ndtr(z_N)  # grows with the probability, and tells large ones apart
+        return torch.special.log_ndtr(
+            torch.from_numpy(z_N)
+        ).numpy()  # grows with the probability, and tells large ones apart
 
 
 if TYPE_CHECKING:

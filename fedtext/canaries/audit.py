@@ -15,6 +15,7 @@ from fedtext.canaries.plan import Plan, check
 from fedtext.config.experiment import Experiment
 from fedtext.layout import Layout
 from fedtext.ledger import claimed, format_epsilon, with_measured
+from fedtext.methods import layouts
 from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey
 
@@ -43,7 +44,7 @@ class CanaryAudit:
         self.experiment = experiment
         self.canaries: CanaryClients | None = None
         if config := experiment.privacy.canaries:
-            check(experiment, layout.numbers)
+            check(experiment, layouts.coordinates(layout, experiment.model.fixes))
             kind = CentralCanaries if experiment.server.noise else LocalCanaries
             self.canaries = kind(Plan(config, experiment, clients), noise, layout, withheld, kept)
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import baselines, describe, participants, stacks
 from fedtext.client.parts import part_of
+from fedtext.client.shadows import Simulator, simulates
 from fedtext.client.worker import Worker
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
@@ -41,8 +42,9 @@ class LocalFleet:
         self.baselines: Mapping[str, float] = baselines(experiment, corpus)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
+        self.worker.population = population(self.worker)
         samples = [client.samples for client in self.clients]
-        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.sent.numbers)
+        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.coordinates)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
@@ -80,3 +82,8 @@ class LocalFleet:
 
     def close(self) -> None:
         pass
+
+
+def population(worker: Worker) -> Simulator | None:
+    """Return what an attacker has of the population of a worker's run; None if no audit asks for it."""
+    return Simulator(worker, LocalFleet) if simulates(worker.experiment) else None

@@ -1,8 +1,9 @@
 """Models like that of a run, trained in this process on texts that an attacker has (shadow models)."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +35,17 @@ class Simulator(Population):
 
     Args:
         host: A place that hosts clients of the run.
+        fleet: ``LocalFleet``, whose workers have such a population themselves.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, fleet: Callable[..., Any]) -> None:
         super().__init__(host.parts[1])
-        self.host = host
+        self.host, self.fleet = host, fleet
 
     def texts(self, client: int) -> ClientData:
         return self.host.test_in_all_words(client)
 
     def trained(self, shadow: int, chosen: Sequence[NDArray[np.int64]]) -> State:
-        from fedtext.client.local_fleet import LocalFleet  # whose workers have audits
-
         host = self.host
         logging.getLogger(__name__).info("training shadow model %d", shadow + 1)
         experiment = simulated(host.experiment, shadow)
@@ -53,7 +53,7 @@ class Simulator(Population):
         shared, private = initial(host.experiment, corpus)
         participants = self.clients + experiment.method.pooled
         noise = noise_key(experiment, corpus.content, participants)
-        fleet = LocalFleet(experiment, corpus, private, str(host.device), noise)
+        fleet = self.fleet(experiment, corpus, private, str(host.device), noise)
         federation = Federation(experiment, shared, fleet, None)
         for _ in federation.run():
             pass

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtext.audits.base import Population
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, STATE, Host
-from fedtext.client.shadows import Simulator, simulates
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.layout import TABLE, finite
@@ -47,9 +47,11 @@ class Worker(Host):
 
     Attributes:
         secure: The clients' part of secure aggregation; None without it.
+        population: What an attacker has of the run's population; None if no audit asks for it.
     """
 
     secure: SecureClients | None = None
+    population: Population | None = None
 
     @cached_property
     def uplink(self) -> Uplink:
@@ -85,7 +87,7 @@ class Worker(Host):
             self.noise,
             tests,
             public_SV,
-            Simulator(self) if simulates(self.experiment) else None,
+            self.population,
         )
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -4,7 +4,8 @@ Both layouts begin with the shared tensors, then those of the method, then those
 offsets in a buffer without the ones behind them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 
 from fedtext.layout import Layout
 from fedtext.mechanisms.base import Mechanism, Shapes
@@ -26,6 +27,16 @@ def sent(method: Method, shared: Layout, uplink: Sequence[Mechanism] = ()) -> La
         uplink: The mechanisms, with ``beside``.
     """
     return Layout(shared.shapes | extras(method, shared) | _of([each.beside for each in uplink]))
+
+
+def coordinates(layout: Layout, fixes: Callable[[str], bool]) -> int:
+    """Return the number of coordinates of a layout that clients send in some round.
+
+    Args:
+        layout: The layout of an update.
+        fixes: Returns whether a tensor, by its name, is the server's alone: ``ModelConfig.fixes``.
+    """
+    return sum(prod(shape) for name, shape in layout.shapes.items() if not fixes(name))
 
 
 def received(method: Method, shared: Layout, uplink: Sequence[Mechanism] = ()) -> Layout:

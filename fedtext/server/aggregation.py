@@ -16,6 +16,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
+from fedtext.methods import layouts
 from fedtext.secure.ring import Ring, RingSum
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
@@ -237,7 +238,9 @@ class Summation:
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else sum(samples))
         self.holders_only = experiment.server.absent_rows == "holders_only"
-        self.ring = Ring(experiment, samples, layout.numbers) if experiment.server.secure_aggregation else None
+        self.ring: Ring | None = None
+        if experiment.server.secure_aggregation:
+            self.ring = Ring(experiment, samples, layouts.coordinates(layout, experiment.model.fixes))
 
     def empty(self) -> Sum:
         """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""

@@ -223,12 +223,15 @@ def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:
 
 
 def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
-    """Save the tokenizer of texts and the configuration of the encoder, if they come from a checkpoint."""
+    """Save the tokenizer of texts and the configuration of the encoder, if they come from a checkpoint; and the encoder
+    itself if its weights are no parameters, as with an adapter."""
     model, text = experiment.model, experiment.corpus.text
     cuts = text.checkpoint if isinstance(text, Pieces) else None
     sizes = model.checkpoint if isinstance(model, TransformerClassifier) else None
     if source := sizes or cuts:
         pretrained.settings(source).save_pretrained(folder)
+    if sizes and model.drawn:
+        pretrained.network(sizes).save_pretrained(folder)
     if cuts:
         pretrained.tokenizer(cuts).save_pretrained(folder)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.local_fleet import LocalFleet, population
 from fedtext.client.participants import stacks
 from fedtext.client.worker import Worker
 from fedtext.config.compatibility import problems
@@ -167,6 +167,8 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
         Worker(experiment, corpus, [corpus.clients[c] for c in members], private, corpus_clients=len(corpus.clients))
         for members in hosted[0]
     ]
+    for worker in workers:
+        worker.population = population(worker)
     for round_, now in enumerate(hosted, 1):
         exchange(workers, now, corpus)
         replies: list[Reply] = []

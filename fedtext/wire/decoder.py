@@ -1,7 +1,5 @@
 """Decoding of payloads, on the server or wherever updates are added up."""
 
-from math import prod
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +31,7 @@ class Decoder:
     @property
     def coordinates(self) -> int:
         """Number of coordinates that a client sends, counting parameters that it sends in some rounds only."""
-        fixes = self.experiment.model.fixes
-        return sum(prod(shape) for name, shape in self.sent.shapes.items() if not fixes(name))
+        return layouts.coordinates(self.sent, self.experiment.model.fixes)
 
     def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a payload in this round."""

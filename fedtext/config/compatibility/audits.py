@@ -135,11 +135,12 @@ def membership(e: "Settings") -> Iterator[str]:
     if not any(isinstance(audit, Membership) for audit in e.audits):
         return
     private = e.private
-    whole = e.complete or not (private("encoder.layers.weight") or private("head.weight"))
+    whole = e.complete or not (e.model.parted or private("encoder.layers.weight") or private("head.weight"))
     if not e.method.shares or not whole:
+        whose = "model.adapter.lora.share: a" if e.model.parted else f"method {e.method.name}"
         yield (
-            f"audits: membership uses the server's model, and method {e.method.name} shares no complete encoder and "
-            "output layer: leave it out"
+            f"audits: membership uses the server's model, and {whose} shares no complete encoder and output layer: "
+            "leave it out"
         )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedtext.config.compatibility import adapters, evaluation
+from fedtext.config.compatibility import adapters, audits, evaluation
 from tests.checkpoints import SCRATCH
 
 EXACT = {"aggregation": {"lora": {"factors": "exact"}}}
@@ -57,5 +57,11 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         "fedavg",
         {"model": _adapted(share="a"), "evaluation": {"select": "Ag_val"}},
         "share: a keeps parts of it at clients",
+    ),
+    (
+        audits.membership,
+        "fedavg",
+        {"model": _adapted(share="a"), "audits": ["membership"]},
+        "share: a shares no complete encoder",
     ),
 ]

@@ -1,6 +1,9 @@
 """Adapters of low rank: what is trained, sent and kept, and the aggregation of their factors."""
 
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +12,19 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.aggregations.lora import Factors, best_factors, mean_product
+from fedtext.api.model import Model
 from fedtext.layout import TABLE
+from fedtext.ledger.distributed import grid
 from fedtext.methods import METHODS, FedAvg
 from fedtext.models.adapters import RESIDUAL, A, B, LoRALinear
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.parameters import build_network
+from fedtext.server.trained import trained
 from fedtext.testing.runs import check_run
 from tests import tiny
-from tests.checkpoints import SCRATCH
+from tests.checkpoints import SCRATCH, saved
 from tests.loops import nonempty
 
 LATE = {"personalize": None, "every": 2}
@@ -225,3 +231,35 @@ def test_the_model_of_a_round_is_the_mean_of_the_clients_models(factors: str) ->
 def test_a_layer_is_adapted_once() -> None:
     with pytest.raises(ValueError, match="name each layer once"):
         tiny.experiment("fedavg", model=adapted(modules=["query", "query"]))
+
+
+def test_a_saved_model_has_the_weights_that_its_adapters_are_put_into(tmp_path: Path) -> None:
+    checkpoint = saved("bert", tmp_path / "checkpoint")
+    model = {"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}, "adapter": {}}
+    rows = len(tiny.TWO.vocabulary)
+    corpus = replace(tiny.TWO, table_VD=np.random.default_rng(0).standard_normal((rows, 8)).astype(np.float32))
+    run = tiny.Finished("fedavg", corpus, model=model, training=tiny.TRAINING | {"rounds": 1}, evaluation=LATE)
+    made = Model(trained(run, corpus))
+    before = made.predict([" ".join(corpus.vocabulary[2:5])])
+    made.save(tmp_path / "model")
+    shutil.rmtree(checkpoint)
+    assert Model.load(tmp_path / "model").predict([" ".join(corpus.vocabulary[2:5])]) == before
+
+
+def test_the_noise_of_clients_is_of_the_coordinates_that_are_sent() -> None:
+    noise = {"multiplier": 1.0, "mechanism": "skellam"}
+    server = {
+        "weights": "uniform",
+        "noise": noise,
+        "secure_aggregation": {"range": 0.3, "masks": False, "colluding": 0.0},
+    }
+    changes = {
+        "uplink": [{"clip": {"norm": 0.3}}],
+        "wire": {"rows": "all"},
+        "server": server,
+        "participation": {"min_clients": 4},
+    }
+    run = tiny.Finished("fedavg", tiny.corpus(clients=4), model=adapted(), evaluation=LATE, **changes)
+    assert run.coordinates < run.decoder.sent.numbers
+    assert run.summation.ring.grid == grid(run.experiment, 4, run.coordinates)
+    assert run.worker.secure.ring.grid == run.summation.ring.grid
