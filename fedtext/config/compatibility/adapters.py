@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.aggregations.lora import LoRA
 from fedtext.layout import TABLE
+from fedtext.methods.base import Method
 from fedtext.models.adapters import Adapter
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ def factors(e: "Settings") -> Iterator[str]:
         )
     if exact and not residual:
         yield f"{key} with factors: exact needs model.adapter.lora.residual: true, where the server keeps the residual"
-    if aggregation.factors != "mean" and not e.server.optimizer.plain:
+    steps = type(e.method).server_step is not Method.server_step
+    if aggregation.factors != "mean" and (steps or not e.server.optimizer.plain):
+        other = f"the server's step of method {e.method.name}" if steps else "server.optimizer"
         yield (
-            f"{key} with factors: {aggregation.factors} computes the factors themselves, and server.optimizer would "
-            "change them: leave out one of them"
+            f"{key} with factors: {aggregation.factors} computes the factors themselves, and {other} would change "
+            "them: leave out one of them"
         )
 
 

@@ -64,4 +64,10 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         {"model": _adapted(share="a"), "audits": ["membership"]},
         "share: a shares no complete encoder",
     ),
+    (
+        adapters.factors,
+        "feddyn",
+        {"model": _adapted(residual=True), "server": EXACT},
+        "the server's step of method feddyn would change them",
+    ),
 ]
