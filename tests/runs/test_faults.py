@@ -123,7 +123,7 @@ def take(taken: list[np.ndarray], until: int) -> None:
 def test_what_the_memory_monitor_kills_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Memory runs out for real: this process takes what is left below a threshold that Ray was started with, until
     Ray's monitor has killed workers, and gives it back."""
-    rounds = 60
+    rounds = 600  # so many that memory has run out before they are over
     training = EXPERIMENT["training"] | {"rounds": rounds, "local_epochs": 3}
     file = write(tmp_path, training=training, space={}, baselines=[], resources={"max_restarts": 50})
     memory = psutil.virtual_memory()
