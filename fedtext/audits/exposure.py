@@ -58,7 +58,7 @@ class Exposure(Audit):
 
 @dataclass(frozen=True)
 class Found:
-    """What a model knows of a secret."""
+    """A model's knowledge of a secret."""
 
     secret: Secret
     rank: int

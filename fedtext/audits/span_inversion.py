@@ -81,7 +81,7 @@ class SpanInversion(Audit):
 
 @dataclass(frozen=True)
 class Fit:
-    """What the first layer discloses with some table.
+    """The words that the first layer discloses with some table.
 
     Attributes:
         parameters: The network's parameters.

@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What a part of a search minimises, and among which texts.
+    """The distance that a part of a search minimises, and among which texts.
 
     Attributes:
         allowed_TW: The words that are tried at each place.

@@ -76,7 +76,7 @@ class LoRA(Strict):
 
 
 class Adapter(Strict):
-    """What is trained of an encoder in place of its weights. The table of word vectors is not trained either."""
+    """The trained parameters of an encoder in place of its weights. The table of word vectors is not trained either."""
 
     lora: LoRA = LoRA()
 
