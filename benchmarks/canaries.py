@@ -23,6 +23,7 @@ from fedtext.canaries.pairs import of_pairs, run
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
+from fedtext.ledger.together import Trial
 from fedtext.mechanisms.clip import Clip
 from fedtext.records import RoundRecord
 from fedtext.server import noise
@@ -127,7 +128,7 @@ def of_two_trials(seed: int, mistake: Callable[[], AbstractContextManager[Any]],
     sections = central(FOR_MISTAKES, 1)
     trials = [experiment(seed, **sections | {"training": {"rounds": 1, "optimizer": {"lr": lr}}}) for lr in rates]
     with mistake():
-        (said,) = of_pairs([run(trial, last(trial, corpus).files[FILE]) for trial in trials])
+        (said,) = of_pairs([run(Trial(trial), last(trial, corpus).files[FILE]) for trial in trials])
     return "MORE together" in said
 
 

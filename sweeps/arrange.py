@@ -1,5 +1,6 @@
 """Corpora, engines and places of cases: of those that are known at first, and of suggested ones."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -41,15 +42,19 @@ def corpora_of(
     Raises:
         UserError: A case cannot use its corpus.
     """
-    corpora = dict(known or {})
-    for one in (case.experiment for case in cases):
-        if key(one) not in corpora:
-            corpora[key(one)] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
-            check_classes("tune.metric", experiment.tune.metric, corpora[key(one)])
+    corpora, groups = dict(known or {}), defaultdict[str, list[Experiment]](list)
     for case in cases:
-        audited_words(case.experiment, corpora[key(case.experiment)].vocabulary)
-        if case.experiment.server.noise and not is_distributed(case.experiment):
-            noise_multiplier(case.experiment)
+        groups[key(case.experiment)].append(case.experiment)
+    for name, group in groups.items():  # all that need a corpus are checked before the next one is read
+        if name not in corpora:
+            one = group[0]
+            corpora[name] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
+            check_classes("tune.metric", experiment.tune.metric, corpora[name])
+        for one in group:
+            participant_count(one, corpora[name])
+            audited_words(one, corpora[name].vocabulary)
+            if one.server.noise and not is_distributed(one):
+                noise_multiplier(one)
     return corpora
 
 

@@ -16,6 +16,7 @@ from fedtext.config.files import resolved
 from fedtext.ledger import FILE as LEDGER
 from fedtext.ledger import read
 from fedtext.ledger.report import guarantees, of_trials, reveals
+from fedtext.ledger.together import Trial
 from fedtext.records import RoundRecord
 from fedtext.runtime.secrets import redacted
 
@@ -41,6 +42,14 @@ class Sample:
     records: tuple[RoundRecord, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+
+    @cached_property
+    def ledger(self) -> list[Entry]:
+        """The entries of the privacy ledger, from the records; empty if no round has been completed."""
+        for record in reversed(self.records):  # a run that was made longer has a later one
+            if LEDGER in record.files:
+                return read(record.files[LEDGER])
+        return []
 
 
 @dataclass(frozen=True)
@@ -87,21 +96,17 @@ class Row:
         """The number of seeds that have values."""
         return sum(bool(sample.values) for sample in self.samples)
 
-    @cached_property
+    @property
     def ledger(self) -> list[Entry]:
-        """The entries of the privacy ledger, from the records; empty if no round has been completed."""
-        for sample in self.samples:
-            for record in reversed(sample.records):  # a run that was made longer has a later one
-                if LEDGER in record.files:
-                    return read(record.files[LEDGER])
-        return []
+        """The entries of the privacy ledger of the first seed that has one; empty if none has completed a round."""
+        return next((sample.ledger for sample in self.samples if sample.ledger), [])
 
     def canaries(self) -> Iterator[Run]:
         """Yield what the canaries of each seed's run have shown."""
         for sample in self.samples:
             content = next((made.files[CANARIES] for made in reversed(sample.records) if CANARIES in made.files), "")
             if content and self.experiment:
-                yield run(self.experiment.model_copy(update={"seed": sample.seed}), content)
+                yield run(Trial(self.experiment.model_copy(update={"seed": sample.seed}), sample.ledger), content)
 
     def reveals(self) -> list[str]:
         """Return the sentences on what a run discloses and guarantees; empty without a ledger."""
@@ -176,7 +181,9 @@ class Sweep:
         if changing:
             return []
         pairs = of_pairs([run for row in self.rows for run in row.canaries()])
-        return [*of_trials([case.experiment for case in self.cases]), *pairs]
+        known = {sample.case_id: sample.ledger for row in self.rows for sample in row.samples}
+        trials = [Trial(case.experiment, known.get(case.id, [])) for case in self.cases]
+        return [*of_trials(trials), *pairs]
 
     def names(self) -> list[str]:
         """Return the names of all metrics and costs that some row has."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from fedtext.accounting import composition
 
 Kind = Literal["discrete_gaussian", "skellam"]
@@ -101,8 +103,8 @@ def _gaussian(noise: Shares, order: int, l1: float) -> float:
 def _tau(noise: Shares) -> float:
     """Return by how much the logarithms of probabilities of the sum may differ from those of a discrete Gaussian:
     10 sum_k exp(-2 pi^2 variance k / (k + 1))."""
-    rate = 2 * math.pi**2 * noise.variance
-    return 10 * sum(math.exp(-rate * k / (k + 1)) for k in range(1, noise.count))
+    k_C = np.arange(1, noise.count)
+    return 10 * float(np.exp(-2 * math.pi**2 * noise.variance * k_C / (k_C + 1)).sum())
 
 
 def _skellam(noise: Shares, order: int, l1: float) -> float:
@@ -111,7 +113,6 @@ def _skellam(noise: Shares, order: int, l1: float) -> float:
     return order * squared / (2 * total) + beside
 
 
-@lru_cache(maxsize=4096)
 def epsilon(noise: Shares, count: int, delta: float) -> float:
     """Compute epsilon at ``delta`` of ``count`` rounds, whose updates may depend on what was released before.
 
@@ -120,7 +121,21 @@ def epsilon(noise: Shares, count: int, delta: float) -> float:
         count: Number of rounds.
         delta: Delta of all of them together.
     """
-    bounds = [count * divergence(noise, order) for order in ORDERS]
+    return several(((noise, count),), 0.0, delta)
+
+
+@lru_cache(maxsize=4096)
+def several(rounds: tuple[tuple[Shares, int], ...], inverse: float, delta: float) -> float:
+    """Compute epsilon at ``delta`` of rounds with different noise, and of Gaussian mechanisms beside them.
+
+    Args:
+        rounds: The noise of each kind of round, and their number.
+        inverse: Sum of the inverse squared noise multipliers of the Gaussian mechanisms; 0: there are none.
+        delta: Delta of all of them together.
+    """
+    gaussian = [order / 2 * inverse for order in ORDERS]  # Mironov 2017, corollary 3
+    each = [[count * divergence(noise, order) for order in ORDERS] for noise, count in rounds]
+    bounds = [sum(of_order) for of_order in zip(gaussian, *each, strict=True)]
     return composition.of_renyi(ORDERS, bounds, delta) if math.isfinite(bounds[0]) else math.inf
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from fedtext.accounting.distributed import Shares
+
 DELTA = 1e-5  # default delta of approximate guarantees
 
 Unit = Literal["coordinate and round", "client and round", "run", "text"]
@@ -32,6 +34,19 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Added:
+    """The noise in integers that clients add.
+
+    Attributes:
+        shares: The noise of a round.
+        rounds: In how many rounds a client is at most.
+    """
+
+    shares: Shares
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """A guarantee of a mechanism, or the reason why it has none.
 
@@ -43,6 +58,7 @@ class Entry:
         how: Name of the bound; without an epsilon the reason.
         assumptions: Conditions under which the guarantee holds.
         measured: What canaries of the run have measured beside it; None: nothing.
+        added: The noise that clients add, by which the runs of a sweep are composed; None: they add none.
     """
 
     mechanism: str
@@ -52,6 +68,7 @@ class Entry:
     how: str
     assumptions: str = ""
     measured: Measured | None = None
+    added: Added | None = None
 
     @property
     def holds(self) -> bool:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from fedtext.accounting.one_run import p_value
 from fedtext.canaries.measure import guessed
 from fedtext.config.canaries import Canaries
-from fedtext.config.experiment import Experiment
 from fedtext.ledger import format_epsilon
-from fedtext.ledger.together import together
+from fedtext.ledger.together import Trial, together
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,25 +27,29 @@ class Run:
     """A completed run with canaries.
 
     Attributes:
-        experiment: The experiment.
+        trial: Its experiment and its ledger.
         inside_K: Whether each canary was in the run.
         scores_K: Their scores.
     """
 
-    experiment: Experiment
+    trial: Trial
     inside_K: NDArray[np.bool_]
     scores_K: NDArray[np.float64]
 
 
-def run(experiment: Experiment, content: str) -> Run:
+def run(trial: Trial, content: str) -> Run:
     """Return a run from the content of its ``canaries.csv``.
+
+    Args:
+        trial: Its experiment and its ledger.
+        content: The content.
 
     Raises:
         ValueError, KeyError: It is something else.
     """
     rows = list(csv.DictReader(io.StringIO(content)))
     inside_K = np.array([row["inside"] == "1" for row in rows], np.bool_)
-    return Run(experiment, inside_K, np.array([float(row["score"]) for row in rows]))
+    return Run(trial, inside_K, np.array([float(row["score"]) for row in rows]))
 
 
 def of_pairs(runs: Sequence[Run]) -> list[str]:
@@ -60,7 +63,7 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
     """
     groups: dict[str, list[Run]] = {}
     for each in runs:
-        made = each.experiment
+        made = each.trial.experiment
         if made.server.noise and made.privacy.canaries:
             groups.setdefault(f"{made.corpus!r} {made.seed} {len(each.scores_K)}", []).append(each)
     pairs = [pair for group in groups.values() for pair in pairwise(group)]
@@ -85,9 +88,9 @@ def _test(one: Run, other: Run) -> tuple[float, float, Canaries] | None:
         The probability of as many right guesses under the guarantee of both runs, its epsilon, and the keys; None if
         both have no guarantee together.
     """
-    config = one.experiment.privacy.canaries
+    config = one.trial.experiment.privacy.canaries
     assert config is not None, "or it would have been left out"
-    ((entry, _),) = together([one.experiment, other.experiment])
+    ((entry, _),) = together([one.trial, other.trial])
     if entry.epsilon is None:
         return None
     guesses, right = guessed(config.guesses, one.inside_K, one.scores_K - other.scores_K)

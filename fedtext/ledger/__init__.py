@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from fedtext.accounting.entry import DELTA, Entry, Measured, Sent
+from fedtext.accounting.distributed import Shares
+from fedtext.accounting.entry import DELTA, Added, Entry, Measured, Sent
 from fedtext.corpora.secrets import KEY as SECRETS
 from fedtext.ledger import assumptions, central, distributed, examples, shuffled, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
@@ -125,11 +126,12 @@ def format_epsilon(epsilon: float) -> str:
 
 
 def text(entries: Iterable[Entry]) -> str:
-    """Format the entries as the content of ``ledger.json``. What was not measured is left out."""
+    """Format the entries as the content of ``ledger.json``. What they do not have is left out."""
     written = [asdict(entry) for entry in entries]
     for entry in written:
-        if entry["measured"] is None:
-            del entry["measured"]
+        for key in ("measured", "added"):
+            if entry[key] is None:
+                del entry[key]
     return json.dumps(written, indent=1) + "\n"
 
 
@@ -141,8 +143,14 @@ def read(content: str) -> list[Entry]:
     """
     made = []
     for entry in json.loads(content):
-        measured = entry.pop("measured", None)
-        made.append(Entry(**entry, measured=Measured(**measured) if measured else None))
+        measured, added = entry.pop("measured", None), entry.pop("added", None)
+        made.append(
+            Entry(
+                **entry,
+                measured=Measured(**measured) if measured else None,
+                added=Added(Shares(**added["shares"]), added["rounds"]) if added else None,
+            )
+        )
     return made
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from fedtext.accounting import composition
 from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
-from fedtext.accounting.entry import Entry, Unit
+from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.config.server import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.errors import UserError
@@ -165,7 +165,7 @@ def entries(experiment: "Experiment", made: Grid, rounds: int) -> Iterator[Entry
     """
     assert experiment.server.noise is not None
     delta, count = experiment.server.noise.delta, composed(experiment, rounds)
-    assumptions = "; ".join([_neighbours(experiment), drawn(experiment), _SAMPLES, ROUNDS, outside(experiment)])
+    assumptions = "; ".join([neighbours(experiment), drawn(experiment), _SAMPLES, ROUNDS, outside(experiment)])
     norm = sensitivity(experiment.uplink)
     about = (
         f"distributed {made.noise.kind.replace('_', ' ')}, noise multiplier {made.multiplier:.4g}, sensitivity "
@@ -178,9 +178,9 @@ def entries(experiment: "Experiment", made: Grid, rounds: int) -> Iterator[Entry
     )
     for unit, times, said in each:
         if composition.available():
-            yield Entry(
-                "server.noise", unit, accounting.epsilon(made.noise, times, delta), delta, about + said, assumptions
-            )
+            epsilon = accounting.epsilon(made.noise, times, delta)
+            added = Added(made.noise, times) if unit == "run" else None
+            yield Entry("server.noise", unit, epsilon, delta, about + said, assumptions, added=added)
         else:
             yield Entry("server.noise", unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
 
@@ -188,7 +188,8 @@ def entries(experiment: "Experiment", made: Grid, rounds: int) -> Iterator[Entry
 _SAMPLES = "who takes part in which round depends on no client's texts, and amplifies nothing"
 
 
-def _neighbours(experiment: "Experiment") -> str:
+def neighbours(experiment: "Experiment") -> str:
+    """Return which inputs the noise of clients makes hard to tell apart, and against whom."""
     secure = experiment.server.secure_aggregation
     assert secure is not None
     said = (

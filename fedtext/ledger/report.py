@@ -8,7 +8,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
 from fedtext.ledger import format_epsilon, hidden
 from fedtext.ledger.distributed import is_distributed
-from fedtext.ledger.together import together
+from fedtext.ledger.together import Trial, together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
@@ -145,20 +145,16 @@ def _measured(mechanism: str, measured: Measured) -> str:
     return said
 
 
-def of_trials(experiments: Sequence[Experiment]) -> Iterator[str]:
-    """Yield a sentence on the guarantee of all trials on the same clients together, if there are several.
-
-    Args:
-        experiments: The experiment of each trial.
-    """
-    for entry, count in together(experiments):
+def of_trials(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a sentence on the guarantee of all trials on the same clients together, if there are several."""
+    for entry, count in together(trials):
         if count < 2:
             continue
         said = entry.how
         if entry.epsilon is not None:
             said = f"epsilon = {format_epsilon(entry.epsilon)} at delta = {entry.delta:g}"
         yield (
-            f"all {count} of {len(experiments)} trials that have server.noise, and the same clients, together: {said}"
+            f"all {count} of {len(trials)} trials that have server.noise, and the same clients, together: {said}"
             + (f" ({entry.assumptions})" if entry.assumptions else "")
         )
 

@@ -1,11 +1,14 @@
 """The guarantee of several runs on the same clients together, such as the trials of a sweep."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedtext.accounting import composition
-from fedtext.accounting.entry import Entry
-from fedtext.ledger.assumptions import POOLED_VECTORS, neighbours, pooled_vectors
+from fedtext.accounting import distributed as integers
+from fedtext.accounting.entry import Added, Entry
+from fedtext.ledger import distributed
+from fedtext.ledger.assumptions import POOLED_VECTORS, ZERO_OUT, neighbours, pooled_vectors
 from fedtext.ledger.central import CENTRAL, composed, noise_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.vocabulary import released
@@ -17,47 +20,94 @@ _LATER = (
     "each run is counted with all of its rounds, and may depend on what those before it released, as in a search; what "
     "runs without server.noise release is not counted, nor are the metrics by which runs are compared"
 )
+_UNKNOWN = (
+    "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
+    "known once each of these runs has completed a round"
+)
 
 
-def together(runs: Sequence["Experiment"]) -> Iterator[tuple[Entry, int]]:
+@dataclass(frozen=True)
+class Trial:
+    """A run, with what its ledger says.
+
+    Attributes:
+        experiment: The experiment.
+        ledger: The entries of its ledger. They are needed if clients add noise; empty: it has completed no round.
+    """
+
+    experiment: "Experiment"
+    ledger: Sequence[Entry] = ()
+
+    @property
+    def added(self) -> Added | None:
+        """The noise that clients add; None if they add none, or it is not known."""
+        return next((entry.added for entry in self.ledger if entry.added), None)
+
+
+def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
     """Yield the guarantee of all runs together, and of how many, for each corpus and seed.
 
     Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of three
-    bounds (``accounting.composition.several``). Another seed or corpus splits the texts into other clients, whose
-    guarantees cannot be added up.
+    bounds (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or corpus
+    splits the texts into other clients, whose guarantees cannot be added up.
 
     Args:
-        runs: The experiments of the runs. Those that hide nothing by noise of the server are left out.
+        trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
     """
-    groups: dict[str, list[Experiment]] = {}
-    for run in runs:
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        run = trial.experiment
         if run.server.noise and run.method.shares and not run.method.pooled:
-            groups.setdefault(f"{run.corpus!r} {run.seed}", []).append(run)
+            groups.setdefault(f"{run.corpus!r} {run.seed}", []).append(trial)
     for group in groups.values():
         yield _entry(group), len(group)
 
 
-def _entry(runs: Sequence["Experiment"]) -> Entry:
+def _entry(trials: Sequence[Trial]) -> Entry:
+    runs = [trial.experiment for trial in trials]
     asked = [run.server.noise for run in runs if run.server.noise]
     delta = min(noise.delta for noise in asked)
-    if any(noise.cohort_size for noise in asked):
-        return Entry(CENTRAL, "run", None, delta, "no guarantee: server.noise.cohort_size simulates that of other runs")
-    if any(map(is_distributed, runs)):
-        how = "not computed: the sensitivity of noise that clients add depends on each run's number of coordinates"
-        return Entry(CENTRAL, "run", None, delta, how)
-    if any(map(pooled_vectors, runs)):
-        return Entry(CENTRAL, "run", None, delta, POOLED_VECTORS)
-    against = {neighbours(run) for run in runs}
-    if len(against) > 1:
-        return Entry(CENTRAL, "run", None, delta, "no guarantee: the runs have different neighbours")
-    assumptions = f"{against.pop()}; {_LATER}"
+    against = {_neighbours(run) for run in runs}
+    if why := _without(trials, against):
+        return Entry(CENTRAL, "run", None, delta, why)
+    adding = [run for run in runs if is_distributed(run)]
+    assumptions = "; ".join([*sorted(dict.fromkeys(map(distributed.neighbours, adding)) or against), _LATER])
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
-    epsilon = composition.several(tuple(map(_mechanisms, runs)), delta)
+    others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
+    if adding:
+        inverse = sum(count / multiplier**2 for multiplier, _, count in others)
+        rounds = tuple((trial.added.shares, trial.added.rounds) for trial in trials if trial.added)
+        epsilon = integers.several(rounds, inverse, delta)
+    else:
+        epsilon = composition.several(others, delta)
     how = f"{len(runs)} runs on the same clients"
     if release := released(runs[0]):  # all have the same
         epsilon, delta, how = epsilon + release.epsilon, delta + release.delta, f"{how} and their vocabulary"
     return Entry(CENTRAL, "run", epsilon, delta, how, assumptions)
+
+
+def _without(trials: Sequence[Trial], against: set[str]) -> str:
+    """Return why there is no guarantee of all runs, or why it is not known; empty if there is one.
+
+    Args:
+        trials: The runs.
+        against: Their neighbours.
+    """
+    runs = [trial.experiment for trial in trials]
+    if any(run.server.noise and run.server.noise.cohort_size for run in runs):
+        return "no guarantee: server.noise.cohort_size simulates that of other runs"
+    if any(map(pooled_vectors, runs)):
+        return POOLED_VECTORS
+    if len(against) > 1:
+        return "no guarantee: the runs have different neighbours"
+    if any(is_distributed(trial.experiment) and not trial.added for trial in trials):
+        return _UNKNOWN
+    return ""
+
+
+def _neighbours(run: "Experiment") -> str:
+    return ZERO_OUT if is_distributed(run) else neighbours(run)
 
 
 def _mechanisms(run: "Experiment") -> tuple[float, float, int]:

@@ -54,6 +54,7 @@ def first_pattern(column: NDArray[np.float64], separation: int) -> float:
         column: c, one coefficient for each round.
         separation: b.
     """
+    separation = min(separation, len(column))
     total = np.zeros(-(-len(column) // separation) * separation)
     total[: len(column)] = column
     summed = np.cumsum(total.reshape(-1, separation), axis=0).ravel()[: len(column)]

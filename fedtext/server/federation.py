@@ -67,7 +67,6 @@ class Federation(Generic[FleetT]):
         self.names = {client.id: client.name for client in fleet.clients}
         trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.trainees: Sequence[ClientInfo] = trainees
-        repeats.check_sizes(experiment, len(trainees))
         self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}

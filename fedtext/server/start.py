@@ -10,6 +10,7 @@ from fedtext.ledger.central import strategy
 from fedtext.parameters import check_fit, initial
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
+from fedtext.server.repeats import check_sizes
 from fedtext.server.sampling import check_adversaries, most
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.fingerprint import fingerprint
@@ -62,10 +63,11 @@ def participant_count(experiment: Experiment, corpus: Corpus, clients: int | Non
         clients: Number of its clients; None: that of its list.
 
     Raises:
-        UserError: The experiment does not fit the corpus, or its aggregation needs more clients.
+        UserError: The experiment does not fit the corpus, or a round or its aggregation needs more clients.
     """
     clients = len(corpus.clients) if clients is None else clients
     check_fit(experiment, corpus)
+    check_sizes(experiment, 1 if experiment.method.pooled else clients)
     check_adversaries(experiment, corpus, clients)
     if problem := experiment.aggregation.problem(most(experiment, clients)):
         raise UserError(problem)

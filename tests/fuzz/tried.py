@@ -4,7 +4,7 @@ import os
 import random
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,21 +30,21 @@ def confined(folder: Path) -> Iterator[Path]:
         os.environ |= before
 
 
-def experiments_tried(seeds: range, home: Path) -> Iterator[Tried]:
+def experiments_tried(seeds: Iterable[int], home: Path) -> Iterator[Tried]:
     """Try experiments."""
     for seed in seeds:
         given = experiments.drawn(random.Random(f"experiment {seed}"))
         yield f"experiment {seed}", str(given), judged(lambda given=given: experiments.use(given, home), home)
 
 
-def corpora_tried(seeds: range, home: Path) -> Iterator[Tried]:
+def corpora_tried(seeds: Iterable[int], home: Path) -> Iterator[Tried]:
     """Try corpora."""
     for seed in seeds:
         section = corpora.write(home.parent / "corpus", random.Random(f"corpus {seed}"))
         yield f"corpus {seed}", repr(section)[:1000], judged(lambda section=section: corpora.use(section, home), home)
 
 
-def published_tried(seeds: range, home: Path) -> Iterator[Tried]:
+def published_tried(seeds: Iterable[int], home: Path) -> Iterator[Tried]:
     """Try the files of published corpora."""
     data = home.parent / "published"
     for seed in seeds:
@@ -53,7 +53,7 @@ def published_tried(seeds: range, home: Path) -> Iterator[Tried]:
         yield f"published {seed}", repr(section)[:1000], verdict
 
 
-def runs_tried(seeds: range, home: Path) -> Iterator[Tried]:
+def runs_tried(seeds: Iterable[int], home: Path) -> Iterator[Tried]:
     """Try the folders of runs, each with every command."""
     kept = runs.make(home.parent / "kept" / "runs")
     for seed in seeds:
@@ -65,7 +65,7 @@ def runs_tried(seeds: range, home: Path) -> Iterator[Tried]:
     shutil.rmtree(home / "runs", ignore_errors=True)
 
 
-KINDS: dict[str, Callable[[range, Path], Iterator[Tried]]] = {
+KINDS: dict[str, Callable[[Iterable[int], Path], Iterator[Tried]]] = {
     "experiments": experiments_tried,
     "corpora": corpora_tried,
     "published": published_tried,

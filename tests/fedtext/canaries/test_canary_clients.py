@@ -13,6 +13,7 @@ from fedtext.canaries.pairs import of_pairs, run
 from fedtext.config.server import BandedNoise, BisrNoise, BltNoise, Correlated, TreeNoise
 from fedtext.errors import UserError
 from fedtext.ledger import read
+from fedtext.ledger.together import Trial
 from fedtext.testing.runs import check_run, final
 from tests import tiny
 from tests.fedtext.canaries import small
@@ -160,9 +161,9 @@ def test_weights_are_those_of_the_likelihood_ratio(mechanism: Correlated) -> Non
 def test_one_run_makes_no_pair() -> None:
     trial = small.central(EPSILON, canaries=60)
     assert of_pairs([]) == []
-    assert of_pairs([run(trial, small.last(trial).files[FILE])]) == []
+    assert of_pairs([run(Trial(trial), small.last(trial).files[FILE])]) == []
     other = small.central(EPSILON, canaries=60, seed=1)
-    assert of_pairs([run(made, small.last(made).files[FILE]) for made in (trial, other)]) == [], "other clients"
+    assert of_pairs([run(Trial(made), small.last(made).files[FILE]) for made in (trial, other)]) == [], "other clients"
 
 
 def test_scores_are_kept_with_who_was_in_the_run() -> None:

@@ -13,7 +13,7 @@ from fedtext.corpora.private_vocabulary import NoisySums, Release, TrieHH, drawn
 from fedtext.errors import UserError
 from fedtext.ledger import ledger, spent
 from fedtext.ledger.report import reveals
-from fedtext.ledger.together import together
+from fedtext.ledger.together import Trial, together
 from fedtext.testing.runs import final
 from tests import tiny
 from tests.loops import nonempty
@@ -139,8 +139,8 @@ def test_the_ledger_has_the_release_and_both_together() -> None:
     said = reveals(made, ledger(made, 100, 400, 2))
     assert "the vocabulary is released from every client's words, with a guarantee (noisy_sums)" in said
     assert not [sentence for sentence in said if "without protection" in sentence]
-    ((both, count),) = together([made, made])
-    ((without, _),) = together([plain, plain])
+    ((both, count),) = together([Trial(made)] * 2)
+    ((without, _),) = together([Trial(plain)] * 2)
     assert count == 2
     assert both.epsilon is not None
     assert without.epsilon is not None

@@ -5,17 +5,25 @@ from typing import Any
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.ledger import ledger, read, text
 from fedtext.ledger.report import of_trials
-from fedtext.ledger.together import together
+from fedtext.ledger.together import Trial, together
 from tests import tiny
 from tests.fedtext.ledger.noisy import ROUNDS, central
 from tests.fedtext.ledger.test_correlated_ledger import APART
+from tests.fedtext.secure.test_noised_sums import KINDS, noisy
 
 dp = pytest.importorskip("dp_accounting")
 
 
-def trial(noise: dict[str, Any], participation: Any = APART, **changes: Any) -> Any:
-    return central(0.1, noise, participation=participation, **changes)
+def adding(kind: str) -> Trial:
+    """A run whose clients add the noise."""
+    made = noisy(kind)
+    return Trial(made, ledger(made, 1000, 12, 2))
+
+
+def trial(noise: dict[str, Any], participation: Any = APART, **changes: Any) -> Trial:
+    return Trial(central(0.1, noise, participation=participation, **changes))
 
 
 def test_trials_without_amplification_are_one_gaussian_mechanism() -> None:
@@ -65,13 +73,37 @@ def test_what_cannot_be_added_up_has_no_number() -> None:
         assert not entry.holds
 
 
+def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
+    """Two runs of two rounds are four rounds, and Gaussian noise is no worse than the integers that stand for it."""
+    one, other = (adding(kind) for kind in KINDS)
+    ((twice, count),) = together([one, one])
+    assert count == 2
+    longer = noisy(KINDS[0], training=tiny.TRAINING | {"rounds": 4})
+    assert twice.epsilon == ledger(longer, 1000, 12, 4)[1].epsilon
+    ((both, _),) = together([one, other])
+    assert max(one.ledger[1].epsilon, other.ledger[1].epsilon) < both.epsilon
+    assert "the noise of 10% of a round's clients; the server is among them" in both.assumptions
+    apart = {"participation": {"fraction": 0.5, "sampling": "epochs"}, "training": tiny.TRAINING | {"rounds": 4}}
+    ((mixed, _),) = together([one, Trial(central(0.5, {"multiplier": 1.5}, **apart))])
+    assert one.ledger[1].epsilon < mixed.epsilon <= twice.epsilon
+    assert mixed.assumptions.count("(zero-out)") == 1
+    ((read_again, _),) = together([one, Trial(other.experiment, read(text(other.ledger)))])
+    assert read_again == both, "ledger.json has all of it"
+    ((unknown, _),) = together([Trial(one.experiment), one])
+    assert unknown.epsilon is None
+    assert "once each of these runs has completed a round" in unknown.how
+    ((sampled, _),) = together([one, Trial(central(0.5, {"multiplier": 1.5}))])
+    assert sampled.epsilon is None
+    assert "different neighbours" in sampled.how
+
+
 def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:
     made = [trial({"multiplier": z}, seed=seed) for seed in (0, 1) for z in (1.0, 2.0)]
-    found = list(together([*made, tiny.experiment("local_only"), tiny.experiment()]))
+    found = list(together([*made, Trial(tiny.experiment("local_only")), Trial(tiny.experiment())]))
     assert [count for _, count in found] == [2, 2]
     assert found[0] == found[1]
-    said = list(of_trials([*made, tiny.experiment()]))
+    said = list(of_trials([*made, Trial(tiny.experiment())]))
     assert [sentence[:40] for sentence in said] == ["all 2 of 5 trials that have server.noise"] * 2
     assert "together: epsilon = " in said[0]
     assert list(of_trials(made[:1])) == []
-    assert list(together([tiny.experiment()])) == []
+    assert list(together([Trial(tiny.experiment())])) == []

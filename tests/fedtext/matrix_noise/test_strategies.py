@@ -16,7 +16,7 @@ from tests.fedtext.matrix_noise.dense import KINDS, brute_force, matrix, noise_r
 from tests.loops import nonempty
 
 pytest.importorskip("scipy")
-SIZES = [(1, 1), (7, 1), (9, 2), (12, 3), (13, 4), (11, 5), (12, 20)]
+SIZES = [(1, 1), (7, 1), (9, 2), (12, 3), (13, 4), (11, 5), (12, 20), (12, 10**18)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
