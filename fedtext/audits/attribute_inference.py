@@ -3,7 +3,7 @@
 Legend: S shadow updates, F features, N texts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -13,9 +13,11 @@ from pydantic import Field
 
 from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.gradients import texts_behind
-from fedtext.audits.shadows import Simulator, Sketch
+from fedtext.audits.shadows import LocalSimulation, Sketch
 from fedtext.corpora.types import ClientData
+from fedtext.evaluation import Evaluated
 from fedtext.evaluation.classes import Scored, area
+from fedtext.evaluation.pooled import Pooled
 from fedtext.models.packing import Ints
 from fedtext.runtime.markdown import plain
 from fedtext.runtime.threads import one_blas_thread
@@ -74,13 +76,24 @@ class AttributeInference(Audit):
         named = ", ".join(self.words)
         return f"attribute_inference.words: none of {named} is in the corpus's vocabulary: name other words"
 
-    def over_clients(self, clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        scored = [client for client in clients if "attribute_score" in client]
-        if not scored:
-            return {}
-        present = np.array([client["attribute_present"] > 0 for client in scored])
-        found = {"attribute_majority": float(max(present.mean(), 1 - present.mean()))}
-        value = area([Scored(np.array([client["attribute_score"] for client in scored], np.float32), present)])
+
+@dataclass(frozen=True)
+class Inferred(Pooled):
+    """What is inferred of one client.
+
+    Attributes:
+        score: The score of its update.
+        present: Whether it has the attribute.
+    """
+
+    score: float
+    present: bool
+
+    @classmethod
+    def over_clients(cls, parts: "Sequence[Inferred]", name: str) -> dict[str, float]:
+        present_C = np.array([part.present for part in parts])
+        found = {"attribute_majority": float(max(present_C.mean(), 1 - present_C.mean()))}
+        value = area([Scored(np.array([part.score for part in parts], np.float32), present_C)])
         return found if value is None else found | {"attribute_auc": value}
 
 
@@ -121,7 +134,7 @@ class Attribute(Observation):
             return self.values
         own = local.data.train.take(texts_behind(local))
         rng = generator(known.experiment.seed, "audits/attribute_inference", local.round, local.data.id)
-        simulator = Simulator(
+        simulation = LocalSimulation(
             known,
             local.received,
             data,
@@ -135,11 +148,11 @@ class Attribute(Observation):
         labels_S = np.arange(self.audit.shadows) % 2 == 1
         features_SF = np.stack(
             [
-                sketch.features(*simulator.update(drawn(with_N, data.test.labels_N, bool(one), count, rng), rng))
+                sketch.features(*simulation.update(drawn(with_N, data.test.labels_N, bool(one), count, rng), rng))
                 for one in labels_S
             ]
         )
-        names = simulator.names & known.parameters(local.received, data.rows_R).keys()
+        names = simulation.names & known.parameters(local.received, data.rows_R).keys()
         received = {name: tensor for name, tensor in local.update.tensors.items() if name in names}
         score = ridge(features_SF, labels_S, sketch.features(received, local.update.rows))
         present = bool(containing(replace(local.data, train=own), "train", self.rows).any())
@@ -151,6 +164,13 @@ class Attribute(Observation):
             "attribute_accuracy": float((score > 0) == present),
         } | ({} if shadow_auc is None else {"attribute_shadow_auc": shadow_auc})
         return self.values
+
+    def evaluate(self, shared: State) -> Evaluated:
+        values = self.metrics(shared)
+        if "attribute_score" not in values:
+            return Evaluated(values)
+        guess = Inferred(values["attribute_score"], values["attribute_present"] > 0)
+        return Evaluated(values, {self.audit.name: guess})
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
         named = ", ".join(plain(word) for word in self.audit.words)

@@ -213,7 +213,7 @@ class Observation(ABC):
         """
 
     def evaluate(self, shared: State) -> Evaluated:
-        """Return the metrics of this client, with scores that the server pools over clients, if there are some.
+        """Return the metrics of this client, with its parts of metrics over all clients, if there are some.
 
         Args:
             shared: The shared parameters after the round, tables with V rows.
@@ -261,14 +261,6 @@ class Audit(Strict, ABC):
             local: The local update.
             words: The vocabulary.
         """
-
-    def over_clients(self, clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Compute metrics of all clients together, where means over clients do not say all.
-
-        Args:
-            clients: Each client's metrics.
-        """
-        return {}
 
     def declares(self, name: str) -> bool:
         """Whether a metric is one of ``metrics``, which may have parts that vary, in angle brackets."""

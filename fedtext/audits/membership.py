@@ -14,7 +14,7 @@ from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, W
 from fedtext.audits.calibrated import AttackField, Calibrated, Loss, References
 from fedtext.audits.confidences import attacked, confidences
 from fedtext.corpora.types import ClientData
-from fedtext.evaluation import MEMBERSHIP, Evaluated
+from fedtext.evaluation import Evaluated
 from fedtext.evaluation.membership import Attacked, measures
 from fedtext.runtime.markdown import plain
 
@@ -93,7 +93,7 @@ class Members(Observation):
 
     def evaluate(self, shared: State) -> Evaluated:
         scores = self._scores(shared)
-        return Evaluated(measures(scores.train_M, scores.test_U), {MEMBERSHIP: scores})
+        return Evaluated(measures(scores.train_M, scores.test_U), {self.audit.name: scores})
 
     def _scores(self, shared: State) -> Attacked:
         if not isinstance(attack := self.audit.attack, Calibrated):

@@ -26,7 +26,7 @@ _BUCKETS = 64  # features of a tensor
 
 
 @dataclass(frozen=True)
-class Simulator:
+class LocalSimulation:
     """Simulates local updates on texts of one client's split.
 
     Dropout, hooks of the method, and phases before the last one are left out, and private parameters have their initial

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fedtext.client.audit_runner import audited_words
 from fedtext.client.participants import baselines, describe, participants, stacks
 from fedtext.client.parts import part_of
-from fedtext.client.shadows import Simulator, simulates
+from fedtext.client.shadows import ShadowPopulation, simulates
 from fedtext.client.worker import Worker
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
@@ -84,6 +84,6 @@ class LocalFleet:
         pass
 
 
-def population(worker: Worker) -> Simulator | None:
+def population(worker: Worker) -> ShadowPopulation | None:
     """Return what an attacker has of the population of a worker's run; None if no audit asks for it."""
-    return Simulator(worker, LocalFleet) if simulates(worker.experiment) else None
+    return ShadowPopulation(worker, LocalFleet) if simulates(worker.experiment) else None

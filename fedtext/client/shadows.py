@@ -27,7 +27,7 @@ def simulates(experiment: Experiment) -> bool:
     return any(audit.simulates for audit in experiment.audits)
 
 
-class Simulator(Population):
+class ShadowPopulation(Population):
     """What an attacker has of the population of a run.
 
     A shadow model is trained by a whole federation in this process: the run's clients, method, mechanisms, noise and

@@ -5,16 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedtext.evaluation.classes import Scored, accuracy, area
-from fedtext.evaluation.membership import Attacked
-from fedtext.evaluation.membership import together as attacked_together
-from fedtext.evaluation.words import Predicted, added, predict, together
+from fedtext.evaluation.classes import accuracy
+from fedtext.evaluation.pooled import Pooled
+from fedtext.evaluation.words import Predicted, added, named, predict
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.models.language import LanguageModel
 from fedtext.training.batches import Assembler, Texts
 
 SPLITS = ("test", "validation")  # of evaluations
-MEMBERSHIP = "membership"  # name of pooled scores of membership inference
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +21,13 @@ class Evaluated:
 
     Attributes:
         metrics: Metrics by name.
-        pooled: Scores that the server pools over clients, by the name of the evaluation.
+        pooled: Its parts of metrics over all clients, by the name of the evaluation.
         curves: Values of accuracies while the model is fine-tuned, by name.
         problem: Why it failed; empty if it did not.
     """
 
     metrics: dict[str, float] = field(default_factory=dict)
-    pooled: dict[str, Scored | Predicted | Attacked] = field(default_factory=dict)
+    pooled: dict[str, Pooled] = field(default_factory=dict)
     curves: dict[str, tuple[float, ...]] = field(default_factory=dict)
     problem: str = ""
 
@@ -91,18 +89,11 @@ def unchanged(evaluated: Evaluated) -> Evaluated:
 
 
 def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
-    """Compute metrics over all texts of clients: areas under the ROC curve (``AUC`` for ``Ag``), perplexities, and
-    those of membership inference."""
+    """Compute metrics over all clients' texts: areas under the ROC curve, perplexities, those of audits."""
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.pooled):
         parts = [evaluated.pooled[name] for evaluated in evaluations if name in evaluated.pooled]
-        scored = [part for part in parts if isinstance(part, Scored)]
-        if name == MEMBERSHIP:
-            found |= attacked_together([part for part in parts if isinstance(part, Attacked)])
-        elif not scored:
-            found |= _named(together([part for part in parts if isinstance(part, Predicted)]), name)
-        elif (value := area(scored)) is not None:
-            found["AUC" + name[2:]] = value
+        found |= type(parts[0]).over_clients(parts, name)
     return found | _spread(evaluations)
 
 
@@ -138,15 +129,9 @@ def _told(predicted: Mapping[str, Predicted]) -> Evaluated:
     """Return the metrics of next words, by the name of the evaluation."""
     metrics: dict[str, float] = {}
     for name, part in predicted.items():
-        metrics |= _named(part.metrics(), name)
+        metrics |= named(part.metrics(), name)
     return Evaluated(metrics, dict(predicted))
 
 
 def _predicted(evaluated: Evaluated) -> dict[str, Predicted]:
     return {name: part for name, part in evaluated.pooled.items() if isinstance(part, Predicted)}
-
-
-def _named(metrics: dict[str, float], name: str) -> dict[str, float]:
-    """Name metrics of next words: perplexity (``Ag``), perplexity_val (``Ag_val``), perplexity_Ap (``Ap``)."""
-    suffix = name[2:] if name.startswith("Ag") else f"_{name}"
-    return {metric + suffix: value for metric, value in metrics.items()}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedtext.evaluation.pooled import Pooled
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.training.batches import Assembler, Texts
 
@@ -17,11 +18,16 @@ BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class Scored(Pooled):
     """Scores of texts for class 1 of two, and whether it is their class."""
 
     scores_N: NDArray[np.float32]
     labels_N: NDArray[np.bool_]
+
+    @classmethod
+    def over_clients(cls, parts: "Sequence[Scored]", name: str) -> dict[str, float]:
+        value = area(parts)
+        return {} if value is None else {"AUC" + name[2:]: value}
 
 
 @torch.no_grad()

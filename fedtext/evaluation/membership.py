@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.evaluation.classes import Scored, area
+from fedtext.evaluation.pooled import Pooled
 
 _RATES = {"1pct": 100, "0.1pct": 1000}  # false positive rates, each with the least number of other texts that shows it
 
 
 @dataclass(frozen=True, eq=False)
-class Attacked:
+class Attacked(Pooled):
     """The scores of one client's texts, the smaller the more a text looks like a train text: losses, for example.
 
     Attributes:
@@ -25,6 +26,10 @@ class Attacked:
 
     train_M: NDArray[np.float32]
     test_U: NDArray[np.float32]
+
+    @classmethod
+    def over_clients(cls, parts: "Sequence[Attacked]", name: str) -> dict[str, float]:
+        return together(parts)
 
 
 def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[str, float]:

@@ -5,12 +5,13 @@ Every token but a sentence's first is predicted, including </s>; padding is not.
 Legend: S predicted tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from fedtext.evaluation.pooled import Pooled
 from fedtext.methods.base import Model
 from fedtext.training.batches import Assembler, Texts
 
@@ -19,7 +20,7 @@ LIKELIEST = (1, 3)  # numbers of words; keyboards propose three
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Predicted(Pooled):
     """Sums over the predicted tokens of some sentences.
 
     Attributes:
@@ -38,6 +39,10 @@ class Predicted:
             perplexity = float(np.exp(np.float64(self.nats / self.tokens)))
         shares = {f"top{k}": right / self.tokens for k, right in zip(LIKELIEST, self.right, strict=True)}
         return {"perplexity": perplexity, **shares}
+
+    @classmethod
+    def over_clients(cls, parts: "Sequence[Predicted]", name: str) -> dict[str, float]:
+        return named(together(parts), name)
 
 
 @torch.no_grad()
@@ -75,3 +80,9 @@ def together(parts: Sequence[Predicted]) -> dict[str, float]:
     """
     each = np.sort([part.metrics()["perplexity"] for part in parts])
     return added(parts).metrics() | {"perplexity_p90": float(each[-(-9 * len(each) // 10) - 1])}
+
+
+def named(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+    """Name metrics of next words: perplexity (``Ag``), perplexity_val (``Ag_val``), perplexity_Ap (``Ap``)."""
+    suffix = name[2:] if name.startswith("Ag") else f"_{name}"
+    return {metric + suffix: value for metric, value in metrics.items()}

@@ -61,8 +61,6 @@ def evaluate_fleet(
     tuning = experiment.evaluation.personalize if final else None
     names = {client.id: client.name for client in fleet.clients}
     add_evaluations(record, evaluations, names, tuning.every if tuning else None)
-    for audit in experiment.audits:
-        record.metrics |= audit.over_clients(list(record.clients.values()))
     for name, value in fleet.baselines.items():
         if ("validation" if name.endswith("_val") else "test") in splits:
             record.metrics[name] = value

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedtext.audits.attribute_inference import FILE, AttributeInference, containing, cross_validated, drawn, ridge
-from fedtext.audits.shadows import Simulator, Sketch
+from fedtext.audits.shadows import LocalSimulation, Sketch
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.evaluation.classes import Scored, area
@@ -107,8 +107,9 @@ def test_a_simulated_update_is_the_clients(
     own_rows = local.update.rows is not None
     assert own_rows == (rows == "own")
     read = local.known.read(local.data, "train")
-    simulator = Simulator(local.known, local.received, local.data, read, frozenset(local.update.tensors), own_rows, 9)
-    update, sent = simulator.update(np.arange(8), np.random.default_rng(0))
+    names = frozenset(local.update.tensors)
+    simulation = LocalSimulation(local.known, local.received, local.data, read, names, own_rows, 9)
+    update, sent = simulation.update(np.arange(8), np.random.default_rng(0))
     assert set(update) == set(local.update.tensors)
     for name, tensor in nonempty(update.items()):
         whole = tensor
@@ -118,7 +119,7 @@ def test_a_simulated_update_is_the_clients(
             whole[sent], wide[local.update.rows] = tensor, given
             given = wide
         np.testing.assert_allclose(whole, given, atol=2e-6)
-    fewer, _ = replace(simulator, most=1).update(np.arange(8), np.random.default_rng(0))
+    fewer, _ = replace(simulation, most=1).update(np.arange(8), np.random.default_rng(0))
     assert any(np.abs(fewer[name] - update[name]).max() > 1e-5 for name in update)
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from fedtext.audits.calibrated import RMIA, LiRA, Reference, halves
 from fedtext.audits.confidences import Confidences
 from fedtext.client.local_fleet import LocalFleet, population
-from fedtext.client.shadows import Simulator, simulated
+from fedtext.client.shadows import ShadowPopulation, simulated
 from fedtext.client.worker import Worker
 from fedtext.config.compatibility import problems
 from fedtext.corpora.rows import within
@@ -195,7 +195,7 @@ def test_a_shadow_model_begins_where_the_run_began_and_is_trained_on_the_chosen_
     """Words that only other texts have keep their initial vectors; another shadow model has other draws."""
     texts = corpus([3, 5, 4], clients=3, test=24)
     made = finished(texts, [], model=BAG, training=TRAINING)
-    population = Simulator(made.worker, LocalFleet)
+    population = ShadowPopulation(made.worker, LocalFleet)
     chosen = [np.arange(0, 24, 2), np.zeros(0, np.int64), np.array([5])]
     before = made.layout.views(made.before)[TABLE]
     trained, again, other = (population.trained(shadow, chosen)[TABLE] for shadow in (0, 0, 1))

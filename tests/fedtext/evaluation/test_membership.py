@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtext.evaluation import MEMBERSHIP, Evaluated, pooled
+from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.membership import Attacked, measures, together
 from tests.leaking import BAG, ONE_STEP, corpus, finished
 
@@ -68,5 +68,5 @@ def test_pooled_scores_are_in_the_record_and_each_clients_in_its_own() -> None:
 
 
 def test_the_pooled_values_do_not_depend_on_evaluations_without_attacks() -> None:
-    one = Evaluated(pooled={MEMBERSHIP: attacked([1], [3, 0])})
+    one = Evaluated(pooled={"membership": attacked([1], [3, 0])})
     assert pooled([Evaluated({"Ag": 1.0}), one]) == {"member_pooled_auc": 0.5}
