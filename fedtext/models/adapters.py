@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedtext.schema import Strict
+from fedtext.text.pretrained import Checkpoint
 
 A, B, RESIDUAL = "lora_A", "lora_B", "lora_residual"
 Module = Literal["query", "key", "value", "output", "up", "down"]
@@ -60,6 +61,11 @@ class LoRA(Strict):
     share: Literal["both", "a"] = Field(
         "both",
         description="the factors that clients send; a: each client keeps its own B (FedSA-LoRA, Guo et al. 2025)",
+    )
+    checkpoint: Checkpoint | None = Field(
+        None,
+        description="initial values of the factors: a folder in the format of the package peft, with the same rank, "
+        "alpha and layers; null: A is drawn, and B is 0",
     )
     residual: bool = Field(
         False,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedtext.errors import UserError
 from fedtext.layout import is_table
+from fedtext.models import adapter_files
 from fedtext.models.adapters import Adapter, adapt
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Head
 from fedtext.models.batch import Batch
@@ -130,6 +131,8 @@ class TransformerClassifier(ClassifierConfig):
         written = [key for key in SIZES if getattr(self, key) is not None]
         if self.checkpoint is not None and written:
             raise ValueError(f"{written[0]}: a checkpoint has its own sizes: leave it out, or leave out checkpoint")
+        if self.checkpoint is None and self.adapter and self.adapter.lora.checkpoint:
+            raise ValueError("adapter.lora.checkpoint is of an adapter of pretrained weights: name these as checkpoint")
         if self.heads and self.embedding.dim % self.heads:
             raise ValueError(f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({self.heads})")
         return self
@@ -156,10 +159,10 @@ class TransformerClassifier(ClassifierConfig):
         return TransformerEncoder(self, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes, and that the encoder has enough positions for texts of this length.
+        """Check the checkpoint's sizes and the adapter's, and that there are enough positions for texts of this length.
 
         Raises:
-            UserError: It has not.
+            UserError: They do not fit, or cannot be read.
         """
         positions = settings(self).max_position_embeddings
         if max_length is None or max_length > positions:
@@ -167,6 +170,13 @@ class TransformerClassifier(ClassifierConfig):
                 f"corpus.max_length: model transformer has {positions} positions: set it to at most that many tokens, "
                 "special tokens among them"
             )
+        if self.adapter and self.adapter.lora.checkpoint:
+            adapter_files.checked(self.adapter.lora)
+
+
+def blocks(config: TransformerClassifier) -> str:
+    """Return the name of the blocks in the package transformers. Raises UserError as ``settings`` does."""
+    return _LAYERS[settings(config).model_type]
 
 
 def settings(config: TransformerClassifier) -> Any:
@@ -221,6 +231,8 @@ class TransformerEncoder(nn.Module):
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[made.model_type])
         if config.adapter:
             adapt(self, made.model_type, config.adapter)
+            if config.adapter.lora.checkpoint and weights:
+                adapter_files.load(self, config.adapter.lora, _LAYERS[made.model_type])
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.dropout = nn.Dropout(config.dropout)
         self.pooling, self.attention = config.pooling, config.attention

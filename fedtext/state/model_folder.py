@@ -3,7 +3,8 @@
 A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
 ``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
 ``vocabulary.json`` or ``tokenizer/``, and with ``save.model: clients`` the private parameters of each client in
-``clients/``. ``plugins/`` has the files that are plug-ins of the experiment.
+``clients/``. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared factors of an
+adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if from a file.
 """
 
 import json
@@ -23,7 +24,10 @@ from typing_extensions import TypedDict
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
-from fedtext.models.transformer import TransformerClassifier
+from fedtext.models import adapter_files
+from fedtext.models.adapters import A, B
+from fedtext.models.transformer import TransformerClassifier, blocks
+from fedtext.parameters import build_network
 from fedtext.runtime.json_files import read_json
 from fedtext.text import pretrained
 from fedtext.text.representation import Pieces
@@ -32,6 +36,7 @@ FORMAT = 1
 FOLDER = "model"  # its name in the folder of a run
 EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
 TOKENIZER, CLIENTS = "tokenizer", "clients"
+ADAPTER, INITIAL_ADAPTER = "adapter", "initial_adapter"
 AGAIN = "copy it again, or train the model again"
 State = Mapping[str, NDArray[np.float32]]
 
@@ -138,6 +143,7 @@ def _write(trained: Trained, draft: Path) -> None:
     (draft / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(_contiguous(trained.shared), draft / SHARED)
     _save_checkpoint(trained.experiment, draft / TOKENIZER)
+    _save_adapter(trained, draft)
     if trained.vocabulary is not None:
         (draft / WORDS).write_text(json.dumps(trained.vocabulary, ensure_ascii=False), encoding="utf-8")
     for name, part in trained.parts.items():
@@ -177,6 +183,8 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
         )
     if (folder / TOKENIZER).is_dir():
         content = _relocated(content, str(folder / TOKENIZER))
+    if (folder / INITIAL_ADAPTER).is_dir():
+        content["model"]["adapter"]["lora"]["checkpoint"] = str(folder / INITIAL_ADAPTER)
     experiment = files.validate(content, str(folder / EXPERIMENT))
     try:
         parts = {
@@ -234,6 +242,30 @@ def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
         pretrained.network(sizes).save_pretrained(folder)
     if cuts:
         pretrained.tokenizer(cuts).save_pretrained(folder)
+
+
+def _save_adapter(trained: Trained, draft: Path) -> None:
+    """Save the adapter of a pretrained encoder, if the clients have a whole one in common, and where it began."""
+    model = trained.experiment.model
+    if not isinstance(model, TransformerClassifier) or not model.adapter or not model.checkpoint:
+        return
+    lora = model.adapter.lora
+    if lora.checkpoint:
+        (draft / INITIAL_ADAPTER).mkdir()
+        for name in (adapter_files.CONFIG, adapter_files.WEIGHTS):
+            shutil.copyfile(Path(lora.checkpoint) / name, draft / INITIAL_ADAPTER / name)
+    if lora.residual or lora.share != "both":
+        return
+    network = build_network(trained.experiment, trained.classes, trained.clients, trained.features)
+    fixed = {name: tensor.numpy() for name, tensor in network.named_buffers()}  # A, if B alone is trained
+    start, leaves = "encoder.layers.", (f".{A}", f".{B}")
+    factors = {
+        name.removeprefix(start): tensor
+        for name, tensor in sorted({**fixed, **trained.shared}.items())
+        if name.startswith(start) and name.endswith(leaves)
+    }
+    if any(name.endswith(leaves[1]) for name in factors):
+        adapter_files.save(draft / ADAPTER, lora, model.checkpoint, blocks(model), factors)
 
 
 def _relocated(part: Any, folder: str) -> Any:
