@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
-from fedtext.models.transformer import TransformerClassifier
+from fedtext.models.checkpointed import TransformerConfig
 from fedtext.runtime.json_files import read_json
 from fedtext.text import pretrained
 from fedtext.text.representation import Pieces
@@ -227,7 +227,7 @@ def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
     itself if its weights are no parameters, as with an adapter."""
     model, text = experiment.model, experiment.corpus.text
     cuts = text.checkpoint if isinstance(text, Pieces) else None
-    sizes = model.checkpoint if isinstance(model, TransformerClassifier) else None
+    sizes = model.checkpoint if isinstance(model, TransformerConfig) else None
     if source := sizes or cuts:
         pretrained.settings(source).save_pretrained(folder)
     if sizes and model.drawn:

@@ -16,7 +16,7 @@ from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.language import GRULanguageModel, LanguageModel, Score, WordEmbedding
+from fedtext.models.language import GRULanguageModel, GRUNetwork, Score, WordEmbedding
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -28,11 +28,11 @@ VOCABULARY, CPU = 30, torch.device("cpu")
 LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], "one": [7], "one shortest": [2]}
 
 
-def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> LanguageModel:
+def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> GRUNetwork:
     torch.manual_seed(0)
     dim = 6 if tied else 5
     config = GRULanguageModel(embedding=WordEmbedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
-    network = LanguageModel(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
+    network = GRUNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
     with torch.no_grad():
         network.embedding.weight.uniform_(-0.5, 0.5)
         network.head.bias.normal_()
@@ -47,7 +47,7 @@ def batch(lengths: list[int], own: bool, padding: int = 0, chosen: slice = slice
     return assembler.single(texts, np.arange(len(lengths))[chosen])[0]
 
 
-def outcome(network: LanguageModel, given: Batch) -> tuple[Score, dict[str, Tensor]]:
+def outcome(network: GRUNetwork, given: Batch) -> tuple[Score, dict[str, Tensor]]:
     """The score and every parameter's gradient."""
     score = network(given)
     named = dict(network.named_parameters())
