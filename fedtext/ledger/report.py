@@ -42,7 +42,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         counts = f"its {words}, for the vocabulary, and " if counted else ""
         return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
     metrics = (
-        "its perplexities, with how many words they are of and how many were guessed"
+        "its perplexities, with how many words and bytes they are of and how many words were guessed"
         if experiment.language
         else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
     )

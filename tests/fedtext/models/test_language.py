@@ -123,7 +123,7 @@ def test_what_is_no_number_is_never_right() -> None:
 def test_nine_clients_in_ten_have_no_larger_perplexity(clients: int, rank: int) -> None:
     """The n-th client has a perplexity of n, on n tokens, of which one is guessed and another among three."""
     order = np.random.default_rng(0).permutation(np.arange(1, clients + 1)).tolist()
-    figures = together([Predicted(n, n * math.log(n), (1, 2)) for n in order])
+    figures = together([Predicted(n, n * math.log(n), (1, 2), 5) for n in order])
     assert figures["perplexity_p90"] == pytest.approx(rank)
     tokens = sum(order)
     assert figures["perplexity"] == pytest.approx(math.exp(sum(n * math.log(n) for n in order) / tokens))
@@ -132,7 +132,7 @@ def test_nine_clients_in_ten_have_no_larger_perplexity(clients: int, rank: int) 
 
 def test_a_perplexity_that_is_no_number_is_above_all_others() -> None:
     def p90(*nats: float) -> float:
-        return together([Predicted(1, each, (0, 0)) for each in nats])["perplexity_p90"]
+        return together([Predicted(1, each, (0, 0), 5) for each in nats])["perplexity_p90"]
 
     assert p90(3, 2, math.nan, *[1] * 7) == pytest.approx(math.exp(3))
     assert math.isnan(p90(3, math.nan, 2, math.nan, *[1] * 6))
