@@ -18,7 +18,7 @@ from torch.nn import functional
 from benchmarks import real
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
-from fedtext.models.language import GRULanguageModel, LanguageModel
+from fedtext.models.language import GRULanguageModel, GRUNetwork
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -38,9 +38,9 @@ def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
     return np.searchsorted(share, np.random.default_rng(0).random((50, BATCH, TOKENS)) * share[-1])
 
 
-def model(vocabulary: int = VOCABULARY) -> LanguageModel:
+def model(vocabulary: int = VOCABULARY) -> GRUNetwork:
     torch.manual_seed(0)
-    network = LanguageModel(GRULanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
+    network = GRUNetwork(GRULanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
     nn.init.normal_(network.embedding.weight, std=0.05)
     return network
 

@@ -92,5 +92,5 @@ def told(name: str, value: Spread) -> str:
     """Return the value of a metric as text, with its deviation over seeds."""
     metric = find(name)
     units: dict[str, Callable[[float], str]] = {"bytes": data_size, "epsilon": format_epsilon, "nats": decimal}
-    plain = units.get(metric.unit if metric else "", lambda number: f"{number:.4g}")
+    plain = units.get(metric.unit if metric else "", lambda number: f"{number:.4g}")  # bits have one of their own
     return spread(value, written(name) or plain)

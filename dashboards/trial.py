@@ -99,12 +99,14 @@ def last_values(records: Iterable[RoundRecord]) -> dict[str, float]:
 
 def written(name: str) -> Callable[[float], str] | None:
     """Return the formatter of a metric of an evaluation or an attack: fractions in percent, perplexities with one
-    decimal. None for all other metrics."""
+    decimal, bits and nats with three. None for all other metrics."""
     metric = find(name)
     if metric is None or metric.kind not in ("evaluation", "attack"):
         return None
     if metric.unit == "perplexity":
         return lambda value: f"{value:.1f}"
+    if metric.unit in ("bits", "nats"):
+        return lambda value: f"{value:.3f}"
     return percent if metric.unit == "fraction" else None
 
 

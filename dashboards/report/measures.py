@@ -100,5 +100,5 @@ def measure(name: str) -> Measure:
         return Measure(name, _SHARE_LOST if less else PERCENT, percent, said, ranked)
     if known.unit == "perplexity":
         return Measure(name, Unit("", none=PERPLEXITY.none), lambda value: f"{value:.1f}", said, ranked)
-    formats = {"nats": decimal, "bytes": _bytes, "seconds": duration, "epsilon": format_epsilon}
+    formats = {"nats": decimal, "bits": decimal, "bytes": _bytes, "seconds": duration, "epsilon": format_epsilon}
     return Measure(name, Unit("", less=less), formats.get(known.unit, _plain), said, ranked)

@@ -156,6 +156,11 @@ class Model:
         assert isinstance(network, LanguageModel)
         ids, _ = encode([self._segmented(text)], index, None)
         words = [] if not text.split() else ids.tolist()
+        if network.reach is not None and len(words) >= network.reach:
+            raise UserError(
+                f"a text has {len(words)} tokens, and the model has {network.reach} positions, one of them for the "
+                "beginning of a text: shorten it"
+            )
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
         tokens_T = torch.tensor([BOS_ID, *words]) - first
         log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)

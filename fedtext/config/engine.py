@@ -8,8 +8,8 @@ import torch
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.recurrent import Recurrent
-from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import Engine
 
@@ -106,7 +106,7 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     asked, model = experiment.training.stack, experiment.model
     if asked != "auto":
         return asked, f"stacks of {asked}, as configured" if asked > 1 else "clients one by one, as configured"
-    if isinstance(model, TransformerClassifier):
+    if isinstance(model, TransformerConfig):
         return 1, f"clients one by one: the layers of a {model.name} fill a core by themselves"
     if not isinstance(model, Recurrent):
         return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"

@@ -2,10 +2,10 @@
 
 from typing import Literal, TypeAlias
 
-Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val"]  # metrics that can select a round
+Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val", "bits_per_byte_val"]  # that can select a round
 Sorting: TypeAlias = Literal[
-    "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val",
-    "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "loss",
+    "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val", "bits_per_byte_val",
+    "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "bits_per_byte", "loss",
 ]  # fmt: skip
 
 

@@ -182,7 +182,7 @@ class Settings(Strict):
         personalize = self.evaluation.personalize
         shared, tuned = "Ag" if self.complete else "Ap_0", list(personalize.variants()) if personalize else []
         if self.language:
-            kinds = ("perplexity", "perplexity_p90", "top1", "top3")
+            kinds = ("perplexity", "perplexity_p90", "nats_per_token", "bits_per_byte", "top1", "top3")
             found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}
         else:
             found = {shared, "AUC" + shared[2:], *tuned}

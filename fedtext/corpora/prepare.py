@@ -28,7 +28,7 @@ from fedtext.runtime.folders import check_folder, origins_named
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import Pieces, TextField, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
+from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, sizes, split_words
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import SPECIAL, WordIndex, bears_digit, build_vocabulary, count_words
 
@@ -238,6 +238,8 @@ def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> Token
     else:
         tokens_T, offsets = config.text.encode(split.texts, config.max_length)
     labels_N = np.asarray(split.labels, np.int64)
+    if config.language:
+        return TokenSet(tokens_T, offsets, labels_N, bytes_N=sizes(split.texts, config.max_length))
     if split.features is None:
         return TokenSet(tokens_T, offsets, labels_N)
     there_NK = split.features.values_NK != 0

@@ -110,6 +110,7 @@ class TokenSet:
         tasks_N: The client each text belongs to, if clients are pooled.
         values_T: Value of each token; None if all are 1. Only features have other values.
         features_NK: Dense features of each text, if they are not tokens.
+        bytes_N: Number of bytes that a language model predicts of each sentence (``fedtext.text.tokens.sizes``).
     """
 
     tokens_T: NDArray[np.int32]
@@ -118,6 +119,7 @@ class TokenSet:
     tasks_N: NDArray[np.int64] | None = None
     values_T: NDArray[np.float32] | None = None
     features_NK: NDArray[np.float32] | None = None
+    bytes_N: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -138,6 +140,7 @@ class TokenSet:
             of_texts(self.tasks_N),
             None if self.values_T is None else self.values_T[place_T],
             of_texts(self.features_NK),
+            of_texts(self.bytes_N),
         )
 
 

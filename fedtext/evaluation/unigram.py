@@ -30,8 +30,8 @@ def unigram(clients: Sequence[ClientData], alpha: float | None = None) -> dict[s
 
     Returns:
         The metrics of a language model with ``_unigram`` before the split's suffix: ``perplexity_unigram``,
-        ``perplexity_p90_unigram``, ``top1_unigram`` and ``top3_unigram`` on test, and ``..._unigram_val``, each only
-        if the split has sentences; and ``alpha_unigram``.
+        ``perplexity_p90_unigram``, ``nats_per_token_unigram``, ``bits_per_byte_unigram``, ``top1_unigram`` and
+        ``top3_unigram`` on test, and ``..._unigram_val``, each only if the split has sentences; and ``alpha_unigram``.
     """
     counts_V = np.sum([np.bincount(_targets(c.train), minlength=len(c.rows_R)) for c in clients], axis=0)
     held_out = [client.validation for client in clients if len(client.validation)]
@@ -73,5 +73,6 @@ def _evaluate(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[TokenS
     for split in splits:
         targets_S = _targets(split)
         right = tuple(int((ranks_V[targets_S] < k).sum()) for k in LIKELIEST)
-        found.append(Predicted(len(targets_S), float(nats_V[targets_S].sum()), right))
+        assert split.bytes_N is not None, "a language corpus counts bytes"
+        found.append(Predicted(len(targets_S), float(nats_V[targets_S].sum()), right, int(split.bytes_N.sum())))
     return together(found)

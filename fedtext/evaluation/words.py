@@ -1,12 +1,14 @@
-"""Metrics of language models: perplexity, and accuracies of the most probable next words.
+"""Metrics of language models: perplexity, bits per byte, and accuracies of the most probable next words.
 
-Every token but a sentence's first is predicted, including </s>; padding is not.
+Every token but a sentence's first is predicted, including </s>; padding is not. The bits of all tokens over the bytes
+of the sentences (``fedtext.text.tokens.sizes``) can be compared between models whose tokens differ.
 
 Legend: S predicted tokens.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import torch
@@ -27,18 +29,27 @@ class Predicted(Pooled):
         tokens: Number of tokens.
         nats: Sum of -log p(token).
         right: Number of tokens among the k most probable words, for each k of ``LIKELIEST``.
+        bytes: Number of bytes of these sentences.
     """
 
     tokens: int
     nats: float
     right: tuple[int, ...]
+    bytes: int
 
     def metrics(self) -> dict[str, float]:
-        """Compute ``perplexity``, exp(mean nats of a token) or infinity, and the shares ``top1`` and ``top3``."""
+        """Compute the metrics of these tokens.
+
+        Returns:
+            ``nats_per_token``, their mean; ``perplexity``, its exp or infinity; ``bits_per_byte``; and the shares
+            ``top1`` and ``top3``.
+        """
+        mean = self.nats / self.tokens
         with np.errstate(over="ignore"):
-            perplexity = float(np.exp(np.float64(self.nats / self.tokens)))
+            perplexity = float(np.exp(np.float64(mean)))
+        bits = self.nats / log(2) / self.bytes
         shares = {f"top{k}": right / self.tokens for k, right in zip(LIKELIEST, self.right, strict=True)}
-        return {"perplexity": perplexity, **shares}
+        return {"perplexity": perplexity, "nats_per_token": mean, "bits_per_byte": bits, **shares}
 
     @classmethod
     def over_clients(cls, parts: "Sequence[Predicted]", name: str) -> dict[str, float]:
@@ -63,13 +74,15 @@ def predict(model: Model, texts: Texts, assembler: Assembler) -> Predicted:
     nats_N, *right = (torch.stack(found).cpu() for found in zip(*sums, strict=True))  # waits for the last batch only
     for each in nats_N.tolist():  # a fixed order; sum() adds otherwise in newer versions of Python
         nats += each
-    return Predicted(tokens, nats, tuple(int(found.sum()) for found in right))
+    assert texts.bytes_N is not None, "a language corpus counts bytes"
+    return Predicted(tokens, nats, tuple(int(found.sum()) for found in right), int(texts.bytes_N.sum()))
 
 
 def added(parts: Sequence[Predicted]) -> Predicted:
     """Add up sums over different sentences."""
     rights = zip(*[part.right for part in parts], strict=True)
-    return Predicted(sum(part.tokens for part in parts), sum(part.nats for part in parts), tuple(map(sum, rights)))
+    tokens, nats, size = (sum(getattr(part, name) for part in parts) for name in ("tokens", "nats", "bytes"))
+    return Predicted(tokens, nats, tuple(map(sum, rights)), size)
 
 
 def together(parts: Sequence[Predicted]) -> dict[str, float]:

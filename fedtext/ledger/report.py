@@ -12,7 +12,7 @@ from fedtext.ledger.together import Trial, together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
-from fedtext.models.language import GRULanguageModel
+from fedtext.models.language import LanguageConfig
 
 SUMS = (
     "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
@@ -42,7 +42,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         counts = f"its {words}, for the vocabulary, and " if counted else ""
         return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
     metrics = (
-        "its perplexities, with how many words they are of and how many were guessed"
+        "its perplexities, with how many words and bytes they are of and how many words were guessed"
         if experiment.language
         else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
     )
@@ -173,7 +173,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
     The gradient of the output bias of a word is the sum over tokens of p - 1[the token is the word].
     """
     model, private = experiment.model, experiment.private
-    if not isinstance(model, GRULanguageModel):
+    if not isinstance(model, LanguageConfig):
         return
     if experiment.shares_table:
         yield (
@@ -181,7 +181,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
             if model.tied
             else "without noise the embedding rows that changed name the words in a client's train texts"
         )
-    layer = ["head.bias"] if model.tied else ["head.weight", "head.bias"]
+    layer = ["head.weight"] * (not model.tied) + ["head.bias"] * model.biased
     if output := [name for name in layer if not private(name)]:
         yield (
             f"without noise the output layer ({', '.join(output)}) tells which words a client's train texts have and "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["evaluation", "training", "privacy", "attack", "traffic", "server", "cost", "sweep"]
-Unit = Literal["fraction", "perplexity", "nats", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
+Unit = Literal["fraction", "perplexity", "nats", "bits", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
 When = Literal["every round", "evaluated rounds", "last round", "once", "end of the sweep"]
 LATE: When = "last round"
 

@@ -8,12 +8,19 @@ from fedtext.metrics.privacy import ATTACKS, PRIVACY
 _score = partial(Metric, validation=True, columns="all")
 _union = partial(Metric, when=LATE, columns="all")
 _perplexity = partial(_score, unit="perplexity", better="smaller")
+_bits = partial(_score, unit="bits", better="smaller", columns="test")
+_nats = partial(_score, unit="nats", better="smaller", columns="none")
 _loss = partial(Metric, kind="training", unit="nats", better="smaller", when="every round")
 _traffic = partial(Metric, kind="traffic", unit="bytes", better="smaller", when="every round")
 _server = partial(Metric, kind="server", unit="number", better="neither", when="every round")
 _cost = partial(Metric, kind="cost", unit="seconds", better="smaller", when="every round")
 _sweep = partial(Metric, kind="sweep", unit="number", better="neither", when="end of the sweep")
 
+BYTES = (
+    "The sum of all nats, divided by ln 2 and by the bytes of the sentences: their words in UTF-8 as the corpus has "
+    "them, also those that are <unk>, the blanks between them, and one byte for the end. Models whose tokens differ "
+    "can be compared by it if none of them has <unk>, which costs less than the word it stands for."
+)
 _UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of a model together."
 # In the order of a table's columns. The first one that matches a name counts.
 METRICS: list[Metric] = [
@@ -69,6 +76,10 @@ METRICS: list[Metric] = [
         "The end of a sentence is predicted as well.",
     ),
     _perplexity("perplexity_<model>", "perplexity of the model named: Ap, personalised; unigram, word counts alone"),
+    _bits("bits_per_byte", "bits of the shared model over the bytes of the sentences", BYTES),
+    _bits("bits_per_byte_<model>", "bits_per_byte of the model named: Ap, personalised; unigram, word counts alone"),
+    _nats("nats_per_token", "mean nats per predicted token of the shared model", "Its exp is perplexity."),
+    _nats("nats_per_token_<model>", "nats_per_token of the model named: Ap, personalised; unigram, word counts alone"),
     _score("top1", "share of tokens that are the most probable by the shared model", columns="none"),
     _score("top1_<model>", "top1 of the model named: Ap, personalised; unigram, word counts alone", columns="none"),
     _score("top3", "share of tokens that are among the three most probable by the shared model", columns="test"),

@@ -2,6 +2,7 @@
 
 from fedtext.models.bag import BagClassifier, LogisticClassifier
 from fedtext.models.base import ModelConfig
+from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.language import GRULanguageModel
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.transformer import TransformerClassifier
@@ -17,6 +18,7 @@ MODELS: dict[str, type[ModelConfig]] = {
         VectorClassifier,
         TransformerClassifier,
         GRULanguageModel,
+        CausalLanguageModel,
     )
     for name in names_of(cls)
 }

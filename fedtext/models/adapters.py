@@ -1,7 +1,7 @@
 """Adapters: a few parameters that are trained beside weights that stay as they are (Hu et al. 2022, LoRA).
 
-An adapted encoder has no other parameters than those of its adapters: its weights are buffers, which neither move nor
-leave the process that has built them from the checkpoint or the seed. A linear layer y = W x + b becomes
+An adapted network of layers has no other parameters than those of its adapters: its weights are buffers, which neither
+move nor leave the process that has built them from the checkpoint or the seed. A linear layer y = W x + b becomes
 
     y = W x + b + s (B A x + R x),    s = alpha / rank
 
@@ -39,6 +39,14 @@ _MODULES: dict[str, dict[str, str]] = {
         "output": "attention.out_lin",
         "up": "ffn.lin1",
         "down": "ffn.lin2",
+    },
+    "gpt2": {
+        "query": "attn.c_attn.query",
+        "key": "attn.c_attn.key",
+        "value": "attn.c_attn.value",
+        "output": "attn.c_proj",
+        "up": "mlp.c_fc",
+        "down": "mlp.c_proj",
     },
 }
 
@@ -132,9 +140,10 @@ def adapt(encoder: nn.Module, architecture: str, config: Adapter) -> None:
 
     Args:
         encoder: The encoder.
-        architecture: Name of its architecture: bert or distilbert.
+        architecture: Name of its architecture: bert, distilbert or gpt2.
         config: The keys.
     """
+    _straighten(encoder)
     for path, module in list(encoder.named_modules()):
         if _kind(path, architecture) in config.lora.modules:
             parent, _, leaf = path.rpartition(".")
@@ -146,6 +155,43 @@ def adapt(encoder: nn.Module, architecture: str, config: Adapter) -> None:
         for name, parameter in list(module._parameters.items()):
             del module._parameters[name]
             module.register_buffer(name, None if parameter is None else parameter.detach())
+
+
+class Joined(nn.Module):
+    """Linear layers of the same input, whose outputs are laid end to end: the query, key and value of GPT-2.
+
+    Args:
+        weight: Their weights, of shape (in, 3 out).
+        bias: Their biases, of shape (3 out,).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        parts = zip(weight.chunk(3, 1), bias.chunk(3), strict=True)
+        self.query, self.key, self.value = (_linear(*part) for part in parts)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.query(inputs), self.key(inputs), self.value(inputs)], -1)
+
+
+def _straighten(encoder: nn.Module) -> None:
+    """Replace GPT-2's layers, whose weights are transposed, by linear ones. What was one layer of query, key and value
+    is three of them afterwards."""
+    for path, module in list(encoder.named_modules()):
+        if type(module).__name__ != "Conv1D":
+            continue
+        parent, _, leaf = path.rpartition(".")
+        weight, bias = module.weight, module.bias
+        assert isinstance(weight, Tensor)
+        assert isinstance(bias, Tensor)
+        setattr(encoder.get_submodule(parent), leaf, (Joined if leaf == "c_attn" else _linear)(weight, bias))
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """Make a linear layer of a weight of shape (in, out)."""
+    made = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
+    made.weight, made.bias = nn.Parameter(weight.detach().t().contiguous()), nn.Parameter(bias.detach().clone())
+    return made
 
 
 def _kind(path: str, architecture: str) -> str:

@@ -1,4 +1,4 @@
-"""The language model of FedAtt (Ji et al. 2019, section III-C): embedding -> GRU -> dropout -> softmax over all words.
+"""Language models, and that of FedAtt (Ji et al. 2019, section III-C): embedding -> GRU -> dropout -> softmax.
 
 Sentences include <s> and </s>: the inputs are all tokens but the last, and the targets all but the first. In a tied
 model the weights of the output layer are the embedding table, so that every step uses and updates all of its rows.
@@ -6,8 +6,9 @@ model the weights of the output layer are the embedding table, so that every ste
 Legend: B sentences, T tokens of the longest one, S input tokens, V vocabulary, D embedding, H hidden, U distinct words.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -18,47 +19,46 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedtext.models import cells, softmax
-from fedtext.models.base import DIM, INIT, Embedding
+from fedtext.models.base import DIM, INIT, Embedding, ModelConfig
 from fedtext.models.batch import Batch, Words
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.devices import to_device
 
+TIED = "whether the output layer's weights are the embedding"
 
-class WordEmbedding(Embedding):
-    """The word embedding of a language model.
 
-    In a tied model, rows of N(0, 1) would give logits of size sqrt(hidden), and a perplexity greater than the size of
-    the vocabulary.
+class LanguageConfig(ModelConfig):
+    """Base of language models. A subclass implements ``build``.
+
+    Attributes:
+        tied: Whether the output layer's weights are the embedding table.
+        biased: Whether the output layer has a bias.
     """
 
-    dim: int = Field(300, ge=1, description=DIM)
-    init: InitField = Field(RandomInit(std=0.05), description=INIT)
-
-
-class GRULanguageModel(Recurrent):
-    """GRU language model: predicts the next word (FedAtt paper).
-
-    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's small, medium and large
-    models have 300, 650 and 1500 units, and embeddings of the same dimension.
-    """
-
-    name: Literal["gru_lm"] = "gru_lm"
-    embedding: WordEmbedding = WordEmbedding()
-    hidden: int = Field(300, ge=1, description="units; in a tied model equal to embedding.dim")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the output layer")
-    tied: bool = Field(True, description="whether the output layer's weights are the embedding")
+    tied: bool
+    biased: ClassVar[bool] = True
     language = True
     padding = False  # <pad> is never predicted
 
-    @model_validator(mode="after")
-    def _fits(self) -> "GRULanguageModel":
-        if self.tied and self.embedding.dim != self.hidden:
-            raise ValueError(
-                f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
-                "both, or tied: false"
-            )
-        return self
+    @abstractmethod
+    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "LanguageModel":
+        """Build the network.
+
+        Args:
+            vocabulary: V, the size of the vocabulary without <pad>.
+            embedding: The table, a placeholder for the one that is given with every call.
+            weights: Whether to load the weights of a checkpoint, if the model has one.
+        """
+
+    def output_layer(self, width: int, vocabulary: int) -> nn.Linear:
+        """Build the output layer from ``width`` features to ``vocabulary`` logits. In a tied model it has no weight."""
+        head = nn.Linear(width, vocabulary, bias=self.biased)
+        if self.tied:
+            head.register_parameter("weight", None)
+        if self.biased:
+            nn.init.zeros_(head.bias)
+        return head
 
 
 class Score(NamedTuple):
@@ -75,12 +75,108 @@ class Score(NamedTuple):
     ranks_S: Tensor | None
 
 
-class LanguageModel(nn.Module):
-    """The network of ``GRULanguageModel``; calling it with a batch returns its ``Score``.
+class LanguageModel(nn.Module, ABC):
+    """Base of networks that predict next words. Calling one with a batch returns its ``Score``.
 
-    Its parameters are ``embedding.weight`` (V, D), ``rnn.*``, ``head.bias`` (V,) and, if not tied, ``head.weight`` (V,
-    H). A batch with ``words`` is processed by the layers in models/cells.py and models/softmax.py, any other by
-    torch's: the same sums.
+    Its parameters include ``embedding.weight`` (V, D); if not tied, ``head.weight`` (V, H); and ``head.bias`` (V,) if
+    the output layer has one.
+
+    Attributes:
+        reach: Largest number of tokens before a word that the network can read; None: any number.
+    """
+
+    embedding: nn.Embedding
+    head: nn.Linear
+    reach: int | None = None
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The weights of the output layer."""
+        return self.embedding.weight if self.head.weight is None else self.head.weight
+
+    @abstractmethod
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        """Return hidden_BTH, the input of the output layer after each token of sentences of equal length."""
+
+    @abstractmethod
+    def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Process one more token of each of B sentences.
+
+        Args:
+            tokens_B: The tokens.
+            state_LB: What the network keeps of the tokens before them, whose second axis is B; None: sentences begin.
+
+        Returns:
+            logits_BV of the next token, and the state after this one.
+        """
+
+    def following(self, tokens_BT: Tensor) -> Tensor:
+        """Return logits_BTV of the next token after each token of sentences of equal length."""
+        return self.logits(self.hidden(tokens_BT))
+
+    def logits(self, hidden_BH: Tensor) -> Tensor:
+        """Return the logits over the vocabulary, whatever the number of leading axes."""
+        return functional.linear(hidden_BH, self.output_weight, self.head.bias)
+
+    def score(self, hidden_SH: Tensor, weight_VH: Tensor, targets_S: Tensor, native: bool = False) -> Score:
+        """Return the score of targets.
+
+        Args:
+            hidden_SH: Input of the output layer, for each target.
+            weight_VH: Weights of the output layer.
+            targets_S: The tokens to predict.
+            native: Whether the engine is ``native``.
+        """
+        if not torch.is_grad_enabled():
+            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S, native)
+            return Score(nats_S.mean(), nats_S, ranks_S)
+        weights_S = hidden_SH.new_full((len(targets_S),), 1 / len(targets_S))
+        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.head.bias, targets_S, weights_S, native)
+        return Score(loss, nats_S, None)
+
+
+class WordEmbedding(Embedding):
+    """The word embedding of a language model.
+
+    In a tied model, rows of N(0, 1) would give logits of size sqrt(hidden), and a perplexity greater than the size of
+    the vocabulary.
+    """
+
+    dim: int = Field(300, ge=1, description=DIM)
+    init: InitField = Field(RandomInit(std=0.05), description=INIT)
+
+
+class GRULanguageModel(LanguageConfig, Recurrent):
+    """GRU language model: predicts the next word (FedAtt paper).
+
+    FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's small, medium and large
+    models have 300, 650 and 1500 units, and embeddings of the same dimension.
+    """
+
+    name: Literal["gru_lm"] = "gru_lm"
+    embedding: WordEmbedding = WordEmbedding()
+    hidden: int = Field(300, ge=1, description="units; in a tied model equal to embedding.dim")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the output layer")
+    tied: bool = Field(True, description=TIED)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "GRULanguageModel":
+        if self.tied and self.embedding.dim != self.hidden:
+            raise ValueError(
+                f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
+                "both, or tied: false"
+            )
+        return self
+
+    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "GRUNetwork":
+        return GRUNetwork(self, vocabulary, embedding)
+
+
+class GRUNetwork(LanguageModel):
+    """The network of ``GRULanguageModel``.
+
+    A batch with ``words`` is processed by the layers in models/cells.py and models/softmax.py, any other by torch's:
+    the same sums.
     """
 
     def __init__(self, config: GRULanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
@@ -89,43 +185,27 @@ class LanguageModel(nn.Module):
         self.rnn = nn.GRU(config.embedding.dim, config.hidden, num_layers=config.layers, batch_first=True)
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]  # as in models/recurrent.py
         self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.hidden, vocabulary)
-        if config.tied:
-            self.head.register_parameter("weight", None)
-        nn.init.zeros_(self.head.bias)
+        self.head = config.output_layer(config.hidden, vocabulary)
 
     def forward(self, batch: Batch) -> Score:
         if batch.words is not None:
             return self._cells(batch, batch.words)
         return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
 
-    def following(self, tokens_BT: Tensor) -> Tensor:
-        """Return logits_BTV of the next token after each token of sentences of equal length."""
-        hidden_BTH, _ = self.rnn(self.embedding(tokens_BT))
-        weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
-        return functional.linear(hidden_BTH, weight_VH, self.head.bias)
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        hidden_BTH: Tensor = self.rnn(self.embedding(tokens_BT))[0]
+        return hidden_BTH
 
-    def step(self, tokens_B: Tensor, hidden_LBH: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Process one more token of each of B sentences.
-
-        Args:
-            tokens_B: The tokens.
-            hidden_LBH: The states of all layers before them; None: sentences begin.
-
-        Returns:
-            logits_BV of the next token, and the states after this one.
-        """
-        hidden_B1H, hidden_LBH = self.rnn(self.embedding(tokens_B[:, None]), hidden_LBH)
-        weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
-        return functional.linear(hidden_B1H.squeeze(1), weight_VH, self.head.bias), hidden_LBH
+    def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        hidden_B1H, hidden_LBH = self.rnn(self.embedding(tokens_B[:, None]), state_LB)
+        return self.logits(hidden_B1H.squeeze(1)), hidden_LBH
 
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)
 
         hidden_SH = self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data)
-        weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
-        logits_SV = functional.linear(hidden_SH, weight_VH, self.head.bias)
+        logits_SV = self.logits(hidden_SH)
         targets_S = packed(tokens_BT[:, 1:]).data.long()
         nats_S = functional.cross_entropy(logits_SV, targets_S, reduction="none")
         ranks_S = None if torch.is_grad_enabled() else softmax.ranks(logits_SV, targets_S)
@@ -141,13 +221,7 @@ class LanguageModel(nn.Module):
         hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
         text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.places.text_CS[0], packing.places.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
-        native = packing.engine == "native"
-        if not torch.is_grad_enabled():
-            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S, native)
-            return Score(nats_S.mean(), nats_S, ranks_S)
-        weights_S = hidden_SH.new_full((len(targets_S),), 1 / len(targets_S))
-        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.head.bias, targets_S, weights_S, native)
-        return Score(loss, nats_S, None)
+        return self.score(hidden_SH, weight_VH, targets_S, packing.engine == "native")
 
 
 class Lookup(Function):

@@ -7,7 +7,7 @@ from fedtext.models.bag import mean_cross_entropy
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss, classifier_loss
-from fedtext.models.language import GRULanguageModel, LanguageModel
+from fedtext.models.language import LanguageConfig
 
 
 class Parts:
@@ -70,8 +70,8 @@ class Parts:
 
 def whole(parts: Parts) -> nn.Module:
     """Build the network of a method without layers of its own: a classifier or a language model."""
-    if isinstance(parts.config, GRULanguageModel):
-        return LanguageModel(parts.config, parts.classes, parts.embedding())
+    if isinstance(parts.config, LanguageConfig):
+        return parts.config.build(parts.classes, parts.embedding(), parts.weights)
     return SingleBranch(parts)
 
 

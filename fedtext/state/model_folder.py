@@ -26,6 +26,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.models import adapter_files
 from fedtext.models.adapters import A, B
+from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
 from fedtext.runtime.json_files import read_json
@@ -235,7 +236,7 @@ def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
     itself if its weights are no parameters, as with an adapter."""
     model, text = experiment.model, experiment.corpus.text
     cuts = text.checkpoint if isinstance(text, Pieces) else None
-    sizes = model.checkpoint if isinstance(model, TransformerClassifier) else None
+    sizes = model.checkpoint if isinstance(model, TransformerConfig) else None
     if source := sizes or cuts:
         pretrained.settings(source).save_pretrained(folder)
     if sizes and model.drawn:

@@ -97,7 +97,8 @@ def language_corpus(clients: int = 3, sentences: int = 12, words: int = 20, seed
             word = (rng.integers(words) + np.cumsum(rng.integers(1, 3, length))) % words
             made.append(np.concatenate([[2], 4 + word, [3]]))
         offsets = np.cumsum([0, *map(len, made)])
-        return TokenSet(np.concatenate(made).astype(np.int32), offsets, np.zeros(count, np.int64))
+        tokens_T, size = np.concatenate(made).astype(np.int32), np.diff(offsets) * 3  # as if a word had two letters
+        return TokenSet(tokens_T, offsets, np.zeros(count, np.int64), bytes_N=size)
 
     data = [
         ClientData(n, f"client{n}", rows_R, len(rows_R), drawn(sentences + 2 * n), drawn(4), drawn(5))

@@ -48,6 +48,21 @@ def encode(
     return np.concatenate(rows), np.cumsum([len(part) for part in rows])
 
 
+def sizes(texts: Iterable[str], max_length: int | None) -> NDArray[np.int64]:
+    """Count the bytes of sentences: of their words in UTF-8, of the blanks between these, and one for the end.
+
+    Args:
+        texts: Sentences from <s> to </s>.
+        max_length: Number of words that are kept of each text; None: all. What is cut off is not counted.
+    """
+    found = []
+    for text in texts:
+        words = split_words(text, max_length)[1:]
+        ends = words[-1:] == [EOS]
+        found.append(len(" ".join(words[: len(words) - ends]).encode()) + ends)
+    return np.array(found, np.int64)
+
+
 def decode(
     tokens_T: NDArray[np.int32], offsets: NDArray[np.int64], rows_R: NDArray[np.int32], vocabulary: list[str]
 ) -> list[list[str]]:

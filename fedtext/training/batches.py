@@ -54,7 +54,7 @@ class Texts:
         if tokens.values_T is not None:
             self.values_NT = np.zeros(self.padded_NT.shape, np.float32)
             self.values_NT[there_NT] = tokens.values_T
-        self.features_NK = tokens.features_NK
+        self.features_NK, self.bytes_N = tokens.features_NK, tokens.bytes_N
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
         self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N

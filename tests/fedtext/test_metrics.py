@@ -109,8 +109,12 @@ def test_a_name_has_one_place_in_the_table() -> None:
 
 def test_directions_and_splits_are_those_of_the_metrics_that_trials_are_sorted_by() -> None:
     sorting = get_args(Sorting)
-    assert {name for name in sorting if smaller_is_better(name)} == {"perplexity", "perplexity_val", "loss"}
-    assert {name for name in sorting if of_test(name)} == {"Ag", "Ap", "Local", "Global", "AUC", "perplexity"}
+    assert {name for name in sorting if smaller_is_better(name)} == {
+        *("perplexity", "perplexity_val", "bits_per_byte", "bits_per_byte_val", "loss")
+    }
+    assert {name for name in sorting if of_test(name)} == {
+        *("Ag", "Ap", "Local", "Global", "AUC", "perplexity", "bits_per_byte")
+    }
     assert all(nonempty(not of_test(name) for name in get_args(Validated)))
     assert sorted(["delta", "Ap_val", "loss", "Ag", "epsilon", "Ap"], key=column_order) == [
         *("Ag", "Ap", "Ap_val", "epsilon", "delta", "loss")
@@ -127,8 +131,11 @@ def test_every_metric_has_a_name_a_legend_and_the_columns_that_tables_are_read_b
         *("perplexity", "perplexity_<model>", "inversion_public_recall", "inversion_public_ptlr"),
         *("span_public_texts", "rows_recall", "label_top", "member_auc", "attribute_auc"),
     }
-    assert columns["test"] == {"backdoor_success", "perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"}
-    of_models = {"perplexity", "perplexity_p90", "top1", "top3"}
+    assert columns["test"] == {
+        *("backdoor_success", "perplexity_p90", "perplexity_p90_<model>", "top3", "top3_<model>"),
+        *("bits_per_byte", "bits_per_byte_<model>"),
+    }
+    of_models = {"perplexity", "perplexity_p90", "nats_per_token", "bits_per_byte", "top1", "top3"}
     validated = {"Ag", "Ap", "Ap_0", "Ap_<variation>", "Local", "AUC", "AUC_0"}
     validated |= of_models | {f"{name}_<model>" for name in of_models}
     assert {m.name for m in METRICS if m.validation} == validated

@@ -18,7 +18,7 @@ def labels(e: "Settings") -> Iterator[str]:
     """Check that classifiers have labelled texts, and language models have sentences."""
     corpus, model = e.corpus, e.model
     if corpus.language and not e.language:
-        yield f"model: corpus {corpus.name} is text without labels, for a language model: use model gru_lm"
+        yield f"model: corpus {corpus.name} is text without labels, for a language model: use model gru_lm or causal"
     if e.language and not corpus.language:
         yield (
             f"model: {model.name} predicts the next words of sentences, and corpus {corpus.name} has labelled texts: "

@@ -39,8 +39,11 @@ def test_what_is_not_fine_tuned_has_its_ag_as_its_ap() -> None:
     found = unchanged(Evaluated({"Ag": 0.25, "Ag_val": 1.0, "Local": 0.5, "Ap_0": 0.75}))
     assert found.metrics == {"Ap": 0.25, "Ap_val": 1.0}
     assert found.pooled == {}
-    told = unchanged(Evaluated({}, {"Ag": Predicted(4, 4 * math.log(8), (1, 3)), "Local": Predicted(1, 0.0, (1, 1))}))
-    assert told.metrics == pytest.approx({"perplexity_Ap": 8.0, "top1_Ap": 0.25, "top3_Ap": 0.75})
+    told = unchanged(
+        Evaluated({}, {"Ag": Predicted(4, 4 * math.log(8), (1, 3), 24), "Local": Predicted(1, 0.0, (1, 1), 1)})
+    )
+    expected = {"perplexity_Ap": 8.0, "nats_per_token_Ap": math.log(8), "bits_per_byte_Ap": 4 * 3 / 24}
+    assert told.metrics == pytest.approx(expected | {"top1_Ap": 0.25, "top3_Ap": 0.75})
     assert set(told.pooled) == {"Ap"}
 
 
@@ -62,13 +65,13 @@ def test_areas_and_perplexities_are_of_all_clients_together() -> None:
     one = Scored(np.array([3, 2], np.float32), np.array([True, False]))
     other = Scored(np.array([1, 1], np.float32), np.array([True, False]))
     alone = Scored(np.array([1, 2], np.float32), np.array([True, True]))
-    words = Predicted(2, 2 * math.log(2), (1, 1)), Predicted(6, 6 * math.log(4), (0, 6))
+    words = Predicted(2, 2 * math.log(2), (1, 1), 8), Predicted(6, 6 * math.log(4), (0, 6), 20)
     found = pooled(
         [Evaluated({}, {"Ag": one, "Ap": words[0]}), Evaluated({}, {"Ag": other, "Ap": words[1], "Ap_0": alone})]
     )
-    assert found == pytest.approx(
-        {"AUC": 2.5 / 4, "perplexity_Ap": 2 ** (14 / 8), "top1_Ap": 1 / 8, "top3_Ap": 7 / 8, "perplexity_p90_Ap": 4.0}
-    )
+    told = {"nats_per_token": 14 / 8 * math.log(2), "bits_per_byte": 14 / 28, "top1": 1 / 8, "top3": 7 / 8}
+    told |= {"perplexity": 2 ** (14 / 8), "perplexity_p90": 4.0}
+    assert found == pytest.approx({"AUC": 2.5 / 4} | {f"{name}_Ap": value for name, value in told.items()})
     assert area([replace(one, scores_N=np.array([np.nan, 1], np.float32))]) is None
     assert area([replace(one, labels_N=np.array([False, False]))]) is None
 

@@ -29,7 +29,8 @@ BOS, EOS = 2, 3
 def split(*sentences: list[int]) -> TokenSet:
     framed = [[BOS, *words, EOS] for words in sentences]
     tokens = np.array(list(chain(*framed)), np.int32)
-    return TokenSet(tokens, np.cumsum([0, *map(len, framed)]), np.zeros(len(framed), np.int64))
+    lengths_N = np.array([*map(len, framed)], np.int64)
+    return TokenSet(tokens, np.cumsum([0, *lengths_N]), np.zeros(len(framed), np.int64), bytes_N=2 * lengths_N)
 
 
 def clients(*validation: list[int]) -> list[ClientData]:
@@ -48,6 +49,8 @@ def test_by_hand() -> None:
     assert sum(p.values()) == pytest.approx(1)
     nats = [-math.log(p[word]) for word in (4, EOS, 1, 5, EOS)]
     assert found["perplexity_unigram"] == pytest.approx(math.exp(sum(nats) / 5))
+    assert found["nats_per_token_unigram"] == pytest.approx(sum(nats) / 5)
+    assert found["bits_per_byte_unigram"] == pytest.approx(sum(nats) / math.log(2) / (2 * (3 + 4)))
     assert found["perplexity_p90_unigram"] == pytest.approx(math.exp(sum(nats[2:]) / 3))  # of the second client
     assert found["top1_unigram"] == pytest.approx(3 / 5)  # 4 and </s> are equally likely, and both first
     assert found["top3_unigram"] == pytest.approx(4 / 5)  # 5 is third, <unk> fourth

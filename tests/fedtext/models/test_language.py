@@ -16,7 +16,7 @@ from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.language import GRULanguageModel, LanguageModel, Score, WordEmbedding
+from fedtext.models.language import GRULanguageModel, GRUNetwork, Score, WordEmbedding
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -28,11 +28,11 @@ VOCABULARY, CPU = 30, torch.device("cpu")
 LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], "one": [7], "one shortest": [2]}
 
 
-def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> LanguageModel:
+def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> GRUNetwork:
     torch.manual_seed(0)
     dim = 6 if tied else 5
     config = GRULanguageModel(embedding=WordEmbedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
-    network = LanguageModel(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
+    network = GRUNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
     with torch.no_grad():
         network.embedding.weight.uniform_(-0.5, 0.5)
         network.head.bias.normal_()
@@ -47,7 +47,7 @@ def batch(lengths: list[int], own: bool, padding: int = 0, chosen: slice = slice
     return assembler.single(texts, np.arange(len(lengths))[chosen])[0]
 
 
-def outcome(network: LanguageModel, given: Batch) -> tuple[Score, dict[str, Tensor]]:
+def outcome(network: GRUNetwork, given: Batch) -> tuple[Score, dict[str, Tensor]]:
     """The score and every parameter's gradient."""
     score = network(given)
     named = dict(network.named_parameters())
@@ -123,7 +123,7 @@ def test_what_is_no_number_is_never_right() -> None:
 def test_nine_clients_in_ten_have_no_larger_perplexity(clients: int, rank: int) -> None:
     """The n-th client has a perplexity of n, on n tokens, of which one is guessed and another among three."""
     order = np.random.default_rng(0).permutation(np.arange(1, clients + 1)).tolist()
-    figures = together([Predicted(n, n * math.log(n), (1, 2)) for n in order])
+    figures = together([Predicted(n, n * math.log(n), (1, 2), 5) for n in order])
     assert figures["perplexity_p90"] == pytest.approx(rank)
     tokens = sum(order)
     assert figures["perplexity"] == pytest.approx(math.exp(sum(n * math.log(n) for n in order) / tokens))
@@ -132,7 +132,7 @@ def test_nine_clients_in_ten_have_no_larger_perplexity(clients: int, rank: int) 
 
 def test_a_perplexity_that_is_no_number_is_above_all_others() -> None:
     def p90(*nats: float) -> float:
-        return together([Predicted(1, each, (0, 0)) for each in nats])["perplexity_p90"]
+        return together([Predicted(1, each, (0, 0), 5) for each in nats])["perplexity_p90"]
 
     assert p90(3, 2, math.nan, *[1] * 7) == pytest.approx(math.exp(3))
     assert math.isnan(p90(3, math.nan, 2, math.nan, *[1] * 6))

@@ -140,7 +140,7 @@ def test_a_model_is_checked_against_its_checkpoint_and_texts(checkpoint: Path, t
     with pytest.raises(UserError, match="nothing that can be read in that folder"):
         fit(given | {"checkpoint": str(tmp_path)})
     transformers.AutoConfig.for_model("gpt2", n_embd=8, n_head=2, n_layer=1, vocab_size=5).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="is a gpt2, and model transformer supports bert and distilbert"):
+    with pytest.raises(UserError, match="is a gpt2, and model transformer supports distilbert and bert"):
         fit(given | {"checkpoint": str(tmp_path)})
 
 

@@ -18,7 +18,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
-from fedtext.text.tokens import Unlabeled, decode, encode, penn_tokens, split_words
+from fedtext.text.tokens import Unlabeled, decode, encode, penn_tokens, sizes, split_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
 from tests.data import real_data
@@ -39,6 +39,14 @@ def test_encode_and_decode_by_hand() -> None:
     assert offsets.tolist() == [0, 3, 4, 7]
     same = np.arange(4, dtype=np.int32)
     assert decode(tokens_T, offsets, same, vocabulary) == [["b", "a", "b"], ["<unk>"], ["<unk>", "<unk>", "b"]]
+
+
+def test_the_bytes_of_a_sentence_are_its_words_the_blanks_between_and_one_for_its_end() -> None:
+    sentences = ["<s> the café </s>", "<s> a </s>", "<s> </s>"]
+    assert sizes(sentences, None).tolist() == [len("the café\n".encode()), 2, 1]
+    assert len("é".encode()) == 2
+    assert sizes(sentences, 3).tolist() == [len("the café".encode()), 2, 1], "what is cut off is not counted"
+    assert sizes([], None).tolist() == []
 
 
 def test_vocabulary_sums_clients_and_breaks_ties_alphabetically() -> None:

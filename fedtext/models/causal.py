@@ -1,0 +1,135 @@
+"""Causal language models (Radford et al. 2019, GPT-2): word rows and positions -> decoder layers -> softmax.
+
+The layers are those of the package transformers, and their parameters are called ``decoder.`` and its name there:
+``wpe.weight``, the positions, ``h.0.attn.c_attn.weight`` and so on, and ``ln_f.weight``. A token is computed from those
+before it alone, so that padding, which comes last, is never read.
+
+Legend: B sentences, T tokens of the longest one, S tokens to predict, L layers, N heads, A width of a head, V
+vocabulary, D embedding.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from fedtext.errors import UserError
+from fedtext.models.adapters import adapt
+from fedtext.models.batch import Batch
+from fedtext.models.checkpointed import (
+    CHECKPOINT,
+    DROPOUT,
+    OF_CHECKPOINT,
+    TransformerConfig,
+    autocast,
+    layers,
+    settings,
+)
+from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
+from fedtext.text import pretrained
+
+
+class CausalLanguageModel(TransformerConfig, LanguageConfig):
+    """Causal language model: GPT-2, from a checkpoint or from random weights, predicts the next token.
+
+    A decoder as in Radford et al. (2019), with a separate word table (models/causal.py). Without a checkpoint its
+    weights are random and its sizes those of the smallest GPT-2, unless others are given.
+    """
+
+    name: Literal["causal"] = "causal"
+    checkpoint: pretrained.Checkpoint | None = Field(
+        None, description=CHECKPOINT.format(name="gpt2", package="of this name", text="bpe")
+    )
+    layers: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
+    heads: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
+    intermediate: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}4 times embedding.dim")
+    positions: PositiveInt | None = Field(None, description=f"number of positions; {OF_CHECKPOINT}1024")
+    dropout: float = Field(0.1, ge=0, lt=1, description=DROPOUT)
+    tied: bool = Field(True, description=TIED)
+    biased = False
+    architectures = ("gpt2",)
+    sizes: ClassVar[Mapping[str, Any]] = {"layers": 12, "heads": 12, "intermediate": None, "positions": 1024}
+
+    @model_validator(mode="after")
+    def _is_known(self) -> "CausalLanguageModel":
+        if self.checkpoint is not None and not self.tied:
+            raise ValueError("tied: the output layer of a checkpoint is its word table: leave it out")
+        if self.adapter and self.adapter.lora.checkpoint:
+            raise ValueError(
+                "adapter.lora.checkpoint: the format of peft has one layer for query, key and value of GPT-2, which "
+                "are three here: leave it out"
+            )
+        return self
+
+    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "CausalNetwork":
+        return CausalNetwork(self, vocabulary, embedding, weights)
+
+    def check(self, max_length: int | None) -> None:
+        """Check the checkpoint's sizes, and that the decoder has enough positions for sentences of this length.
+
+        Raises:
+            UserError: It has not.
+        """
+        positions = settings(self).max_position_embeddings
+        if max_length is None or max_length > positions + 1:
+            raise UserError(
+                f"corpus.max_length: model causal has {positions} positions, and the last token of a sentence needs "
+                f"none: set it to at most {positions + 1}"
+            )
+
+
+class CausalNetwork(LanguageModel):
+    """The network of ``CausalLanguageModel``.
+
+    Args:
+        config: The model.
+        vocabulary: V.
+        embedding: The word table.
+        weights: Whether to load the weights of the checkpoint; otherwise only its sizes are used.
+
+    Raises:
+        UserError: The checkpoint cannot be read, does not fit, or lacks weights.
+    """
+
+    def __init__(self, config: CausalLanguageModel, vocabulary: int, embedding: nn.Embedding, weights: bool) -> None:
+        super().__init__()
+        self.embedding = embedding
+        network = layers(config, weights)
+        del network.wte
+        self.decoder = nn.ModuleDict({name: getattr(network, name) for name in ("wpe", "drop", "h", "ln_f")})
+        if config.adapter:
+            adapt(self.decoder, network.config.model_type, config.adapter)
+        self.run = network.forward  # not the network itself, which would change the names of parameters
+        self.head = config.output_layer(config.embedding.dim, vocabulary)
+        self.reach = network.config.n_positions
+        self.dtype = getattr(torch, config.precision)
+
+    def forward(self, batch: Batch) -> Score:
+        read_B = torch.from_numpy(batch.here.lengths_B - 1)
+        hidden_BTD, targets_BT = self.hidden(batch.tokens_BT[:, :-1]), batch.tokens_BT[:, 1:]
+        hidden_SD, targets_S = (
+            pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False).data
+            for values in (hidden_BTD, targets_BT)
+        )
+        return self.score(hidden_SD, self.output_weight, targets_S.long())
+
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        rows_BTD = self.embedding(tokens_BT)
+        with autocast(self.dtype, rows_BTD.device):
+            hidden_BTD: Tensor = self.run(inputs_embeds=rows_BTD, use_cache=False).last_hidden_state
+        return hidden_BTD.to(rows_BTD.dtype)
+
+    def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The state has the keys and values of all layers: its shape is (2 L, B, N, T, A)."""
+        cache = pretrained.library().DynamicCache()
+        for layer in range(0 if state_LB is None else len(state_LB) // 2):
+            assert state_LB is not None
+            cache.update(state_LB[2 * layer], state_LB[2 * layer + 1], layer)
+        rows_B1D = self.embedding(tokens_B[:, None])
+        with autocast(self.dtype, rows_B1D.device):
+            found = self.run(inputs_embeds=rows_B1D, past_key_values=cache, use_cache=True)
+        kept = [tensor for layer in found.past_key_values.layers for tensor in (layer.keys, layer.values)]
+        return self.logits(found.last_hidden_state[:, 0].to(rows_B1D.dtype)), torch.stack(kept)

@@ -1,0 +1,198 @@
+"""Models whose layers are those of the package transformers: their sizes, their checkpoints and what they keep.
+
+The word table ``embedding.weight`` is separate from the layers and given with every call; its rows are passed as
+``inputs_embeds``.
+"""
+
+import copy
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from fedtext.errors import UserError
+from fedtext.layout import is_table
+from fedtext.models.adapters import Adapter
+from fedtext.models.base import INIT, Embedding, ModelConfig
+from fedtext.models.inits import InitField, RandomInit
+from fedtext.text import pretrained
+
+# The names of sizes and dropouts in each architecture.
+_SIZES = {
+    "bert": {
+        "embedding": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "intermediate": "intermediate_size",
+        "positions": "max_position_embeddings",
+    },
+    "distilbert": {
+        "embedding": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "intermediate": "hidden_dim",
+        "positions": "max_position_embeddings",
+    },
+    "gpt2": {
+        "embedding": "n_embd",
+        "layers": "n_layer",
+        "heads": "n_head",
+        "intermediate": "n_inner",
+        "positions": "n_positions",
+    },
+}
+_DROPOUTS = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    "distilbert": ("dropout", "attention_dropout"),
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+}
+OF_CHECKPOINT = "null: the checkpoint's; without one "
+CHECKPOINT = (
+    "initial weights: a folder, a name on the hub ({name}), or an installed package ({package}), with config.json on "
+    "every node; use corpus.text.{text} for its tokenizer"
+)
+DROPOUT = "all dropout rates of the architecture"
+ATTENTION = (
+    "implementation of attention, with the same sums: sdpa does not store the matrix of weights, only eager has second "
+    "derivatives"
+)
+PRECISION = (
+    "precision of the layers' products, also in audits: bfloat16 has a mantissa of 7 bits; weights, losses and updates "
+    "stay float32"
+)
+
+
+class TransformerEmbedding(Embedding):
+    """The word table of a transformer, which is as wide as its layers."""
+
+    dim: int = Field(
+        768, ge=1, description="width of table and layers; that of distilbert-base, bert-base and gpt2 is 768"
+    )
+    init: InitField = Field(RandomInit(std=0.02), description=INIT)
+
+
+class TransformerConfig(ModelConfig):
+    """Base of models whose layers are those of a checkpoint, or of an architecture with random weights.
+
+    Attributes:
+        architectures: Names of the architectures that it supports.
+        sizes: The keys of sizes, each with its value without a checkpoint; None: that of the architecture.
+        checkpoint: The checkpoint; None: weights are random.
+        attention, precision: How the layers are computed.
+        adapter: What is trained of the layers in place of their weights.
+    """
+
+    architectures: ClassVar[tuple[str, ...]]
+    sizes: ClassVar[Mapping[str, Any]]
+    checkpoint: pretrained.Checkpoint | None
+    embedding: TransformerEmbedding = TransformerEmbedding()
+    dropout: float
+    attention: Literal["sdpa", "eager"] = Field("sdpa", description=ATTENTION)
+    precision: Literal["float32", "bfloat16"] = Field("float32", description=PRECISION)
+    adapter: Adapter | None = Field(
+        None,
+        description="what is trained of the layers in place of their weights and of the embedding, which then neither "
+        "change nor are sent; null: all of it is trained",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, value: Any) -> Any:
+        """Fill in default sizes if there is no checkpoint, or else its word vectors."""
+        if not isinstance(value, dict):
+            return value
+        source = value.get("checkpoint")
+        if source is None:
+            return value | {key: size for key, size in cls.sizes.items() if value.get(key) is None}
+        embedding = value.get("embedding", {})
+        if not isinstance(embedding, dict):
+            return value
+        init = embedding.get("init", "checkpoint")
+        if init == "checkpoint":
+            init = {init: {}}
+        if not isinstance(init, dict) or "checkpoint" not in init:
+            return value
+        filled = {"source": source, **(init["checkpoint"] or {})}
+        return value | {"embedding": embedding | {"init": {"checkpoint": filled}}}
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TransformerConfig":
+        written = [key for key in self.sizes if getattr(self, key) is not None]
+        if self.checkpoint is not None and written:
+            raise ValueError(f"{written[0]}: a checkpoint has its own sizes: leave it out, or leave out checkpoint")
+        if self.checkpoint is None and self.adapter and self.adapter.lora.checkpoint:
+            raise ValueError("adapter.lora.checkpoint is of an adapter of pretrained weights: name these as checkpoint")
+        heads = getattr(self, "heads", None)
+        if heads and self.embedding.dim % heads:
+            raise ValueError(f"embedding.dim ({self.embedding.dim}) must be a multiple of heads ({heads})")
+        return self
+
+    @property
+    def drawn(self) -> bool:
+        return self.adapter is not None
+
+    @property
+    def parted(self) -> bool:
+        return self.adapter is not None and self.adapter.lora.share == "a"
+
+    def fixes(self, parameter: str) -> bool:
+        return self.adapter is not None and (is_table(parameter) or self.adapter.fixes(parameter))
+
+    def keeps(self, parameter: str) -> bool:
+        return self.adapter is not None and self.adapter.keeps(parameter)
+
+
+def settings(config: TransformerConfig) -> Any:
+    """Return the configuration of the package transformers for a model.
+
+    Raises:
+        UserError: Its checkpoint cannot be read, has another architecture, or another width than the embedding.
+    """
+    if config.checkpoint is None:
+        architecture = getattr(config, "architecture", config.architectures[0])
+        made = pretrained.library().AutoConfig.for_model(architecture, vocab_size=1)
+        for key, name in _SIZES[made.model_type].items():
+            setattr(made, name, config.embedding.dim if key == "embedding" else getattr(config, key))
+    else:
+        made = copy.deepcopy(pretrained.settings(config.checkpoint))
+        if made.model_type not in config.architectures:
+            raise UserError(
+                f"model.checkpoint: {config.checkpoint} is a {made.model_type}, and model {config.name} supports "
+                f"{' and '.join(config.architectures)}: name one of these"
+            )
+        if made.hidden_size != config.embedding.dim:
+            raise UserError(
+                f"model.checkpoint: {config.checkpoint} has the width {made.hidden_size} and model.embedding.dim is "
+                f"{config.embedding.dim}: set it to {made.hidden_size}"
+            )
+    for name in _DROPOUTS[made.model_type]:
+        setattr(made, name, config.dropout)
+    return made
+
+
+def layers(config: TransformerConfig, weights: bool) -> Any:
+    """Build the network of the package transformers without a head.
+
+    Args:
+        config: The model.
+        weights: Whether to load the weights of the checkpoint; otherwise only its sizes are used.
+
+    Raises:
+        UserError: As in ``settings``, or the checkpoint lacks weights.
+    """
+    made = settings(config)
+    if config.checkpoint is None or not weights:
+        return pretrained.library().AutoModel.from_config(made, attn_implementation=config.attention)
+    return pretrained.network(config.checkpoint, config=made, attn_implementation=config.attention)
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which products have this precision.
+
+    Args:
+        dtype: The precision. With float32 there is no autocast, which not every device supports.
+        device: The device of the products.
+    """
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
