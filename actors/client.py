@@ -13,6 +13,7 @@ from fedtext.client.local_fleet import population
 from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
+from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
@@ -63,13 +64,13 @@ class ClientActor:
 
         Args:
             experiment: The experiment.
-            header: The corpus without its clients.
+            header: The corpus without its clients, unless they are on disk.
             private: Initial private parameters, by name.
             corpus_clients: Number of the corpus's clients.
             weights: Numbers of samples of all clients of the trial, hosted here or not.
             noise: The run's key of noise.
             trial: Id of the trial's case, for metrics.
-            members: Ids of the clients that are hosted here.
+            members: Ids of the clients that are hosted here. Of a corpus on disk any client can be.
             objects: Lists of clients with these among them.
         """
         vars(self).clear()  # an earlier trial's memory is needed
@@ -77,7 +78,9 @@ class ClientActor:
         reserved = bool(context.get_accelerator_ids()["GPU"])
         unused = no_cuda() if reserved else ""
         device = "cuda" if reserved and not unused else "cpu"
-        self.worker = Worker(experiment, header, _chosen(objects, members), private, device, corpus_clients, noise)
+        there = isinstance(header.clients, StoredClients)
+        clients = header.clients if there else _chosen(objects, members)
+        self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
         self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
         self.worker.population = population(self.worker)
         self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure))
@@ -157,8 +160,8 @@ class ClientActor:
         """
         return {client: part_of(self.worker, flat, round_, client) for client in members}
 
-    def private_states(self, members: Sequence[int]) -> dict[int, bytes]:
-        """Return the encoded private states of clients."""
+    def private_states(self, members: Sequence[int] | None) -> dict[int, bytes]:
+        """Return the encoded private states of clients; None: of all those hosted here that have one."""
         return self.worker.private_states(members)
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 
 from actors import crew, patience
 from actors.client import Host
-from actors.placement import Plan, assign, unused_gpus
+from actors.placement import Dealt, Plan, assign, homes, unused_gpus
 from actors.shipment import Shipment
 from fedtext.client.participants import stacks
 from fedtext.config.engine import stack_size
@@ -23,7 +23,6 @@ from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import Sum
-from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
@@ -48,7 +47,7 @@ class RayFleet:
         group: PlacementGroup | None = None,
         trial: str = "",
     ) -> None:
-        self.clients: Sequence[ClientInfo] = shipment.infos
+        self.clients = shipment.table
         self.noise = noise
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
@@ -65,15 +64,18 @@ class RayFleet:
         self.took: list[float] = []  # seconds of each local update of the last round
         self.late = 0  # local updates of the last round that had not returned in time
         initial = ray.put(dict(private))
-        weights = [client.samples for client in self.clients]
+        weights = self.clients.samples
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
         self.hired = crew.hire(plan, group)
         self.coming: dict[int, tuple[Any, ray.ObjectRef]] = {}  # actors that start on a node that has joined
         self.actors = [actor for actor in self.hired if actor is not None]
-        hosted = assign({client.id: float(client.tokens) for client in self.clients}, len(self.actors), self.block)
-        self.home = _homes(hosted)
+        self.home: Mapping[int, int] | Dealt = Dealt(len(self.actors), self.block)
+        hosted: list[list[int]] = [[] for _ in self.actors]
+        if self.data:
+            hosted = assign(dict(enumerate(self.clients.tokens.tolist())), len(self.actors), self.block)
+            self.home = homes(hosted)
         try:
             hosts = self._host(self.actors, hosted)
         except BaseException:  # those that did start would hold their share of the cluster
@@ -195,7 +197,7 @@ class RayFleet:
                 yield part
 
     def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        members = self._by_actor([client.id for client in self.clients if client.evaluates])
+        members = self._by_actor(self.clients.evaluated())
         calls = [
             actor.evaluate.remote(handle, round_, chosen, final, splits)
             for actor, chosen in zip(self.actors, members, strict=True)
@@ -218,8 +220,11 @@ class RayFleet:
         return {client: part for parts in found for client, part in parts.items()}
 
     def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
-        members = self._by_actor(range(len(self.clients)) if clients is None else clients)
-        calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
+        if clients is None:
+            calls = [actor.private_states.remote(None) for actor in self.actors]
+        else:
+            members = self._by_actor(clients)
+            calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
         found = self._get(calls, self.timeout, "collect the clients' state")
         return {client: state for states in found for client, state in states.items()}
 
@@ -246,14 +251,14 @@ class RayFleet:
 
         Every round begins with it. Nothing moves unless the slowest actor gains enough (``WORTH_MOVING``).
         """
-        if len(self.seconds) < len(self.clients):
+        if isinstance(self.home, Dealt) or len(self.seconds) < len(self.clients):
             return
         new = assign(self.seconds, len(self.actors), self.block)
         old = self._by_actor(range(len(self.clients)))
         longest_new, longest_old = (max(sum(self.seconds[c] for c in m) for m in hosted) for hosted in (new, old))
         if longest_new > WORTH_MOVING * longest_old:
             return
-        there = _homes(new)
+        there = homes(new)
         leaving = [[client for client in members if there[client] != self.home[client]] for members in old]
         calls = [actor.release.remote(members) for actor, members in zip(self.actors, leaving, strict=True)]
         states = {k: v for part in self._get(calls, self.timeout, "move clients") for k, v in part.items()}
@@ -291,8 +296,3 @@ class RayFleet:
             raise TimeoutError(
                 f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free"
             ) from error
-
-
-def _homes(hosted: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the number of each client's actor."""
-    return {client: place for place, members in enumerate(hosted) for client in members}

@@ -266,3 +266,24 @@ def assign(costs: Mapping[int, float], actors: int, stack: int = 1) -> list[list
         loads[place] += sum(costs[client] for client in members)
         hosted[place] += members
     return hosted
+
+
+def homes(hosted: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the number of each client's actor."""
+    return {client: place for place, members in enumerate(hosted) for client in members}
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """The actors of very many clients, whose texts every actor reads from disk: blocks of clients in turn.
+
+    Args:
+        actors: number of actors.
+        block: clients that stay together.
+    """
+
+    actors: int
+    block: int
+
+    def __getitem__(self, client: int) -> int:
+        return client // self.block % self.actors

@@ -8,11 +8,12 @@ from functools import cached_property
 import ray
 
 from fedtext.client.audit_runner import audited_words
-from fedtext.client.participants import baselines, describe, participants
+from fedtext.client.participants import baselines, described, participants
 from fedtext.client.shadows import simulates
 from fedtext.config.experiment import Experiment
+from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import Corpus
-from fedtext.server.fleet import ClientInfo
+from fedtext.server.fleet import ClientTable
 
 OBJECTS = 1_000  # most objects with the clients' data: each takes a millisecond
 
@@ -25,9 +26,11 @@ class Shipment:
         header_object: the object with ``header``. The trials of a sweep know each other's shipments, and each fetches
             its own alone.
         corpus_clients: number of the corpus's clients, without the one of pooled texts.
-        lean: the corpus for the actors: without clients, and without what only the server needs. No server fetches it.
-        infos: each client's description.
-        clients: the object with a client's data, by id: a list of ``together`` clients.
+        lean: the corpus for the actors: without clients in memory, and without what only the server needs. No server
+            fetches it.
+        table: the description of all clients.
+        clients: the object with a client's data, by id: a list of ``together`` clients. Empty for a corpus on disk,
+            which every node reads itself.
         together: clients in an object, 1 unless there are very many.
         baselines: see ``Fleet``.
     """
@@ -35,7 +38,7 @@ class Shipment:
     header_object: ray.ObjectRef
     corpus_clients: int
     lean: ray.ObjectRef
-    infos: list[ClientInfo]
+    table: ClientTable
     clients: dict[int, ray.ObjectRef]
     together: int
     baselines: Mapping[str, float]
@@ -49,15 +52,16 @@ class Shipment:
 def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     """Put a corpus into the object store, once for all trials that use it."""
     clients = participants(experiment, corpus)
-    size = math.ceil(len(clients) / OBJECTS)
-    groups = [clients[start : start + size] for start in range(0, len(clients), size)]
+    on_disk = isinstance(clients, StoredClients)
+    size = 1 if on_disk else math.ceil(len(clients) / OBJECTS)
+    groups = [] if on_disk else [clients[start : start + size] for start in range(0, len(clients), size)]
     refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
-    infos = [describe(client, corpus) for client in clients]
+    table = described(experiment, corpus, clients)
     audited_words(experiment, corpus.vocabulary)
     simulated = simulates(experiment)
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies or simulated else ()
     # which the server has otherwise
     table_VD = corpus.table_VD if experiment.own_vocabularies or simulated else None
-    lean = ray.put(replace(corpus, clients=[], report=[], table_VD=table_VD, tests=tests))
+    lean = ray.put(replace(corpus, clients=clients if on_disk else [], report=[], table_VD=table_VD, tests=tests))
     header = ray.put(corpus.header(experiment.own_vocabularies))
-    return Shipment(header, len(corpus.clients), lean, infos, refs, size, baselines(experiment, corpus))
+    return Shipment(header, len(corpus.clients), lean, table, refs, size, baselines(experiment, corpus, table))

@@ -173,7 +173,7 @@ def check_fit(experiment: Experiment, corpus: Corpus) -> None:
         raise UserError(sentence)
     Parts(model, corpus.classes)
     model.check(experiment.corpus.max_length)
-    valued = any(client.train.values_T is not None for client in corpus.clients)
+    valued = not experiment.language and any(client.train.values_T is not None for client in corpus.clients)
     joined = model.joins and corpus.features
     if valued and not joined and not model.takes_values:
         raise UserError(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedtext.client.host import Host
+from fedtext.client.host import TRIGGERED, Host
 from fedtext.client.texts import order_of, texts_of
 from fedtext.config.sections import Personalize
 from fedtext.evaluation import Evaluated, averaged, evaluate, unchanged
@@ -124,12 +124,12 @@ def _backdoored(host: Host, client: int, stack: Stack) -> Evaluated:
     """Evaluate ``backdoor_success``, if adversaries plant one: the share of texts with its trigger that are taken for
     its target."""
     data = host.clients[client]
-    if (client, "triggered") not in host.texts:
+    if (client, TRIGGERED) not in host.texts:
         triggered = host.adversaries.triggered(data, host.rows.start)
         if triggered is None:
             return Evaluated()
-        host.texts[client, "triggered"] = texts_of(host.experiment, replace(data, test=triggered), "test")
-    model, texts = Model(host.network, stack.tensors(0)), host.texts[client, "triggered"]
+        host.texts[client, TRIGGERED] = texts_of(host.experiment, replace(data, test=triggered), "test")
+    model, texts = Model(host.network, stack.tensors(0)), host.texts[client, TRIGGERED]
     return evaluate(host.method, model, texts, host.evaluating, "shared", "backdoor_success", scored=False)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.client.audit_runner import audited_words
-from fedtext.client.participants import baselines, describe, participants, stacks
+from fedtext.client.participants import baselines, described, participants, stacks
 from fedtext.client.parts import part_of
 from fedtext.client.shadows import ShadowPopulation, simulates
 from fedtext.client.worker import Worker
@@ -18,7 +18,6 @@ from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum
-from fedtext.server.fleet import ClientInfo
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
 
@@ -35,16 +34,15 @@ class LocalFleet:
         noise: NoiseKey | None = None,
     ) -> None:
         clients = participants(experiment, corpus)
-        self.clients: Sequence[ClientInfo] = [describe(client, corpus) for client in clients]
+        self.clients = described(experiment, corpus, clients)
         self.stack, _ = stack_size(experiment, len(clients))
         audited_words(experiment, corpus.vocabulary)
         self.withheld = withheld(experiment, corpus)
-        self.baselines: Mapping[str, float] = baselines(experiment, corpus)
+        self.baselines: Mapping[str, float] = baselines(experiment, corpus, self.clients)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
         self.worker.population = population(self.worker)
-        samples = [client.samples for client in self.clients]
-        self.worker.secure = secure_clients(experiment, samples, self.worker.decoder.coordinates)
+        self.worker.secure = secure_clients(experiment, self.clients.samples, self.worker.decoder.coordinates)
 
     def broadcast(self, flat: NDArray[np.float32]) -> NDArray[np.float32]:
         return flat
@@ -65,8 +63,7 @@ class LocalFleet:
     def evaluate(
         self, handle: NDArray[np.float32], round_: int, final: bool, splits: Sequence[str]
     ) -> dict[int, Evaluated]:
-        chosen = [client.id for client in self.clients if client.evaluates]
-        return self.worker.evaluate(handle, round_, chosen, final, splits)
+        return self.worker.evaluate(handle, round_, self.clients.evaluated(), final, splits)
 
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)
@@ -75,7 +72,7 @@ class LocalFleet:
         return {client: part_of(self.worker, handle, round_, client) for client in clients}
 
     def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
-        return self.worker.private_states(range(len(self.clients)) if clients is None else clients)
+        return self.worker.private_states(clients)
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         self.worker.restore(states)

@@ -138,6 +138,11 @@ class Evaluation(Strict):
     """When and how models are evaluated."""
 
     every: int = Field(1, ge=1, description="rounds between two evaluations of Ag; the last round is always evaluated")
+    clients: PositiveInt | Literal["all"] = Field(
+        "all",
+        description="number of clients that are evaluated, drawn from the seed once for the run among those that have "
+        "texts for it; their means are the metrics of the run",
+    )
     personalize: Personalize | None = Field(Personalize(), description="how Ap is measured; null: not at all")
     personalize_at: Literal["last", "evaluated"] = Field(
         "last",

@@ -4,6 +4,7 @@ from fedtext.corpora.agnews import AGNewsCorpus
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
+from fedtext.corpora.forum import ForumCorpus
 from fedtext.corpora.imdb import IMDBCorpus
 from fedtext.corpora.iyy import IYYCorpus
 from fedtext.corpora.movielens import MovieLensCorpus
@@ -18,6 +19,7 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "agnews": AGNewsCorpus,
     "demo": DemoCorpus,
     "fdu": FDUCorpus,
+    "forum": ForumCorpus,
     "imdb": IMDBCorpus,
     "iyy": IYYCorpus,
     "movielens": MovieLensCorpus,

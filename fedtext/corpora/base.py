@@ -137,6 +137,11 @@ class CorpusConfig(Strict, ABC):
         return None if isinstance(self.vocabulary, int) else self.vocabulary.private
 
     @property
+    def on_disk(self) -> bool:
+        """Whether encoded texts are kept on disk, and read for the clients of a round alone."""
+        return False
+
+    @property
     def has_features(self) -> bool:
         """Whether a text has numeric features beside its words (``TokenSet.values_T``)."""
         return False

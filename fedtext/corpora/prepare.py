@@ -18,6 +18,8 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
+from fedtext.corpora.stored_corpus import load
+from fedtext.corpora.streamed import StreamedCorpus
 from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.errors import UserError
@@ -48,6 +50,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     Raises:
         UserError: Files are missing or malformed, or a key would leave a client without texts.
     """
+    if isinstance(config, StreamedCorpus) and config.on_disk:
+        return load(config, embedding, seed, data)
     raw, used, leaks = _texts(config, seed, data)
     counts = [_counts(client, config.text, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.words, config.min_count) for count in counts] if own else []
@@ -62,11 +66,11 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     )
     public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
     encoded = [_encode(client, config, index) for client in used]
-    clients = []
+    clients, all_V = [], np.arange(len(vocabulary), dtype=np.int32)
     for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
         rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
         public_V = None if public_SV is None else public_SV[source_of(seed, number, len(public_SV))]
-        clients.append(_localised(number, client.name, sets, len(vocabulary), config.language, rows_R, public_V))
+        clients.append(_localised(number, client.name, sets, all_V, config.language, rows_R, public_V))
     classes = len(vocabulary) - 1 if config.language else raw.classes
     shown = clients if config.language else [None] * len(clients)
     return Corpus(
@@ -75,7 +79,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         vocabulary=vocabulary,
         clients=clients,
         report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaks, shown, strict=True)],
-        digest=_digest(classes, vocabulary, clients),
+        digest=(
+            config.digest(data, seed) if isinstance(config, StreamedCorpus) else _digest(classes, vocabulary, clients)
+        ),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=_coverage(words, vectors, counts, config),
@@ -182,7 +188,7 @@ def _localised(
     number: int,
     name: str,
     sets: tuple[TokenSet, TokenSet, TokenSet],
-    vocabulary: int,
+    all_V: NDArray[np.int32],
     language: bool,
     own_R: NDArray[np.int32] | None,
     public_V: NDArray[np.bool_] | None,
@@ -192,8 +198,9 @@ def _localised(
     Features have the last global rows. In a language corpus local rows are the global ones. With a vocabulary of its
     own, ``own_R`` without <pad>, every word that is neither in it nor in ``public_V`` becomes <unk>.
     """
+    vocabulary = len(all_V)
     if language:
-        return ClientData(number, name, np.arange(vocabulary, dtype=np.int32), vocabulary, *sets)
+        return ClientData(number, name, all_V, vocabulary, *sets)
     place_V = np.full(vocabulary, 2, np.int8)  # 0: <pad>, 1: in train, 2: nowhere yet, 3: only elsewhere
     for tokens in sets[1:]:
         place_V[tokens.tokens_T] = 3

@@ -4,6 +4,7 @@ Legend: N texts, T tokens of a split laid end to end, R rows (vocabulary entries
 D embedding.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -217,8 +218,8 @@ class Corpus:
         classes: Number of classes C. In a language corpus V - 1: all words but ``<pad>``. It includes ``<s>``, which is
             never the next word.
         vocabulary: V words. Entry 0 is ``<pad>``, and 1 is ``<unk>`` unless words are hashed. Features come last.
-        clients: The encoded clients.
-        report: Statistics of each client.
+        clients: The encoded clients, in memory or on disk (``StoredClients``).
+        report: Statistics of each client; empty if they are on disk.
         digest: Identifies the encoded texts, for the tracking server.
         table_VD: Initial embedding, or one for each source of vectors; None if it is drawn with the model.
         table_digest: Identifies the numbers of ``table_VD``.
@@ -234,7 +235,7 @@ class Corpus:
     name: str
     classes: int
     vocabulary: list[str]
-    clients: list[ClientData]
+    clients: Sequence[ClientData]
     report: list[ClientReport]
     digest: str
     table_VD: NDArray[np.float32] | None

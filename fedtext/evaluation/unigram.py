@@ -20,20 +20,31 @@ ALPHAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 UNCHOSEN = 1.0  # alpha without validation sentences: Laplace's
 
 
-def unigram(clients: Sequence[ClientData], alpha: float | None = None) -> dict[str, float]:
+def counted(clients: Sequence[ClientData]) -> NDArray[np.int64]:
+    """Count the tokens to predict in the train splits of clients, which share one vocabulary, shape (V,)."""
+    counts_V = np.zeros(len(clients[0].rows_R), np.int64)
+    for client in clients:
+        counts_V += np.bincount(_targets(client.train), minlength=len(counts_V))
+    return counts_V
+
+
+def unigram(
+    clients: Sequence[ClientData], alpha: float | None = None, counts_V: NDArray[np.int64] | None = None
+) -> dict[str, float]:
     """Evaluate an additive-smoothing unigram model on the clients of a language corpus.
 
     Args:
         clients: They share one vocabulary (``rows_R`` is all of it).
         alpha: The count added to each word; None: the best of ``ALPHAS`` on the validation sentences of all clients,
             or 1 if there are none.
+        counts_V: Counts of words in the train splits of all clients; None: of those of ``clients``.
 
     Returns:
         The metrics of a language model with ``_unigram`` before the split's suffix: ``perplexity_unigram``,
         ``perplexity_p90_unigram``, ``nats_per_token_unigram``, ``bits_per_byte_unigram``, ``top1_unigram`` and
         ``top3_unigram`` on test, and ``..._unigram_val``, each only if the split has sentences; and ``alpha_unigram``.
     """
-    counts_V = np.sum([np.bincount(_targets(c.train), minlength=len(c.rows_R)) for c in clients], axis=0)
+    counts_V = counted(clients) if counts_V is None else counts_V
     held_out = [client.validation for client in clients if len(client.validation)]
     if alpha is None:
         alpha = min(ALPHAS, key=lambda each: _perplexity(counts_V, each, held_out)) if held_out else UNCHOSEN

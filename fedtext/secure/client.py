@@ -4,7 +4,7 @@ Each client uses what it has itself and what it has received, never what the oth
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from fedtext.messages import Update
 from fedtext.secure import records, shamir
 from fedtext.secure.graph import needed
 from fedtext.secure.keys import KEY, KeyPair, add_mask, seal, unseal
-from fedtext.secure.ring import Ring, in_integers
+from fedtext.secure.ring import Ring, Samples, in_integers
 from fedtext.wire import encoding
 
 SEED, PRIVATE = b"s", b"k"  # whose share an answer has: of a client's seed, or of the private key of its masks
@@ -133,7 +133,7 @@ class SecureClients:
         return records.pack(opened)
 
 
-def secure_clients(experiment: Experiment, samples: Sequence[int], coordinates: int) -> SecureClients | None:
+def secure_clients(experiment: Experiment, samples: Samples, coordinates: int) -> SecureClients | None:
     """Return the clients' part of an experiment's secure aggregation; None without it.
 
     Args:

@@ -20,6 +20,8 @@ from fedtext.secure import integer_noise
 
 _CHUNK = 1 << 15  # coordinates at a time, so that intermediate results stay in the cache
 
+Samples = Sequence[int] | NDArray[np.int64]
+
 
 class Ring:
     """How the updates of an experiment become integers, and a sum of integers a mean update.
@@ -43,7 +45,7 @@ class Ring:
         UserError: A sum of a round's integers may be larger than 32 bits hold.
     """
 
-    def __init__(self, experiment: Experiment, samples: Sequence[int], coordinates: int = 0) -> None:
+    def __init__(self, experiment: Experiment, samples: Samples, coordinates: int = 0) -> None:
         config = experiment.server.secure_aggregation
         assert config is not None
         self.config: SecureAggregation = config

@@ -17,7 +17,7 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import layouts
-from fedtext.secure.ring import Ring, RingSum
+from fedtext.secure.ring import Ring, RingSum, Samples
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
 # of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
@@ -233,10 +233,10 @@ class Summation:
         samples: Number of train texts of each client that could ever take part.
     """
 
-    def __init__(self, experiment: Experiment, layout: Layout, samples: Sequence[int]) -> None:
-        self.layout, self.aggregation, self.samples = layout, experiment.aggregation, samples
+    def __init__(self, experiment: Experiment, layout: Layout, samples: Samples) -> None:
+        self.layout, self.aggregation, self.samples = layout, experiment.aggregation, np.asarray(samples)
         self.uniform = experiment.server.weights == "uniform"
-        self.scale = float(len(samples) if self.uniform else sum(samples))
+        self.scale = float(len(samples) if self.uniform else self.samples.sum())
         self.holders_only = experiment.server.absent_rows == "holders_only"
         self.ring: Ring | None = None
         if experiment.server.secure_aggregation:

@@ -8,11 +8,11 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError
 from fedtext.evaluation import Evaluated, curves, pooled
 from fedtext.records import RoundRecord
-from fedtext.server.fleet import ClientInfo, Fleet
+from fedtext.server.fleet import Fleet
 
 
 def add_evaluations(
-    record: RoundRecord, evaluations: Mapping[int, Evaluated], names: Mapping[int, str], every: int | None
+    record: RoundRecord, evaluations: Mapping[int, Evaluated], names: Sequence[str], every: int | None
 ) -> None:
     """Add each client's metrics to a record, their means (KTEPS paper, equation 15), and pooled metrics.
 
@@ -59,8 +59,7 @@ def evaluate_fleet(
     """
     evaluations = fleet.evaluate(handle, record.round, final, splits)
     tuning = experiment.evaluation.personalize if final else None
-    names = {client.id: client.name for client in fleet.clients}
-    add_evaluations(record, evaluations, names, tuning.every if tuning else None)
+    add_evaluations(record, evaluations, fleet.clients.names, tuning.every if tuning else None)
     for name, value in fleet.baselines.items():
         if ("validation" if name.endswith("_val") else "test") in splits:
             record.metrics[name] = value
@@ -78,8 +77,9 @@ def audit_files(
         scores: Each client's metrics, by its name.
     """
 
-    def audited(client: ClientInfo) -> bool:
-        return any(audit.declares(name) for audit in experiment.audits for name in scores.get(client.name, ()))
+    def audited(client: int) -> bool:
+        there = scores.get(fleet.clients.names[client], ())
+        return any(audit.declares(name) for audit in experiment.audits for name in there)
 
-    shown = [client.id for client in fleet.clients if audited(client)]
+    shown = [client for client in fleet.clients.evaluated() if audited(client)] if experiment.audits else []
     return fleet.report(handle, min(shown)) if shown else {}

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Generic
@@ -25,7 +25,7 @@ from fedtext.server.aggregation import Summation, weighed
 from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import audit_files, evaluate_fleet
-from fedtext.server.fleet import ClientInfo, FleetT
+from fedtext.server.fleet import FleetT
 from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
 from fedtext.server.optimizers import Moments, step
@@ -63,10 +63,9 @@ class Federation(Generic[FleetT]):
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
         self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation))
-        self.summation = Summation(experiment, self.decoder.sent, [client.samples for client in fleet.clients])
-        self.names = {client.id: client.name for client in fleet.clients}
-        trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
-        self.trainees: Sequence[ClientInfo] = trainees
+        self.summation = Summation(experiment, self.decoder.sent, fleet.clients.samples)
+        self.names = fleet.clients.names
+        self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
         self.moments: Moments = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class ClientInfo:
         rows: Number of entries of its vocabulary, including <pad>, features and words with a digit.
         features: Number of entries that are features.
         digits: Number of entries that are words with a digit.
-        evaluates: Whether it has texts to evaluate on.
+        evaluates: Whether it has texts to evaluate on, and is one of those that are evaluated.
     """
 
     id: int
@@ -37,6 +37,57 @@ class ClientInfo:
     features: int
     digits: int
     evaluates: bool
+
+
+class ClientTable(Sequence[ClientInfo]):
+    """All clients in the order of their ids, as columns: a population takes some bytes for each client.
+
+    Args:
+        names: Their names.
+        samples: n_k, shape (K,).
+        tokens: Numbers of tokens of their train texts, shape (K,).
+        entries: Numbers of entries of their vocabularies, of features and of words with a digit among them, shape
+            (K, 3).
+        evaluates: Which have texts to evaluate on, shape (K,).
+        first: Id of the first one.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        samples: NDArray[np.int64],
+        tokens: NDArray[np.int64],
+        entries: NDArray[np.int64],
+        evaluates: NDArray[np.bool_],
+        first: int = 0,
+    ) -> None:
+        self.names, self.samples, self.tokens = names, samples, tokens
+        self.entries, self.evaluates = entries, evaluates
+        self.ids = range(first, first + len(samples))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> ClientInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "ClientTable": ...
+
+    def __getitem__(self, index: int | slice) -> "ClientInfo | ClientTable":
+        if isinstance(index, slice):
+            ids = self.ids[index]
+            assert ids.step == 1, "clients of a table have consecutive ids"
+            numbers = self.samples[index], self.tokens[index], self.entries[index], self.evaluates[index]
+            return ClientTable(self.names[index], *numbers, ids.start)
+        place = range(len(self))[index]
+        rows, features, digits = self.entries[place].tolist()
+        counts = int(self.samples[place]), int(self.tokens[place]), rows, features, digits
+        return ClientInfo(self.ids[place], self.names[place], *counts, bool(self.evaluates[place]))
+
+    def evaluated(self) -> list[int]:
+        """Return the ids of the clients that are evaluated."""
+        return (self.ids.start + np.flatnonzero(self.evaluates)).tolist()
 
 
 class Fleet(Protocol):
@@ -53,7 +104,7 @@ class Fleet(Protocol):
     noise: NoiseKey
 
     @property
-    def clients(self) -> Sequence[ClientInfo]:
+    def clients(self) -> ClientTable:
         """All clients, in the order of their ids 0..n-1."""
 
     def broadcast(self, flat: NDArray[np.float32]) -> Any:
@@ -94,7 +145,7 @@ class Fleet(Protocol):
         """Return the sums of the updates whose replies have no payload. Call it after the last reply."""
 
     def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        """Evaluate all clients that have texts to evaluate on.
+        """Evaluate the clients of ``ClientTable.evaluated``.
 
         Args:
             handle: The parameters that clients receive.
@@ -122,8 +173,12 @@ class Fleet(Protocol):
         """
 
     def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
-        """Return the private states of these clients, None: of all, for a checkpoint or to go back to. A real server
-        would not have them."""
+        """Return the private states of these clients, for a checkpoint or to go back to. A real server would not have
+        them.
+
+        Args:
+            clients: Ids of the clients. A client without a state has an empty one. None: all clients that have one.
+        """
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Restore private states that ``private_states`` returned."""

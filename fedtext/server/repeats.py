@@ -1,7 +1,7 @@
 """Rounds that too few clients complete: they are repeated with another sample."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
@@ -88,7 +88,7 @@ def some_may_train(experiment: Experiment) -> bool:
     return experiment.participation.min_clients > 1 or experiment.server.secure_aggregation is not None
 
 
-def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Mapping[int, str]) -> str:
+def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Sequence[str]) -> str:
     """Return what went wrong in the last attempt at a round, in one sentence.
 
     Args:

@@ -14,7 +14,7 @@ from fedtext.config.participation import Availability, Pace, Participation
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.seeding import generator
-from fedtext.server.fleet import ClientInfo
+from fedtext.server.fleet import ClientTable
 from fedtext.state.noise_key import NoiseKey
 
 
@@ -93,7 +93,12 @@ class Returned:
 
 
 def returned(
-    experiment: Experiment, ids: Sequence[int], samples: Mapping[int, int], round_: int, attempt: int = 1
+    experiment: Experiment,
+    ids: Sequence[int],
+    samples: Mapping[int, int],
+    round_: int,
+    attempt: int = 1,
+    clients: int | None = None,
 ) -> Returned:
     """Return which of the sampled clients return before a round ends.
 
@@ -103,9 +108,10 @@ def returned(
     Args:
         experiment: Its ``participation`` says how long clients take.
         ids: Ids of the clients that were sampled, and have not dropped out.
-        samples: n_k of each client.
+        samples: n_k of each of them.
         round_: Number of the round.
         attempt: Number of the attempt at the round, from 1.
+        clients: Number of all clients; None: that of ``samples``.
     """
     config = experiment.participation
     if config.pace is None:
@@ -113,16 +119,14 @@ def returned(
     again = _again(attempt)
     seconds = {i: _seconds(experiment, config.pace, samples[i], round_, i, again) for i in ids}
     limit = math.inf if config.deadline_s is None else config.deadline_s
-    needed = most(experiment, len(samples))
+    needed = most(experiment, len(samples) if clients is None else clients)
     first = [i for i in sorted(ids, key=lambda i: (seconds[i], i)) if seconds[i] <= limit][:needed]
     waited = config.deadline_s is not None and len(first) < min(needed, len(ids))
     ended = limit if waited else max((seconds[i] for i in first), default=0.0)
     return Returned(sorted(first), sorted(set(ids) - set(first)), ended)
 
 
-def cohort(
-    experiment: Experiment, clients: Sequence[ClientInfo], round_: int, noise: NoiseKey, attempt: int = 1
-) -> Returned:
+def cohort(experiment: Experiment, clients: ClientTable, round_: int, noise: NoiseKey, attempt: int = 1) -> Returned:
     """Return the clients that are sampled for a round and do not drop out: those that return in time, and the others.
 
     Args:
@@ -132,9 +136,10 @@ def cohort(
         noise: The run's key, see ``sampled``.
         attempt: Number of the attempt at the round, from 1.
     """
-    invited = _sampled(experiment, [client.id for client in clients], round_, noise, attempt)
+    invited = _sampled(experiment, clients.ids, round_, noise, attempt)
     ids = _without_dropped(experiment, invited, round_, _again(attempt))
-    made = returned(experiment, ids, {client.id: client.samples for client in clients}, round_, attempt)
+    samples = {client: int(clients.samples[client - clients.ids.start]) for client in ids}
+    made = returned(experiment, ids, samples, round_, attempt, len(clients))
     return replace(made, dropped=sorted(set(invited) - set(ids)))
 
 
@@ -175,14 +180,12 @@ def _seconds(experiment: Experiment, pace: Pace, samples: int, round_: int, clie
     return float(read / pace.texts_per_second * math.exp(pace.jitter * now - pace.spread * speed))
 
 
-def sampled(
-    experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey, attempt: int = 1
-) -> list[int]:
+def sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey, attempt: int = 1) -> list[int]:
     """Sample the clients of a round.
 
     Args:
         experiment: Its ``participation`` defines the sample.
-        clients: Ids of all clients, ascending.
+        clients: Ids of all clients.
         round_: Number of the round.
         noise: The run's key. A Poisson sample amplifies the guarantee of the server's noise only if it is unknown:
             with a secret key it is drawn from the key.
@@ -195,22 +198,21 @@ def sampled(
     return _without_dropped(experiment, invited, round_, _again(attempt))
 
 
-def _sampled(experiment: Experiment, clients: Sequence[int], round_: int, noise: NoiseKey, attempt: int) -> list[int]:
+def _sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey, attempt: int) -> list[int]:
     """Sample the clients of a round, also those that drop out. See ``sampled``."""
-    config, seed, ids = experiment.participation, experiment.seed, list(clients)
-    size = math.ceil(config.over_selection * most(experiment, len(ids)))
+    config, seed = experiment.participation, experiment.seed
+    size = math.ceil(config.over_selection * most(experiment, len(clients)))
     again = _again(attempt)
     if config.sampling in ("separated", "epochs"):
-        return _planned(config, seed, tuple(ids)).sample(round_)
+        return _planned(config, seed, clients).sample(round_)
+    ids_K = np.arange(clients.start, clients.stop)
     if config.availability:
-        there_K = available(config.availability, seed, round_, max(ids) + 1, again)
-        ids = [i for i in ids if there_K[i]]
+        ids_K = ids_K[available(config.availability, seed, round_, clients.stop, again)[ids_K]]
     if config.sampling == "poisson":
-        chances = noise.paired(seed, f"cohort{again}", round_).random(len(ids))
-        ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]
-    elif size < len(ids):
-        ids = sorted(generator(seed, f"cohort{again}", round_).choice(ids, size, replace=False).tolist())
-    return ids
+        ids_K = ids_K[noise.paired(seed, f"cohort{again}", round_).random(len(ids_K)) < config.fraction]
+    elif size < len(ids_K):
+        ids_K = np.sort(generator(seed, f"cohort{again}", round_).choice(ids_K, size, replace=False))
+    return list(map(int, ids_K))
 
 
 def _without_dropped(experiment: Experiment, ids: Sequence[int], round_: int, again: str) -> list[int]:
@@ -229,8 +231,8 @@ class _Plan:
         ids: Ids of all clients.
     """
 
-    def __init__(self, config: Participation, seed: int, ids: Sequence[int]) -> None:
-        self.config, self.seed, self.ids_K = config, seed, np.array(ids)
+    def __init__(self, config: Participation, seed: int, ids: range) -> None:
+        self.config, self.seed, self.ids_K = config, seed, np.arange(ids.start, ids.stop)
         self.size = math.ceil(config.over_selection * config.largest(len(ids)))
         self.free_K = np.zeros(len(ids), int)  # the first round in which each can be sampled again
         self.samples: list[list[int]] = []  # of the first rounds

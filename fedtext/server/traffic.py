@@ -1,7 +1,7 @@
 """Sums over a round's local updates: the metrics that clients report, and the bytes that are sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedtext.errors import ClientError
@@ -108,7 +108,7 @@ def round_metrics(
 
 
 def in_order(
-    replies: Iterable[Reply], cohort: Sequence[int], round_: int = 0, names: Mapping[int, str] | None = None
+    replies: Iterable[Reply], cohort: Sequence[int], round_: int = 0, names: Sequence[str] = ()
 ) -> Iterator[Reply]:
     """Yield the replies in cohort order, so that no sum depends on timing; each when all before it have arrived.
 
@@ -126,7 +126,8 @@ def in_order(
     for reply in replies:
         if reply.client not in missing:
             why = "it has replied twice" if reply.client in cohort else "it has replied without being asked"
-            raise ClientError((names or {}).get(reply.client, str(reply.client)), round_, why)
+            known = 0 <= reply.client < len(names)
+            raise ClientError(names[reply.client] if known else str(reply.client), round_, why)
         missing.remove(reply.client)
         waiting[reply.client] = reply
         while place < len(cohort) and cohort[place] in waiting:

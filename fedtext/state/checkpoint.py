@@ -114,7 +114,8 @@ class Checkpoints:
 
         Args:
             flat: The shared parameters.
-            clients: Private states by client: those that ``wanted`` has named, or those of all.
+            clients: Private states by client: those that ``wanted`` has named, or those of all that have one. An
+                empty one is not written, unless it supersedes another.
             history: The record of each completed round. Earlier ones are those of the last ``save``. The first
                 ``settled`` ones are not read.
             moments: The state of the server's optimizer, by name.
@@ -130,9 +131,10 @@ class Checkpoints:
         target = self.folder / f"round-{round_:06d}"
         self.written = [each for each in self.written if each.folder != target]
         base = self._base()
-        needed = base.changed if base else {client for each in self.written for client in each.clients}
+        needed = base.changed if base else {i for each in self.written for i, (_, size) in each.clients.items() if size}
         if missing := needed - set(clients):
             raise ValueError(f"the private state of client {min(missing)} is missing")
+        clients = {client: state for client, state in clients.items() if state or (base and client in base.clients)}
         places = {client: at for client, at in base.clients.items() if client not in clients} if base else {}
         linked = {name: base.digests[name] for name, _ in places.values()} if base else {}
         about = {"format": FORMAT, "fingerprint": self.fingerprint, "round": round_, "records": len(history)}

@@ -28,7 +28,7 @@ SCIENCE = {
 ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
     "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None},
-    "evaluation": {"personalize_at": "last"},
+    "evaluation": {"personalize_at": "last", "clients": "all"},
     "participation": {
         "min_clients": 1,
         "availability": None,
@@ -49,6 +49,8 @@ ADDED: dict[str, dict[str, Any]] = {
 def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     """Return these parts of an experiment for a digest: without the keys of ``ADDED`` at their defaults."""
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
+    if "corpus" in content:
+        content["corpus"].pop("storage", None)  # results do not depend on where texts are
     for section, defaults in ADDED.items():
         for there in _sections(content, section.split(".") if section else []):
             for key, default in defaults.items():

@@ -39,7 +39,7 @@ def experiment(rounds: int = 4, method: Any = "kteps", **participation: Any) -> 
 
 
 def cohort(made: Experiment, round_: int, attempt: int, corpus: Corpus = CORPUS) -> list[int]:
-    ids = list(range(len(corpus.clients)))
+    ids = range(len(corpus.clients))
     return sampled(made, ids, round_, noise_key(made, corpus.content, len(ids)), attempt)
 
 

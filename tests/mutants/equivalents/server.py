@@ -78,8 +78,8 @@ EQUIVALENTS = (
     ),
     (
         "server/sampling",
-        "ids = [i for i, chance in zip(ids, chances, strict=True) if chance < config.fraction]",
-        "ids = [i for i, chance in zip(ids, chances, strict=True) if (chance <= config.fraction)]",
+        'ids_K = ids_K[noise.paired(seed, f"cohort{again}", round_).random(len(ids_K)) < config.fraction]',
+        "ids_K = ids_K[(noise.paired(seed, f'cohort{again}', round_).random(len(ids_K)) <= config.fraction)]",
         _DRAW,
     ),
     (
@@ -90,8 +90,8 @@ EQUIVALENTS = (
     ),
     (
         "server/sampling",
-        "elif size < len(ids):",
-        "elif (size <= len(ids)):",
+        "elif size < len(ids_K):",
+        "elif (size <= len(ids_K)):",
         "as many distinct clients as there are, sorted, are all of them",
     ),
 )

@@ -1,0 +1,118 @@
+"""Corpora on disk: written once, and equal to those in memory bit for bit."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtext
+from fedtext.corpora.forum import ForumCorpus
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.stored import StoredClients
+from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
+from fedtext.models.language import WordEmbedding
+from tests.loops import nonempty
+
+KEYS: dict[str, Any] = {"name": "forum", "clients": 30, "median": 8, "lexicon_size": 200, "vocabulary": 90}
+MODEL = {"name": "gru_lm", "embedding": {"dim": 6}, "hidden": 6}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path))
+    return tmp_path / "prepared"
+
+
+def prepared(storage: str, **keys: Any) -> Corpus:
+    return prepare(ForumCorpus.model_validate(KEYS | keys | {"storage": storage}), WordEmbedding(dim=4), 5, None)
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"max_length": 6}, {"max_length": None}, {"validation": 0.0}, {"min_count": 12}, {"vocabulary": 9000}]
+)
+def test_texts_on_disk_are_those_in_memory(keys: dict[str, Any]) -> None:
+    memory, disk = prepared("memory", **keys), prepared("disk", **keys)
+    assert isinstance(disk.clients, StoredClients)
+    assert (memory.vocabulary, memory.content, memory.classes) == (disk.vocabulary, disk.content, disk.classes)
+    for one, two in nonempty(zip(memory.clients, disk.clients, strict=True)):
+        assert (one.id, one.name, one.train_rows) == (two.id, two.name, two.train_rows)
+        for side in ("train", "validation", "test"):
+            of_one, of_two = getattr(one, side), getattr(two, side)
+            for name in nonempty(("tokens_T", "offsets", "labels_N", "bytes_N")):
+                assert np.array_equal(getattr(of_one, name), getattr(of_two, name))
+                assert getattr(of_one, name).dtype == getattr(of_two, name).dtype
+
+
+METHODS: list[Any] = [
+    "fedavg",
+    {"name": "fedprox", "mu": 0.1},
+    "scaffold",
+    "fedatt",
+    "feddyn",
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method if isinstance(method, str) else method["name"])
+def test_a_run_from_disk_gives_the_same_bits(method: Any, tmp_path: Path) -> None:
+    content = {
+        "name": "paged",
+        "corpus": KEYS,
+        "model": MODEL,
+        "method": method,
+        "uplink": [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 0.001}}],
+        "training": {"rounds": 3, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "participation": {"fraction": 0.2},
+        "evaluation": {"clients": 7, "personalize": {"steps": 1}},
+    }
+    results = [
+        fedtext.run(content, f"corpus.storage={storage}", out=tmp_path / storage) for storage in ("memory", "disk")
+    ]
+    one, two = results
+    for name, tensor in nonempty(one.state.items()):
+        assert np.array_equal(tensor, two.state[name])
+    for here, there in nonempty(zip(one.history, two.history, strict=True)):
+        timeless = {name for name in here.metrics if "seconds" not in name}
+        assert {name: here.metrics[name] for name in timeless} == {name: there.metrics[name] for name in timeless}
+        assert len(here.clients) == 7
+        assert here.clients == there.clients
+
+
+def test_texts_are_encoded_once_and_again_if_anything_changes(cache: Path) -> None:
+    prepared("disk")
+    (folder,) = cache.iterdir()
+    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    prepared("disk")
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == written
+    assert folder.stat().st_mode & 0o777 == 0o700, "texts are private"
+    for keys in nonempty(({"median": 9}, {"vocabulary": 80}, {"max_length": 9}, {"clients": 31})):
+        there = len(list(cache.iterdir()))
+        prepared("disk", **keys)
+        assert len(list(cache.iterdir())) == there + 1
+
+
+def test_clients_travel_as_the_name_of_their_folder(cache: Path) -> None:
+    clients = prepared("disk").clients
+    sent = pickle.dumps(clients)
+    assert len(sent) < 1000
+    assert np.array_equal(pickle.loads(sent)[3].train.tokens_T, clients[3].train.tokens_T)
+    names = clients.names  # type: ignore[attr-defined]
+    assert list(pickle.loads(pickle.dumps(names))[2:4]) == ["user-03", "user-04"]
+    assert [client.id for client in clients[28:]] == [28, 29]
+    with pytest.raises(IndexError):
+        clients[30]
+    (folder,) = cache.iterdir()
+    folder.rename(folder.with_name("elsewhere"))
+    with pytest.raises(UserError, match=r"has no encoded texts on this machine: set .FEDTEXT_CACHE to a"):
+        pickle.loads(sent)
+
+
+def test_large_corpora_are_on_disk_by_default() -> None:
+    small, large = (ForumCorpus(clients=clients).on_disk for clients in (4_999, 5_000))
+    assert (small, large) == (False, True)
+    assert not ForumCorpus.model_validate({"clients": 5_000, "share": 0.5}).on_disk
+    for key in nonempty(({"share": 0.5}, {"vocabulary": 80, "secrets": {"digits": 4}})):
+        with pytest.raises(ValueError, match=r"storage: disk encodes users one after the other, and .* needs all"):
+            ForumCorpus.model_validate(KEYS | key | {"storage": "disk"})
