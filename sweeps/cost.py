@@ -53,7 +53,7 @@ def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
     there = participant_count(experiment, corpus)
     config = experiment.participation
     clients = config.fraction * there if config.sampling == "poisson" else most(experiment, there)
-    clients *= 1 - config.dropout
+    clients = buffer.size if (buffer := experiment.server.buffer) else clients * (1 - config.dropout)
     up, down = (FLOAT * _coordinates(experiment, corpus, all_rows) for all_rows in (False, True))
     return Cost(rounds, clients, rounds * texts * clients / there, up, down)
 

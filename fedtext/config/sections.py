@@ -9,7 +9,7 @@ from fedtext.config.canaries import Canaries
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
 from fedtext.config.secure import SecureAggregation
 from fedtext.config.selection import Validated, decimal, threshold
-from fedtext.config.server import MethodsOwn, Noise, ServerSGD
+from fedtext.config.server import Buffer, MethodsOwn, Noise, ServerSGD
 from fedtext.runtime.secrets import has_secret, redacted
 from fedtext.schema import Strict
 
@@ -30,6 +30,10 @@ class Server(Strict):
     )
     optimizer: ServerOptimizerField = Field(
         ServerSGD(), description="the server's optimizer, for which the aggregated update is a negative gradient"
+    )
+    buffer: Buffer | None = Field(
+        None,
+        description="clients train asynchronously, and the server makes a step after so many updates; null: rounds",
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
     secure_aggregation: SecureAggregation | None = Field(

@@ -83,6 +83,23 @@ class ServerYogi(Adaptive):
 ServerOptimizer = ServerSGD | ServerAdam | ServerYogi
 
 
+class Buffer(Strict):
+    """Asynchronous training (FedBuff, Nguyen et al. 2022): a round is one step of the server, after so many updates.
+
+    participation.fraction of the clients train at any time, each on the parameters of the step after which it began;
+    participation.pace says how long they take.
+    """
+
+    size: int = Field(10, ge=1, description="number of updates after which the server makes a step")
+    staleness_exponent: float = Field(
+        0.5,
+        ge=0,
+        le=10,
+        description="a: an update counts (1 + t)^-a times as much, t being the number of steps since its client began; "
+        "0: all updates count alike",
+    )
+
+
 class Independent(Strict):
     """Noise of each round by itself.
 

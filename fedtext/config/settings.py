@@ -104,7 +104,8 @@ class Settings(Strict):
     @property
     def sums(self) -> bool:
         """Whether the server needs only sums of updates, which can be computed where clients are."""
-        return self.aggregation.sums and not (self.adversaries and isinstance(self.adversaries.attack, Collusion))
+        singly = self.server.buffer or (self.adversaries and isinstance(self.adversaries.attack, Collusion))
+        return self.aggregation.sums and not singly
 
     @property
     def language(self) -> bool:

@@ -173,6 +173,18 @@ METRICS: list[Metric] = [
         better="smaller",
     ),
     _server(
+        "staleness_mean",
+        "steps that the server has made since the clients of a round's updates began, mean",
+        "Only with server.buffer.",
+        better="smaller",
+    ),
+    _server(
+        "staleness_max",
+        "the largest number of steps since a client of a round's updates began",
+        "Only with server.buffer.",
+        better="smaller",
+    ),
+    _server(
         "secure_removed",
         "clients that shared keys in this round and sent no update: masks were removed (server.secure_aggregation)",
     ),

@@ -22,6 +22,7 @@ from fedtext.methods import layouts
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
 from fedtext.server.aggregation import Summation, weighed
+from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import audit_files, evaluate_fleet
@@ -79,6 +80,8 @@ class Federation(Generic[FleetT]):
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
         kept = snapshot.moments if snapshot else None
+        buffer = experiment.server.buffer
+        self.buffer = UpdateBuffer(buffer, experiment, trainees, fleet, kept) if buffer else None
         self.beside = MethodState(experiment.method, shared, kept)
         self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
         self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.layout, fleet.withheld, kept)
@@ -112,6 +115,8 @@ class Federation(Generic[FleetT]):
         for round_ in range(len(self.history) + 1, rounds + 1):
             start = time.perf_counter()
             before = self.flat
+            if self.buffer:
+                self.buffer.begin(round_, before, handle)
             attempts, aggregated = self._train(handle, round_)
             if not finite(self.flat):
                 raise UserError(
@@ -128,6 +133,8 @@ class Federation(Generic[FleetT]):
             down = self.downlink.size(each, round_)
             metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history, self.adversaries)
             metrics |= dict(aggregated) | spent(self.ledger(round_))
+            if self.buffer:
+                metrics |= self.buffer.metrics(round_)
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)
@@ -152,6 +159,8 @@ class Federation(Generic[FleetT]):
         selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
         moments = self.moments | self.beside.to_keep() | self.noise.to_keep() | dict(self.canaries.to_keep())
+        if self.buffer:
+            moments |= self.buffer.to_keep(len(self.history))
         checkpoints.save(self.flat, private, self.history, moments, selected)
         for place in range(settled, checkpoints.settled):
             self.history[place] = replace(self.history[place], clients={})
@@ -168,14 +177,16 @@ class Federation(Generic[FleetT]):
         while True:
             sample = self._sample(round_, len(attempts) + 1)
             states = self.fleet.private_states(sample.clients) if some else {}
-            attempts.append(Traffic(sample.clients, sample.late, sample.seconds))
+            attempts.append(Traffic(sample.clients, sample.late, sample.seconds, started=sample.started))
             try:
                 self.secure.begin(round_, len(attempts), sample)
-                replies = self.fleet.train(handle, round_, sample.clients, len(attempts))
+                place = self.buffer or self.fleet
+                replies = place.train(handle, round_, sample.clients, len(attempts))
                 replies = in_order(replies, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1])
                 given = self.adversaries, self.state, self.decoder.sent, self.summation.check
                 updates = chosen(self.experiment, updates, *given)
+                updates = self.buffer.scaled(updates, round_) if self.buffer else updates
                 self.flat, aggregated = self._aggregate(updates, round_, len(attempts))
                 return attempts, aggregated
             except repeats.TooFewClientsError as error:
@@ -203,13 +214,15 @@ class Federation(Generic[FleetT]):
 
     def _sample(self, round_: int, attempt: int = 1) -> Returned:
         """Return the clients of an attempt at a round."""
+        if self.buffer:
+            return self.buffer.sample(round_)
         return cohort(self.experiment, self.trainees, round_, self.fleet.noise, attempt)
 
     def _took_part(self, round_: int) -> list[int]:
         """Return the ids of the clients that received the parameters in a completed round."""
         attempts = int(self.history[round_ - 1].metrics.get("round_attempts", 1))
         samples = [self._sample(round_, attempt) for attempt in range(1, attempts + 1)]
-        return [client for sample in samples for client in (*sample.clients, *sample.late)]
+        return [client for sample in samples for client in sample.received]
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
         """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
@@ -222,7 +235,8 @@ class Federation(Generic[FleetT]):
             error, update = reply.error, None
             if reply.payload.size and not error:
                 try:
-                    update = self.decoder.update(reply.payload, reply.client, self.flat, round_)
+                    base = self.buffer.received(reply.client, round_) if self.buffer else self.flat
+                    update = self.decoder.update(reply.payload, reply.client, base, round_)
                     self.summation.check(update)
                 except ValueError as refused:
                     error = str(refused)

@@ -44,6 +44,11 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
     if experiment.server.secure_aggregation and largest < HIDING:
         few = f"a round has at most {largest} of {clients} clients, and a sum hides the updates of {HIDING} or more"
         raise UserError(f"server.secure_aggregation: {few}: raise participation.fraction, or leave it out")
+    buffer = experiment.server.buffer
+    if buffer and buffer.size > clients:
+        raise UserError(
+            f"server.buffer.size: {buffer.size} updates of different clients, and there are {clients} clients: lower it"
+        )
     config = experiment.participation
     if config.sampling == "epochs" and clients < config.epoch:
         raise UserError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.participation import Availability, Pace, Participation
+from fedtext.config.participation import Availability, Participation
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.seeding import generator
@@ -79,12 +79,19 @@ class Returned:
         late: Ids of the others.
         seconds: Simulated seconds of the round; None without ``participation.pace``.
         dropped: Ids of clients that were sampled too, and drop out.
+        started: Ids of those that receive the round's parameters, with ``server.buffer``; None: all but the dropped.
     """
 
     clients: list[int]
     late: list[int]
     seconds: float | None
     dropped: list[int] = field(default_factory=list)
+    started: Sequence[int] | None = None
+
+    @property
+    def received(self) -> list[int]:
+        """Ids of the clients that receive the parameters of the round."""
+        return [*self.clients, *self.late] if self.started is None else list(self.started)
 
     @property
     def invited(self) -> list[int]:
@@ -117,7 +124,10 @@ def returned(
     if config.pace is None:
         return Returned(list(ids), [], None)
     again = _again(attempt)
-    seconds = {i: _seconds(experiment, config.pace, samples[i], round_, i, again) for i in ids}
+    seconds = {}
+    for i in ids:
+        now = float(generator(experiment.seed, f"pace{again}", round_, i).standard_normal())
+        seconds[i] = seconds_of(experiment, samples[i], i, now)
     limit = math.inf if config.deadline_s is None else config.deadline_s
     needed = most(experiment, len(samples) if clients is None else clients)
     first = [i for i in sorted(ids, key=lambda i: (seconds[i], i)) if seconds[i] <= limit][:needed]
@@ -173,9 +183,18 @@ def _again(attempt: int) -> str:
     return f"/{attempt}" if attempt > 1 else ""
 
 
-def _seconds(experiment: Experiment, pace: Pace, samples: int, round_: int, client: int, again: str) -> float:
+def seconds_of(experiment: Experiment, samples: int, client: int, now: float) -> float:
+    """Return the simulated seconds of a local update.
+
+    Args:
+        experiment: Its ``participation.pace`` says how long clients take.
+        samples: n_k of the client.
+        client: Id of the client.
+        now: What differs in every round, drawn from a standard normal distribution.
+    """
+    pace = experiment.participation.pace
+    assert pace is not None
     speed = generator(experiment.seed, "speed", client=client).standard_normal()
-    now = generator(experiment.seed, f"pace{again}", round_, client).standard_normal()
     read = samples * experiment.training.local_epochs
     return float(read / pace.texts_per_second * math.exp(pace.jitter * now - pace.spread * speed))
 

@@ -28,6 +28,7 @@ class Traffic:
         bytes_up: Bytes of the payloads.
         cpu_seconds: CPU time of the local updates.
         gpu_seconds: Wall time of the local updates that ran on a GPU; None: none did.
+        started: Ids of the clients that receive the parameters; None: all of the above.
         errors: Why clients failed, by client. Nothing else is summed over these.
         sums: Metrics of the local updates, times samples.
     """
@@ -39,6 +40,7 @@ class Traffic:
     bytes_up: int = 0
     cpu_seconds: float = 0.0
     gpu_seconds: float | None = None
+    started: Sequence[int] | None = None
     errors: dict[int, str] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -57,7 +59,7 @@ class Traffic:
     @property
     def received(self) -> list[int]:
         """Ids of the clients that have received the parameters."""
-        return [*self.cohort, *self.late]
+        return [*self.cohort, *self.late] if self.started is None else list(self.started)
 
     @property
     def trained(self) -> int:

@@ -27,7 +27,7 @@ SCIENCE = {
 # value a key is left out of all digests, so that earlier runs can be continued and draw the same noise.
 ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
-    "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None},
+    "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None, "buffer": None},
     "evaluation": {"personalize_at": "last", "clients": "all"},
     "participation": {
         "min_clients": 1,
@@ -41,6 +41,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "corpus": {"secrets": None},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
+    "model.adapter.lora": {"checkpoint": None},
     "server.noise.mechanism": {"coefficients": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }

@@ -19,6 +19,7 @@ from fedtext.config.compatibility import (
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
 from tests.fedtext.config.adapter_cases import ADAPTERS
+from tests.fedtext.config.buffer_cases import BUFFER
 from tests.fedtext.config.privacy_cases import PRIVACY
 from tests.loops import nonempty
 
@@ -235,6 +236,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "which passes by gaussian",
     ),
     *ADAPTERS,
+    *BUFFER,
     *PRIVACY,
     (engine.engine, "fedavg", {"model": BAG, "training": {"engine": "cells"}}, "has no recurrent layers for cells"),
     (engine.stack, "fedavg", {"model": BAG, "training": {"stack": 2}}, "clients with model bag are trained one by one"),
