@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fedtext.client.texts import texts_of
+from fedtext.corpora.encoding import rows_of
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.errors import UserError
@@ -23,8 +24,9 @@ from fedtext.runtime.folders import folder_of, origins_named, present
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.state import model_folder
 from fedtext.state.model_folder import ClientPart, Trained
-from fedtext.text.representation import Words
-from fedtext.text.tokens import BOS, BOS_ID, EOS, UNK_ID, encode, penn_tokens
+from fedtext.text import byte_pairs
+from fedtext.text.representation import BPE, Words
+from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, UNK_ID, penn_tokens
 from fedtext.text.vocabulary import WordIndex
 from fedtext.training.batches import Assembler, Texts
 
@@ -154,8 +156,9 @@ class Model:
     def _continued(self, bound: _Bound, text: str) -> NextWords:
         index, network = WordIndex(bound.vocabulary), bound.model.network
         assert isinstance(network, LanguageModel)
-        ids, _ = encode([self._segmented(text)], index, None)
-        words = [] if not text.split() else ids.tolist()
+        sentence = " ".join((BOS, self._segmented(text), EOS))
+        corpus = self.experiment.corpus.model_copy(update={"max_length": None})
+        words = rows_of([sentence], corpus, index, self.trained.tokenizer)[0].tolist()[1:-1]
         if network.reach is not None and len(words) >= network.reach:
             raise UserError(
                 f"a text has {len(words)} tokens, and the model has {network.reach} positions, one of them for the "
@@ -170,17 +173,19 @@ class Model:
         last_V[[index[BOS] - first, UNK_ID - first]] = 0  # neither is a word
         best = last_V.topk(min(NEXT, len(last_V)))
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        words_found = tuple((bound.vocabulary[row + first], probability) for row, probability in named)
+        words_found = tuple((self._written(bound, row + first), probability) for row, probability in named)
         return NextWords(words_found, math.exp(min(float(nats), 700.0)))
+
+    def _written(self, bound: _Bound, row: int) -> str:
+        """Return a row of the vocabulary as text."""
+        pairs = self.trained.tokenizer
+        return byte_pairs.decode(pairs, [row], framed=True) if pairs and row > EOS_ID else bound.vocabulary[row]
 
     def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
         """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
         cleaned = [self._segmented(text) for text in texts]
-        if isinstance(corpus.text, Words):
-            tokens_T, offsets = encode(cleaned, WordIndex(vocabulary), corpus.max_length)
-        else:
-            tokens_T, offsets = corpus.text.encode(cleaned, corpus.max_length)
+        tokens_T, offsets, _ = rows_of(cleaned, corpus, WordIndex(vocabulary), self.trained.tokenizer)
         nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
         given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
         rows_R = np.arange(len(vocabulary), dtype=np.int32)
@@ -189,7 +194,7 @@ class Model:
 
     def _segmented(self, text: str) -> str:
         corpus = self.experiment.corpus
-        if corpus.segmented and corpus.text == Words():
+        if corpus.segmented and (corpus.text == Words() or isinstance(corpus.text, BPE)):
             return penn_tokens(text)
         return corpus.text.clean(text)
 

@@ -18,8 +18,8 @@ _sweep = partial(Metric, kind="sweep", unit="number", better="neither", when="en
 
 BYTES = (
     "The sum of all nats, divided by ln 2 and by the bytes of the sentences: their words in UTF-8 as the corpus has "
-    "them, also those that are <unk>, the blanks between them, and one byte for the end. Models whose tokens differ can "
-    "be compared by it if none of them has <unk>, which costs less than the word it stands for."
+    "them, also those that are <unk>, the blanks between them, and one byte for the end. Models whose tokens differ "
+    "can be compared by it if none of them has <unk>, which costs less than the word it stands for."
 )
 _UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of a model together."
 # In the order of a table's columns. The first one that matches a name counts.

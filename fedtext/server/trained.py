@@ -33,4 +33,5 @@ def trained(federation: Federation, corpus: Corpus) -> Trained:
         None if experiment.own_vocabularies else corpus.vocabulary,
         federation.layout.views(flat),
         parts,
+        corpus.tokenizer,
     )
