@@ -18,7 +18,7 @@ from fedtext.runtime.folders import folders, located
 from fedtext.text import byte_pairs
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import BPE, Pieces, TextField, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, sizes
+from fedtext.text.tokens import BOS, EOS, EOS_ID, penn_tokens, sizes
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, count_words
 
@@ -58,6 +58,13 @@ def _public_lines(name: str, data: Path | None) -> list[str]:
             f"folder with {option('data', 'FOLDER')}, or write train"
         )
     return read_lines(path)
+
+
+def cleaned(config: CorpusConfig, text: str) -> str:
+    """Return a text of another source as those of the corpus are, whose words are separated by blanks."""
+    if config.segmented and (config.text == Words() or isinstance(config.text, BPE)):
+        return penn_tokens(text)
+    return config.text.clean(text)
 
 
 def rows_of(texts: Sequence[str], config: CorpusConfig, index: WordIndex, tokenizer: str) -> Rows:

@@ -28,7 +28,7 @@ SCIENCE = {
 ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
     "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None},
-    "evaluation": {"personalize_at": "last"},
+    "evaluation": {"personalize_at": "last", "generate": None},
     "participation": {
         "min_clients": 1,
         "availability": None,
