@@ -11,7 +11,9 @@ from dashboards.report.contents import cost_table, effects
 from dashboards.report.html_tables import as_html
 from dashboards.report.sections import Section, by_client, comparison, influences, learning, said, tradeoffs
 from dashboards.report.svg import Ids, clean
+from fedtext.evaluation.continuations import FILE as CONTINUATIONS
 from fedtext.metrics import legend
+from fedtext.runtime.markdown import unescaped
 
 HERE = Path(__file__).parent
 POLICY = (
@@ -28,6 +30,7 @@ def page(sweep: Sweep) -> str:
         learning(ids, sweep),
         by_client(ids, sweep),
         influences(ids, sweep),
+        _continuations(sweep),
         _costs(sweep),
         _guarantees(sweep),
         _what_was_run(sweep),
@@ -87,6 +90,18 @@ def warnings(sweep: Sweep) -> list[str]:
         else []
     )
     return [*open_, *early, *failed, *sweep.problems]
+
+
+def _continuations(sweep: Sweep) -> Section | None:
+    """Return what the models of trials have added to beginnings of texts; None if no trial has continued any."""
+    made = []
+    for row in sweep.rows:
+        files = [record.files for sample in row.samples for record in sample.records if CONTINUATIONS in record.files]
+        for found in files[:1]:  # of the first seed
+            lines = [line.removeprefix("- ") for line in found[CONTINUATIONS].splitlines()[2:]]
+            inner = "".join(f"<p>{clean(unescaped(line))}</p>\n" for line in lines if line)
+            made.append(f"<details><summary>{clean(row.name)}</summary>{inner}</details>\n")
+    return Section("continuations", "Texts that models continue", "".join(made)) if made else None
 
 
 def _costs(sweep: Sweep) -> Section | None:

@@ -8,23 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from fedtext.client.texts import texts_of
+from fedtext.corpora.encoding import cleaned, rows_of
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.errors import UserError
 from fedtext.evaluation.classes import BATCH
+from fedtext.evaluation.continuations import Generate, Writing
 from fedtext.layout import is_table
 from fedtext.methods import base
 from fedtext.models.language import LanguageModel
 from fedtext.parameters import build_network, table_rows
 from fedtext.runtime.folders import folder_of, origins_named, present
 from fedtext.runtime.threads import one_torch_thread
+from fedtext.seeding import generator
 from fedtext.state import model_folder
 from fedtext.state.model_folder import ClientPart, Trained
-from fedtext.text.representation import Words
-from fedtext.text.tokens import BOS, BOS_ID, EOS, UNK_ID, encode, penn_tokens
+from fedtext.text.tokens import BOS, EOS, UNK_ID
 from fedtext.text.vocabulary import WordIndex
 from fedtext.training.batches import Assembler, Texts
 
@@ -151,47 +154,72 @@ class Model:
                 found[place] = Prediction(best, named[best], named)
         return [each for each in found if each]
 
+    def generate(
+        self,
+        texts: Sequence[str],
+        tokens: int = 20,
+        temperature: float = 0.0,
+        seed: int = 0,
+        client: str | None = None,
+    ) -> list[str]:
+        """Continue texts with a language model.
+
+        Args:
+            texts: Beginnings of texts.
+            tokens: Most tokens of a continuation, which ends with the sentence.
+            temperature: 0: the most probable token at each place; else tokens are drawn (``evaluation.generate``).
+            seed: Seed of the draws.
+            client: Name of the client whose personal model is used; None: the shared model.
+
+        Returns:
+            What is added to each text.
+
+        Raises:
+            UserError: It is a classifier, a text is too long, or as in ``predict``.
+        """
+        prompts = _checked(texts)
+        if not self.experiment.language:
+            raise UserError(f"model {self.experiment.model.name} is a classifier and continues no text: use predict")
+        try:
+            asked = Generate(prompts=("",), tokens=tokens, temperature=temperature)
+        except ValidationError:
+            raise UserError("texts are continued by 1 to 1000 tokens, with a temperature from 0 to 10") from None
+        bound = self._bind(client)
+        writing = self._writing(bound)
+        draws = (generator(seed, f"continuations/{number}") for number in range(len(prompts)))
+        return [writing.continued(bound.model, text, asked, rng) for text, rng in zip(prompts, draws, strict=True)]
+
+    def _writing(self, bound: _Bound) -> Writing:
+        return Writing(self.experiment.corpus, bound.vocabulary, self.trained.tokenizer)
+
     def _continued(self, bound: _Bound, text: str) -> NextWords:
         index, network = WordIndex(bound.vocabulary), bound.model.network
         assert isinstance(network, LanguageModel)
-        ids, _ = encode([self._segmented(text)], index, None)
-        words = [] if not text.split() else ids.tolist()
-        if network.reach is not None and len(words) >= network.reach:
-            raise UserError(
-                f"a text has {len(words)} tokens, and the model has {network.reach} positions, one of them for the "
-                "beginning of a text: shorten it"
-            )
+        writing = self._writing(bound)
+        rows = writing.rows(text)
+        writing.check(rows, network)
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
-        tokens_T = torch.tensor([BOS_ID, *words]) - first
+        tokens_T = torch.tensor(rows) - first
         log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)
-        targets_T = torch.tensor([*words, index[EOS]]) - first
+        targets_T = torch.tensor([*rows[1:], index[EOS]]) - first
         nats = -log_TV[torch.arange(len(targets_T)), targets_T].mean()
         last_V = log_TV[-1].exp()
         last_V[[index[BOS] - first, UNK_ID - first]] = 0  # neither is a word
         best = last_V.topk(min(NEXT, len(last_V)))
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        words_found = tuple((bound.vocabulary[row + first], probability) for row, probability in named)
-        return NextWords(words_found, math.exp(min(float(nats), 700.0)))
+        found = tuple((writing.text([row + first]).removeprefix(" ") or EOS, share) for row, share in named)
+        return NextWords(found, math.exp(min(float(nats), 700.0)))
 
     def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
         """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
-        cleaned = [self._segmented(text) for text in texts]
-        if isinstance(corpus.text, Words):
-            tokens_T, offsets = encode(cleaned, WordIndex(vocabulary), corpus.max_length)
-        else:
-            tokens_T, offsets = corpus.text.encode(cleaned, corpus.max_length)
+        made = [cleaned(corpus, text) for text in texts]
+        tokens_T, offsets, _ = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
         nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
         given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
         rows_R = np.arange(len(vocabulary), dtype=np.int32)
         data = ClientData(bound.task, "texts", rows_R, len(rows_R), nothing, nothing, given)
         return texts_of(self.experiment, within(data, table_rows(self.experiment, len(rows_R), 0), 0), "test")
-
-    def _segmented(self, text: str) -> str:
-        corpus = self.experiment.corpus
-        if corpus.segmented and corpus.text == Words():
-            return penn_tokens(text)
-        return corpus.text.clean(text)
 
     def _bind(self, client: str | None) -> _Bound:
         if client not in self._bound:

@@ -1,4 +1,4 @@
-"""``fedtext predict MODEL TEXT ...``: classify texts, or predict next words, with a trained model."""
+"""``fedtext predict MODEL TEXT ...``: classify texts, predict next words, or continue texts with a trained model."""
 
 import sys
 from collections.abc import Sequence
@@ -10,18 +10,29 @@ if TYPE_CHECKING:
     from fedtext.api.model import NextWords, Prediction
 
 
-DESCRIPTION = "Classify texts, or predict next words, with a trained model. It needs neither Ray nor MLflow."
+DESCRIPTION = "Classify texts, predict next words, or continue texts. It needs neither Ray nor MLflow."
 
 
 def parser() -> Parser:
     """Return the parser of the command."""
     examples = [
         ('runs/first/00-kteps/model "a superb kettle"', "by the model of a trial"),
+        ('my-model "the company said" --tokens 30 --temperature 0.8', "by a language model"),
         ("my-model --client dvd < texts.txt", "a line, a text; by the personal model of a client"),
     ]
     made = command_parser("predict", DESCRIPTION, examples)
     made.add_argument("model", metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model; or its URI")
     made.add_argument("texts", nargs="*", default=[], metavar="TEXT", help="texts; none: the lines of standard input")
+    made.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help="continue texts with a language model by at most N tokens; 0: tell the next words instead; default: 20 "
+        "for model causal, else 0",
+    )
+    made.add_argument(
+        "--temperature", type=float, default=0.0, help="draw the tokens; 0, the default: always the most probable"
+    )
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     made.add_argument(
         "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"
@@ -42,6 +53,12 @@ def main(words: Sequence[str] | None) -> int:
     if not arguments.texts and sys.stdin.isatty():
         print("a line, a text; Ctrl-D ends the input", file=sys.stderr)
     texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
+    causal = model.experiment.model.name == "causal"
+    if tokens := arguments.tokens if arguments.tokens is not None else 20 * causal:
+        added = model.generate(texts, tokens, arguments.temperature, client=arguments.client)
+        for text, more in zip(texts, added, strict=True):
+            print(f"{text}{more}")
+        return 0
     for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
         print(f"{_told(found)}  {text}")
     return 0

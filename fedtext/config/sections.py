@@ -10,6 +10,7 @@ from fedtext.config.fields import AggregationField, AttackField, ServerOptimizer
 from fedtext.config.secure import SecureAggregation
 from fedtext.config.selection import Validated, decimal, threshold
 from fedtext.config.server import Buffer, MethodsOwn, Noise, ServerSGD
+from fedtext.evaluation.continuations import Generate
 from fedtext.runtime.secrets import has_secret, redacted
 from fedtext.schema import Strict
 
@@ -162,6 +163,9 @@ class Evaluation(Strict):
         "last",
         description="the final model: that of the last round, or of the round with the best value of this metric; test "
         "texts are then evaluated once, with that model, and all metrics of the last record are its own",
+    )
+    generate: Generate | None = Field(
+        None, description="beginnings of texts that the final model of a language model continues; null: none"
     )
     thresholds: dict[Validated, tuple[float, ...]] = Field(
         default_factory=dict,

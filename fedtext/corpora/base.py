@@ -73,7 +73,8 @@ class CorpusConfig(Strict, ABC):
     files: ClassVar[tuple[str, ...]] = ()
     segmented: ClassVar[bool] = False
     text: TextField = Field(
-        Words(), description="tokens of a text: its words, buckets they are hashed to, or a checkpoint's word pieces"
+        Words(),
+        description="tokens of a text: its words, buckets they are hashed to, a checkpoint's word pieces, byte pairs",
     )
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"

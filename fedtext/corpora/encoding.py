@@ -1,135 +1,154 @@
-"""Texts of users, encoded in words of a lexicon, block by block.
+"""Texts as rows of the vocabulary, whatever their tokens are.
 
-Legend: K users of a block, N texts of them, T tokens laid end to end, L words of the lexicon.
+Legend: N texts, T tokens of a split laid end to end.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.types import RawClient, Split
-from fedtext.text.tokens import BOS, EOS, PAD, UNK
+from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.files import read_lines
+from fedtext.corpora.types import RawClient, Split, TokenSet
+from fedtext.errors import UserError, option
+from fedtext.runtime.folders import folders, located
+from fedtext.text import byte_pairs
+from fedtext.text.hashing import hash_texts
+from fedtext.text.representation import BPE, Pieces, TextField, Words
+from fedtext.text.tokens import BOS, EOS, EOS_ID, penn_tokens, sizes
+from fedtext.text.tokens import encode as encode_words
+from fedtext.text.vocabulary import WordIndex, count_words
 
-SIDES = ("train", "validation", "test")
-
-
-class Lexicon(dict[str, int]):
-    """The id of every word that has been met. New words get the next id. The special tokens come first.
-
-    Args:
-        words: Words that are known from the beginning.
-    """
-
-    def __init__(self, words: Iterable[str] = ()) -> None:
-        super().__init__({word: id_ for id_, word in enumerate(dict.fromkeys((PAD, UNK, BOS, EOS, *words)))})
-
-    def __missing__(self, word: str) -> int:
-        self[word] = id_ = len(self)
-        return id_
+Rows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64] | None]
 
 
-@dataclass(frozen=True)
-class Users:
-    """The texts of K users: train, validation and test texts of the first user, then those of the next one.
-
-    Attributes:
-        names: Names of the users.
-        texts_K3: Number of train, validation and test texts of each user.
-        lengths_N: Number of tokens of each text.
-        tokens_T: Ids of the tokens in the lexicon, with ``<s>`` and ``</s>``.
-    """
-
-    names: Sequence[str]
-    texts_K3: NDArray[np.int64]
-    lengths_N: NDArray[np.int64]
-    tokens_T: NDArray[np.int32]
-
-    def kept(self, share: float) -> "Users":
-        """Return the same users with this share of their validation texts, the first ones."""
-        if share == 1:
-            return self
-        left_K3 = self.texts_K3.copy()
-        left_K3[:, 1] = np.ceil(share * left_K3[:, 1])
-        side_N = np.repeat(np.arange(self.texts_K3.size), self.texts_K3.ravel())
-        place_N = np.arange(len(side_N)) - (np.cumsum(self.texts_K3) - self.texts_K3.ravel())[side_N]
-        kept_N = place_N < left_K3.ravel()[side_N]
-        return Users(self.names, left_K3, self.lengths_N[kept_N], self.tokens_T[np.repeat(kept_N, self.lengths_N)])
-
-    def trains(self) -> NDArray[np.bool_]:
-        """Return whether each text is a train text, shape (N,)."""
-        return in_train(self.texts_K3)
-
-    def cut(self, most: int | None) -> "Users":
-        """Return the same users with the first ``most`` tokens of each text; None: all of them."""
-        if most is None or not len(self.lengths_N) or self.lengths_N.max() <= most:
-            return self
-        place_T = np.arange(len(self.tokens_T)) - np.repeat(np.cumsum(self.lengths_N) - self.lengths_N, self.lengths_N)
-        return Users(self.names, self.texts_K3, np.minimum(self.lengths_N, most), self.tokens_T[place_T < most])
-
-    def decoded(self, words: Sequence[str]) -> Iterator[RawClient]:
-        """Yield the users with their texts as words.
-
-        Args:
-            words: The words of the lexicon by their ids.
-        """
-        text = start = 0
-        for name, sides_3 in zip(self.names, self.texts_K3.tolist(), strict=True):
-            splits = {}
-            for side, texts in zip(SIDES, sides_3, strict=True):
-                found = []
-                for length in self.lengths_N[text : text + texts].tolist():
-                    found.append(" ".join([words[id_] for id_ in self.tokens_T[start : start + length]]))
-                    start += length
-                text += texts
-                splits[side] = Split(found, np.zeros(texts, np.int64))
-            yield RawClient(name, **splits)
-
-
-def in_train(texts_K3: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return whether each text of some users is a train text, given how many they have of each side."""
-    return np.repeat(np.tile([True, False, False], len(texts_K3)), texts_K3.ravel())
-
-
-def encoded(names: Sequence[str], splits: Iterable[Sequence[Sequence[Sequence[str]]]], lexicon: Lexicon) -> Users:
-    """Encode the sentences of users.
+def tokenizer_of(config: CorpusConfig, clients: Sequence[RawClient], data: Path | None) -> str:
+    """Return the tokenizer of byte pairs; empty if tokens are something else.
 
     Args:
-        names: Names of the users.
-        splits: For each user its train, validation and test sentences, each a list of words with ``<s>`` and ``</s>``.
-        lexicon: Ids of words. Words that are new are added.
+        config: The corpus.
+        clients: The clients, on whose train texts it may be trained.
+        data: The folder given with --data, if any.
+
+    Raises:
+        UserError: There is no such checkpoint, or no such file to train it on.
     """
-    counts, lengths, tokens = list[list[int]](), list[int](), list[int]()
-    for user in splits:
-        counts.append([len(side) for side in user])
-        for sentence in (sentence for side in user for sentence in side):
-            lengths.append(len(sentence))
-            tokens.extend(map(lexicon.__getitem__, sentence))
-    return Users(
-        names,
-        np.array(counts, np.int64).reshape(-1, len(SIDES)),
-        np.array(lengths, np.int64),
-        np.array(tokens, np.int32),
+    text = config.text
+    if not isinstance(text, BPE):
+        return ""
+    if text.checkpoint is not None:
+        return byte_pairs.of_checkpoint(text.checkpoint)
+    if not text.of_clients:
+        return byte_pairs.trained(_public_lines(text.trained_on, data), text.size)
+    texts = (text for client in clients for text in client.train.texts)
+    if config.language:
+        texts = (text.removeprefix(f"{BOS} ").removesuffix(f" {EOS}") for text in texts)
+    return byte_pairs.trained(texts, text.size)
+
+
+def _public_lines(name: str, data: Path | None) -> list[str]:
+    key = "corpus.text.bpe.trained_on"
+    path = located(name, folders(data), key)
+    if path is None or not path.is_file():
+        raise UserError(
+            f"{key}: there is no file {name}, nor one in {' or '.join(map(str, folders(data)))}: give its path, or its "
+            f"folder with {option('data', 'FOLDER')}, or write train"
+        )
+    return read_lines(path)
+
+
+def cleaned(config: CorpusConfig, text: str) -> str:
+    """Return a text of another source as those of the corpus are, whose words are separated by blanks."""
+    if config.segmented and (config.text == Words() or isinstance(config.text, BPE)):
+        return penn_tokens(text)
+    return config.text.clean(text)
+
+
+def rows_of(texts: Sequence[str], config: CorpusConfig, index: WordIndex, tokenizer: str) -> Rows:
+    """Return the rows of texts, the offsets of texts, and of sentences the bytes that are predicted.
+
+    Args:
+        texts: N texts, cleaned.
+        config: The corpus.
+        index: The row of each word.
+        tokenizer: That of byte pairs.
+    """
+    limit = config.max_length
+    if isinstance(config.text, BPE):
+        found = byte_pairs.encode(tokenizer, texts, limit, config.language)
+        return found if config.language else (found.tokens_T, found.offsets, None)
+    if not isinstance(config.text, Words):
+        return *config.text.encode(texts, limit), None
+    return *encode_words(texts, index, limit), sizes(texts, limit) if config.language else None
+
+
+def counted(client: RawClient, text: TextField, tokenizer: str, language: bool) -> Counter[str]:
+    """Count the tokens of a client's train texts: words without <s> and </s>, buckets, or entries of a tokenizer.
+
+    Counts of what are no words are for the report alone.
+
+    Args:
+        client: The client.
+        text: What tokens are.
+        tokenizer: That of byte pairs.
+        language: Whether the texts are sentences.
+    """
+    if isinstance(text, Words):
+        counts = count_words(client.train.texts)
+        if language:
+            del counts[BOS], counts[EOS]
+        return counts
+    if isinstance(text, Pieces):
+        vocabulary = text.vocabulary()
+        found, times = np.unique(text.encode(client.train.texts, None)[0], return_counts=True)
+        return Counter({vocabulary[row]: count for row, count in zip(found, times.tolist(), strict=True)})
+    if isinstance(text, BPE):
+        entries = byte_pairs.vocabulary(tokenizer, language)
+        rows_T = byte_pairs.encode(tokenizer, client.train.texts, None, language).tokens_T
+        found, times = np.unique(rows_T[rows_T > EOS_ID * language], return_counts=True)
+        return Counter({entries[row]: count for row, count in zip(found, times.tolist(), strict=True)})
+    found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
+    return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
+
+
+def encoded(
+    client: RawClient, config: CorpusConfig, index: WordIndex, tokenizer: str
+) -> tuple[TokenSet, TokenSet, TokenSet]:
+    """Encode a client's train, validation and test texts as global rows.
+
+    Args:
+        client: The client.
+        config: The corpus.
+        index: The row of each word.
+        tokenizer: That of byte pairs.
+    """
+    return (
+        _split(client.train, config, index, tokenizer),
+        _split(client.validation, config, index, tokenizer),
+        _split(client.test, config, index, tokenizer),
     )
 
 
-class Numbered(Sequence[str]):
-    """Names of users that are numbered, made when they are asked for.
+def _split(split: Split, config: CorpusConfig, index: WordIndex, tokenizer: str) -> TokenSet:
+    """Encode texts as global rows of their words, followed by those of their features, which come after ``index``.
 
-    Args:
-        prefix: What each begins with.
-        users: Number of users of the corpus.
-        there: The users that are named; None: all.
+    A text without words but with features has no <unk> or <pad>.
     """
-
-    def __init__(self, prefix: str, users: int, there: range | None = None) -> None:
-        self.prefix, self.users, self.there = prefix, users, range(users) if there is None else there
-
-    def __len__(self) -> int:
-        return len(self.there)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        if isinstance(index, slice):
-            return Numbered(self.prefix, self.users, self.there[index])
-        return f"{self.prefix}{self.there[index] + 1:0{len(str(self.users))}}"
+    tokens_T, offsets, bytes_N = rows_of(split.texts, config, index, tokenizer)
+    labels_N = np.asarray(split.labels, np.int64)
+    if split.features is None:
+        return TokenSet(tokens_T, offsets, labels_N, bytes_N=bytes_N)
+    there_NK = split.features.values_NK != 0
+    bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
+    lengths_N = np.diff(offsets) * ~bare_N
+    tokens_T = tokens_T[~np.repeat(bare_N, np.diff(offsets))]
+    both = np.zeros(len(split) + 1, np.int64)
+    np.cumsum(lengths_N + there_NK.sum(1), out=both[1:])
+    is_word_T = np.arange(both[-1]) < np.repeat(both[:-1] + lengths_N, np.diff(both))
+    rows_T, values_T = np.empty(both[-1], np.int32), np.ones(both[-1], np.float32)
+    rows_T[is_word_T], rows_T[~is_word_T] = tokens_T, index.size + split.features.columns_NK[there_NK]
+    values_T[~is_word_T] = split.features.values_NK[there_NK]
+    return TokenSet(rows_T, both, labels_N, values_T=values_T)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.corpora.encoding import Lexicon, Numbered, Users
 from fedtext.corpora.streamed import StreamedCorpus, by_time
+from fedtext.corpora.users import Lexicon, Numbered, Users
 from fedtext.seeding import derive, generator
 from fedtext.text.tokens import BOS_ID, EOS_ID
 

@@ -15,7 +15,7 @@ from fedtext.corpora.shares import deal
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER, generator
-from fedtext.text.representation import Words
+from fedtext.text.representation import BPE, Words
 from fedtext.text.tokens import BOS, EOS, UNK
 
 Side = Literal["train", "valid", "test"]
@@ -52,11 +52,13 @@ class LanguageCorpus(CorpusConfig):
 
     @model_validator(mode="after")
     def _words_are_predicted(self) -> Self:
-        if self.text != Words():
+        if self.text != Words() and not isinstance(self.text, BPE):
             raise ValueError(
-                "text: a language model predicts words as they are between blanks, not buckets or letters: leave text "
-                "out"
+                "text: a language model predicts words as they are between blanks, or byte pairs, not buckets or "
+                "letters: leave text out, or use bpe"
             )
+        if self.secrets and isinstance(self.text, BPE):
+            raise ValueError("secrets: their digits are words, and a token of bpe may be several: leave text out")
         return self
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.encoding import counted, encoded, tokenizer_of
 from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
@@ -27,11 +28,10 @@ from fedtext.models.base import Embedding
 from fedtext.models.initial_table import initial_table, public_words, source_of
 from fedtext.models.inits import has_vectors
 from fedtext.runtime.folders import check_folder, origins_named
+from fedtext.text import byte_pairs
 from fedtext.text.embeddings import WordVectors
-from fedtext.text.hashing import hash_texts
-from fedtext.text.representation import Pieces, TextField, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, sizes, split_words
-from fedtext.text.tokens import encode as encode_words
+from fedtext.text.representation import BPE, TextField, Words
+from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
 from fedtext.text.vocabulary import SPECIAL, WordIndex, bears_digit, build_vocabulary, count_words
 
 
@@ -53,9 +53,14 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     if isinstance(config, StreamedCorpus) and config.on_disk:
         return load(config, embedding, seed, data)
     raw, used, leaks = _texts(config, seed, data)
-    counts = [_counts(client, config.text, config.language) for client in used]
+    tokenizer = tokenizer_of(config, used, data)
+    counts = [counted(client, config.text, tokenizer, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.words, config.min_count) for count in counts] if own else []
-    words = _all_of([*vocabularies, *_others(used, counts, embedding)]) if own else _vocabulary(counts, config, seed)
+    words = (
+        _all_of([*vocabularies, *_others(used, counts, embedding)])
+        if own
+        else _vocabulary(counts, config, tokenizer, seed)
+    )
     known = set(words)
     words += [word for word in config.planted_words(seed) if word not in known]
     index = WordIndex(words)
@@ -65,9 +70,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         embedding, seed, words, index, len(raw.features), data, partial(texts_for_vectors, config, data, seed, raw)
     )
     public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
-    encoded = [_encode(client, config, index) for client in used]
+    sets_K = [encoded(client, config, index, tokenizer) for client in used]
     clients, all_V = [], np.arange(len(vocabulary), dtype=np.int32)
-    for number, (client, sets) in enumerate(zip(used, encoded, strict=True)):
+    for number, (client, sets) in enumerate(zip(used, sets_K, strict=True)):
         rows_R = np.array([index[word] for word in vocabularies[number][1:]], np.int32) if own else None
         public_V = None if public_SV is None else public_SV[source_of(seed, number, len(public_SV))]
         clients.append(_localised(number, client.name, sets, all_V, config.language, rows_R, public_V))
@@ -86,11 +91,12 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
-        tests=tuple(sets[2] for sets in encoded),
+        tests=tuple(sets[2] for sets in sets_K),
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,
         labels=raw.labels or config.label_names,
+        tokenizer=tokenizer,
     )
 
 
@@ -121,7 +127,9 @@ def _distinct_words(raw: RawCorpus) -> tuple[int, int]:
     return train, len(words)
 
 
-def _vocabulary(counts: list[Counter[str]], config: CorpusConfig, seed: int) -> list[str]:
+def _vocabulary(counts: list[Counter[str]], config: CorpusConfig, tokenizer: str, seed: int) -> list[str]:
+    if isinstance(config.text, BPE):
+        return byte_pairs.vocabulary(tokenizer, config.language)
     if not isinstance(config.text, Words):
         return config.text.vocabulary()
     special = (BOS, EOS) if config.language else ()
@@ -152,24 +160,6 @@ def _cleaned(raw: RawCorpus, text: TextField) -> RawCorpus:
         for client in raw.clients
     ]
     return replace(raw, clients=clients)
-
-
-def _counts(client: RawClient, text: TextField, language: bool) -> Counter[str]:
-    """Count the tokens of a client's train texts: words without <s> and </s>, buckets, or word pieces.
-
-    Counts of buckets and word pieces are for the report alone.
-    """
-    if isinstance(text, Words):
-        counts = count_words(client.train.texts)
-        if language:
-            del counts[BOS], counts[EOS]
-        return counts
-    if isinstance(text, Pieces):
-        vocabulary = text.vocabulary()
-        found, times = np.unique(text.encode(client.train.texts, None)[0], return_counts=True)
-        return Counter({vocabulary[row]: count for row, count in zip(found, times.tolist(), strict=True)})
-    found, times = np.unique(hash_texts(client.train.texts, text.buckets)[0], return_counts=True)
-    return Counter(dict(zip(map(str, found), times.tolist(), strict=True)))
 
 
 def _all_of(vocabularies: Iterable[Iterable[str]]) -> list[str]:
@@ -224,42 +214,6 @@ def _coverage(
     known = next((found for found in vectors if found is not None), None)
     first = 1 + (EOS_ID if config.language else UNK_ID if config.counts_words else PAD_ID)
     return None if known is None else coverage(words[first:], known, counts)
-
-
-def _encode(client: RawClient, config: CorpusConfig, index: WordIndex) -> tuple[TokenSet, TokenSet, TokenSet]:
-    """Encode a client's train, validation and test texts as global rows."""
-    return (
-        _encode_split(client.train, config, index),
-        _encode_split(client.validation, config, index),
-        _encode_split(client.test, config, index),
-    )
-
-
-def _encode_split(split: Split, config: CorpusConfig, index: WordIndex) -> TokenSet:
-    """Encode texts as global rows of their words, followed by those of their features, which come after ``index``.
-
-    A text without words but with features has no <unk> or <pad>.
-    """
-    if isinstance(config.text, Words):
-        tokens_T, offsets = encode_words(split.texts, index, config.max_length)
-    else:
-        tokens_T, offsets = config.text.encode(split.texts, config.max_length)
-    labels_N = np.asarray(split.labels, np.int64)
-    if config.language:
-        return TokenSet(tokens_T, offsets, labels_N, bytes_N=sizes(split.texts, config.max_length))
-    if split.features is None:
-        return TokenSet(tokens_T, offsets, labels_N)
-    there_NK = split.features.values_NK != 0
-    bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
-    lengths_N = np.diff(offsets) * ~bare_N
-    tokens_T = tokens_T[~np.repeat(bare_N, np.diff(offsets))]
-    both = np.zeros(len(split) + 1, np.int64)
-    np.cumsum(lengths_N + there_NK.sum(1), out=both[1:])
-    is_word_T = np.arange(both[-1]) < np.repeat(both[:-1] + lengths_N, np.diff(both))
-    rows_T, values_T = np.empty(both[-1], np.int32), np.ones(both[-1], np.float32)
-    rows_T[is_word_T], rows_T[~is_word_T] = tokens_T, index.size + split.features.columns_NK[there_NK]
-    values_T[~is_word_T] = split.features.values_NK[there_NK]
-    return TokenSet(rows_T, both, labels_N, values_T=values_T)
 
 
 def _digest(classes: int, vocabulary: list[str], clients: list[ClientData]) -> str:

@@ -20,9 +20,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.encoding import Lexicon, Users, in_train
 from fedtext.corpora.streamed import StreamedCorpus
 from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.corpora.users import Lexicon, Users, in_train
 from fedtext.errors import UserError, writing
 from fedtext.runtime import durable
 from fedtext.runtime.folders import cache_folder

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedtext.corpora.encoding import Lexicon, Users
 from fedtext.corpora.language import LanguageCorpus
 from fedtext.corpora.types import RawClient, RawCorpus
+from fedtext.corpora.users import Lexicon, Users
+from fedtext.text.representation import Words
 
 LARGE = 5_000  # clients from which on texts are kept on disk by default
 TENTH = 10  # one of so many texts is for validation, and one for test
@@ -52,6 +53,8 @@ class StreamedCorpus(LanguageCorpus):
     @property
     def _whole(self) -> str:
         """The key because of which all users' texts are needed at the same time; empty if there is none."""
+        if self.text != Words():
+            return "text"
         if self.releases:
             return "vocabulary.private"
         if self.secrets:

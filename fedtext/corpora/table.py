@@ -94,7 +94,7 @@ class TableCorpus(LabelledCorpus):
     def _text_is_a_column(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """``text: review`` is ``column: review``, unless review is the name of a representation."""
         text = value.get("text") if isinstance(value, dict) else None
-        if not isinstance(text, str) or text in ("words", "hash", "pieces"):
+        if not isinstance(text, str) or text in ("words", "hash", "pieces", "bpe"):
             return handler(value)
         if value.get("column", text) != text:
             raise ValueError(

@@ -230,6 +230,7 @@ class Corpus:
         words: Number of distinct words of train, and of all splits. None in a language corpus.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.
         labels: Names of the classes by index; empty if they have none.
+        tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
     """
 
     name: str
@@ -247,6 +248,7 @@ class Corpus:
     words: tuple[int, int] | None = None
     public_SV: NDArray[np.bool_] | None = None
     labels: tuple[str, ...] = ()
+    tokenizer: str = ""
 
     def header(self, own_vocabularies: bool) -> "Corpus":
         """Return the corpus as the server of a run has it: without clients, their texts and their statistics.

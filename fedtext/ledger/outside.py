@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fedtext.models.inits import Word2VecInit
+from fedtext.text.representation import BPE
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -18,6 +19,8 @@ def outside(experiment: "Experiment") -> str:
             if corpus.releases
             else "its word counts, for the vocabulary and word vectors"
         )
+    if isinstance(corpus.text, BPE) and corpus.text.of_clients:
+        listed.append("its train texts, on which the tokenizer is trained in one place")
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus == "unlabeled" for source in sources):
         listed.append("its unlabeled texts, on which word vectors are trained in one place")

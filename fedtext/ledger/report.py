@@ -13,6 +13,7 @@ from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
 from fedtext.models.language import LanguageConfig
+from fedtext.text.representation import BPE
 
 SUMS = (
     "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
@@ -40,6 +41,8 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         counted = experiment.corpus.counts_words and not experiment.own_vocabularies
         words = "words" if experiment.corpus.releases else "word counts"
         counts = f"its {words}, for the vocabulary, and " if counted else ""
+        if isinstance(experiment.corpus.text, BPE) and experiment.corpus.text.of_clients:
+            counts = "its train texts, for the tokenizer, and "
         return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
     metrics = (
         "its perplexities, with how many words and bytes they are of and how many words were guessed"
@@ -204,6 +207,8 @@ def _prepared(experiment: Experiment) -> list[str]:
         said = [f"the vocabulary is released from every client's words, with a guarantee ({corpus.releases.name})"]
     elif corpus.counts_words:
         said = ["the vocabulary is built from every client's word counts, which are summed without protection"]
+    elif isinstance(corpus.text, BPE) and corpus.text.of_clients:
+        said = ["the tokenizer is trained on all clients' train texts in one place, without protection"]
     trained = [s.corpus for s in sources if isinstance(s, Word2VecInit) and s.corpus != "unlabeled"]
     if trained:
         whose = "train and test" if "full" in trained else "train"

@@ -152,7 +152,8 @@ def settings(config: TransformerConfig) -> Any:
     """
     if config.checkpoint is None:
         architecture = getattr(config, "architecture", config.architectures[0])
-        made = pretrained.library().AutoConfig.for_model(architecture, vocab_size=1)
+        ends = {"bos_token_id": None, "eos_token_id": None}  # of a table that is not the architecture's
+        made = pretrained.library().AutoConfig.for_model(architecture, vocab_size=1, **ends)
         for key, name in _SIZES[made.model_type].items():
             setattr(made, name, config.embedding.dim if key == "embedding" else getattr(config, key))
     else:

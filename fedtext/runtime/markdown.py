@@ -11,6 +11,11 @@ def plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", html.escape(_line(text), quote=False))
 
 
+def unescaped(text: str) -> str:
+    """Return the text of a line in which all but emphasis is ``plain``."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", text.replace("**", "")))
+
+
 def code(text: str) -> str:
     """Return a text as code in a line of Markdown, whatever it contains."""
     line = _line(text)

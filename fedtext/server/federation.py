@@ -24,6 +24,7 @@ from fedtext.server import repeats
 from fedtext.server.aggregation import Summation, weighed
 from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
+from fedtext.server.continuations import Continuations
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import audit_files, evaluate_fleet
 from fedtext.server.fleet import FleetT
@@ -47,6 +48,7 @@ class Federation(Generic[FleetT]):
         shared: The shared parameters before the first round, tables with all rows.
         fleet: The clients.
         checkpoints: Where the state is saved; None: it is not.
+        continuations: Texts that the final model continues; None: there are none.
 
     Raises:
         UserError: More rounds are completed than ``training.rounds``, or the checkpoint cannot be used.
@@ -58,8 +60,10 @@ class Federation(Generic[FleetT]):
         shared: dict[str, NDArray[np.float32]],
         fleet: FleetT,
         checkpoints: Checkpoints | None,
+        continuations: Continuations | None = None,
     ) -> None:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
+        self.continuations = continuations
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
@@ -97,6 +101,11 @@ class Federation(Generic[FleetT]):
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The shared parameters as named tensors."""
         return self.layout.views(self.flat)
+
+    @property
+    def final(self) -> NDArray[np.float32]:
+        """The parameters of the last round, or of the best one so far if ``evaluation.select`` chooses."""
+        return self.flat if self.selected is None else self.selected
 
     def run(self) -> Iterator[RoundRecord]:
         """Run the remaining rounds and yield a record of each, after its checkpoint has been written.
@@ -149,6 +158,8 @@ class Federation(Generic[FleetT]):
                 record.files[FILE] = told = budget
             if last:
                 record.files |= audit_files(self.experiment, self.fleet, handle, record.clients)
+                if self.continuations:
+                    record.files |= self.continuations.files(self.layout.views(self.final))
             if self.checkpoints:
                 self.checkpoints.changed(client for attempt in attempts for client in attempt.cohort)
                 if last or round_ % self.experiment.checkpoint.every == 0:

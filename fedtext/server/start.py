@@ -8,6 +8,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger.central import strategy
 from fedtext.parameters import check_fit, initial
+from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
 from fedtext.server.repeats import check_sizes
@@ -48,7 +49,7 @@ def start(
         checkpoints = Checkpoints(folder, fingerprint(*made_from), key, factors.coefficients if factors else ())
     made = fleet(private=private, noise=noise_key(*made_from, folder, key))
     try:
-        return Federation(experiment, shared, made, checkpoints)
+        return Federation(experiment, shared, made, checkpoints, Continuations.of(experiment, corpus, clients))
     except BaseException:  # the clients would hold their share of a cluster
         made.close()
         raise

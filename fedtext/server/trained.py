@@ -14,7 +14,7 @@ def trained(federation: Federation, corpus: Corpus) -> Trained:
     """
     experiment, method = federation.experiment, federation.experiment.method
     clients = federation.fleet.clients[: -1 if method.pooled else None]
-    flat = federation.selected if federation.choosing and federation.selected is not None else federation.flat
+    flat = federation.final
     kept = experiment.save.model == "clients"
     names = tuple(client.name for client in clients) if kept or method.separates else ()
     last = federation.history[-1]
@@ -33,4 +33,5 @@ def trained(federation: Federation, corpus: Corpus) -> Trained:
         None if experiment.own_vocabularies else corpus.vocabulary,
         federation.layout.views(flat),
         parts,
+        corpus.tokenizer,
     )

@@ -28,7 +28,7 @@ SCIENCE = {
 ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
     "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None, "buffer": None},
-    "evaluation": {"personalize_at": "last", "clients": "all"},
+    "evaluation": {"personalize_at": "last", "clients": "all", "generate": None},
     "participation": {
         "min_clients": 1,
         "availability": None,

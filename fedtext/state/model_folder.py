@@ -2,9 +2,10 @@
 
 A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
 ``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
-``vocabulary.json`` or ``tokenizer/``, and with ``save.model: clients`` the private parameters of each client in
-``clients/``. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared factors of an
-adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if from a file.
+``vocabulary.json``, ``tokenizer/`` if there is one, and with ``save.model: clients`` the private parameters of each
+client in ``clients/``. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
+factors of an adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if
+from a file.
 """
 
 import json
@@ -30,13 +31,13 @@ from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
 from fedtext.runtime.json_files import read_json
-from fedtext.text import pretrained
-from fedtext.text.representation import Pieces
+from fedtext.text import byte_pairs, pretrained
+from fedtext.text.representation import BPE, Pieces
 
 FORMAT = 1
 FOLDER = "model"  # its name in the folder of a run
 EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
-TOKENIZER, CLIENTS = "tokenizer", "clients"
+TOKENIZER, PAIRS, CLIENTS = "tokenizer", "tokenizer.json", "clients"
 ADAPTER, INITIAL_ADAPTER = "adapter", "initial_adapter"
 AGAIN = "copy it again, or train the model again"
 State = Mapping[str, NDArray[np.float32]]
@@ -81,6 +82,7 @@ class Trained:
         vocabulary: V entries; None if each client has its own.
         shared: The shared parameters by name, tables with V rows.
         parts: Private parts of clients, by their names, if they are saved.
+        tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
     """
 
     experiment: Experiment
@@ -93,6 +95,7 @@ class Trained:
     vocabulary: list[str] | None
     shared: State
     parts: Mapping[str, ClientPart] = field(default_factory=dict)
+    tokenizer: str = ""
 
     def gives_away(self) -> list[str]:
         """Return what the folder discloses about clients' texts, as phrases."""
@@ -100,6 +103,8 @@ class Trained:
         corpus = self.experiment.corpus
         if self.vocabulary is not None and corpus.counts_words and not corpus.releases:
             said.append("the vocabulary: each word is in some client's train texts, and no guarantee covers it")
+        if isinstance(corpus.text, BPE) and corpus.text.of_clients:
+            said.append("the tokenizer: its pairs are frequent in the clients' train texts, and no guarantee covers it")
         if self.names:
             said.append("the names of the clients")
         if self.parts:
@@ -145,6 +150,9 @@ def _write(trained: Trained, draft: Path) -> None:
     save_file(_contiguous(trained.shared), draft / SHARED)
     _save_checkpoint(trained.experiment, draft / TOKENIZER)
     _save_adapter(trained, draft)
+    if trained.tokenizer:
+        (draft / TOKENIZER).mkdir(exist_ok=True)
+        (draft / TOKENIZER / PAIRS).write_text(trained.tokenizer, encoding="utf-8")
     if trained.vocabulary is not None:
         (draft / WORDS).write_text(json.dumps(trained.vocabulary, ensure_ascii=False), encoding="utf-8")
     for name, part in trained.parts.items():
@@ -198,7 +206,8 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
             raise
         raise UserError(f"{folder} is damaged ({error}): {AGAIN}") from error
     facts = about["round"], about["classes"], about["features"], tuple(about["labels"]), about["clients"]
-    trained = Trained(experiment, *facts, tuple(about["names"]), _words(folder), shared, parts)
+    pairs = _pairs(folder) if isinstance(experiment.corpus.text, BPE) else ""
+    trained = Trained(experiment, *facts, tuple(about["names"]), _words(folder), shared, parts, pairs)
     if problem := _disagreement(trained):
         raise UserError(f"{folder} is damaged ({problem}): {AGAIN}")
     return trained
@@ -220,6 +229,19 @@ def _disagreement(trained: Trained) -> str:
     if any(tensor.dtype != np.float32 for state in states for tensor in state.values()):
         return f"{SHARED} has numbers of another type than float32"
     return ""
+
+
+def _pairs(folder: Path) -> str:
+    """Return the tokenizer of byte pairs. Raises UserError if it cannot be read."""
+    path = folder / TOKENIZER / PAIRS
+    try:
+        content = path.read_text(encoding="utf-8")
+        byte_pairs.vocabulary(content, framed=True)
+    except Exception as error:  # of any type: the package raises Exception itself
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is no tokenizer ({error}): {AGAIN}") from error
+    return content
 
 
 def _words(folder: Path) -> list[str] | None:

@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 
 from fedtext.errors import UserError
 from fedtext.text.embeddings import WordVectors
+from fedtext.text.tokens import BOS, EOS, UNK
 
 
 def _anywhere(checkpoint: str) -> str:
@@ -127,7 +128,12 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
             f"{dim}: set it to {table_WD.shape[1]}"
         )
     words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows without a piece
-    return WordVectors(words, table_WD[: len(words)].copy())
+    found = tokenizer(checkpoint)
+    ends = {UNK: found.unk_token_id, BOS: found.bos_token_id, EOS: found.eos_token_id}  # of GPT-2 all are one
+    if found.bos_token_id is None:  # of an encoder, whose texts have other ends
+        return WordVectors(words, table_WD[: len(words)].copy())
+    more = {word: row for word, row in ends.items() if word not in words and row is not None and row < len(words)}
+    return WordVectors([*words, *more], np.concatenate([table_WD[: len(words)], table_WD[list(more.values())]]))
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:

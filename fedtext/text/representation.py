@@ -1,4 +1,4 @@
-"""Tokens of a text: words of a vocabulary, buckets to which its words are hashed, or word pieces of a tokenizer."""
+"""Tokens of a text: words of a vocabulary, buckets to which they are hashed, or pieces or byte pairs of a tokenizer."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedtext.schema import Strict, entry
-from fedtext.text import pretrained
+from fedtext.text import byte_pairs, pretrained
 from fedtext.text.hashing import hash_texts, letters
 from fedtext.text.stopwords import without_stopwords
 from fedtext.text.tokens import PAD, PAD_ID, penn_tokens
@@ -112,7 +112,45 @@ class Pieces(Strict):
         return np.where(ids_T == pad, PAD_ID, ids_T + (ids_T < pad)), np.cumsum(counts)
 
 
+class BPE(Strict):
+    """Byte pairs: those of a checkpoint's tokenizer, or of one that is trained (Sennrich et al. 2016; GPT-2).
+
+    There is a row for each entry of the tokenizer; no word is unknown. A tokenizer that is trained on the clients'
+    train texts is a release that no guarantee covers, as a vocabulary of counted words is.
+    """
+
+    name: Literal["bpe"] = "bpe"
+    units: ClassVar[str] = "byte pairs"
+    checkpoint: pretrained.Checkpoint | None = Field(
+        None, description="a folder, a name on the hub, or an installed package with a tokenizer; null: one is trained"
+    )
+    trained_on: str = Field(
+        "train",
+        description="texts of the tokenizer if there is no checkpoint; train: the clients' train texts, in one place; "
+        "or a file of public text, a text in each line, searched as it is written, then in --data",
+    )
+    size: int = Field(
+        8_000, ge=byte_pairs.BYTES, le=1_000_000, description="most entries of a trained tokenizer, 256 bytes and pairs"
+    )
+
+    @model_validator(mode="after")
+    def _is_trained_or_not(self) -> Self:
+        idle = [key for key in ("trained_on", "size") if getattr(self, key) != type(self).model_fields[key].default]
+        if self.checkpoint is not None and idle:
+            raise ValueError(f"{idle[0]}: the tokenizer of a checkpoint is not trained: leave it out")
+        return self
+
+    @property
+    def of_clients(self) -> bool:
+        """Whether the tokenizer is trained on the clients' texts."""
+        return self.checkpoint is None and self.trained_on == "train"
+
+    def clean(self, text: str) -> str:
+        """Return the text unchanged."""
+        return text
+
+
 if TYPE_CHECKING:
-    TextField: TypeAlias = Words | Hash | Pieces
+    TextField: TypeAlias = Words | Hash | Pieces | BPE
 else:
-    TextField = entry(Words, Hash, Pieces)
+    TextField = entry(Words, Hash, Pieces, BPE)

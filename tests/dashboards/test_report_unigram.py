@@ -11,7 +11,9 @@ from dashboards.report.measures import measure
 from dashboards.report.page import page
 from dashboards.trial import Outcome
 from fedtext.config.files import load
+from fedtext.evaluation.continuations import FILE as CONTINUATIONS
 from fedtext.records import RoundRecord
+from fedtext.runtime.markdown import plain
 from tune_spaces.cases import cases as make_cases
 
 
@@ -70,3 +72,14 @@ def test_the_page_shows_them_and_leaves_out_what_they_lack(sweep: Sweep) -> None
     assert "perplexity by round" in content
     assert "Client by client" not in content
     assert "Utility against" not in content
+
+
+def test_texts_that_models_continue_are_on_the_page_as_they_are(sweep: Sweep) -> None:
+    shown = "# Continuations\n\nGreedy.\n\n" + f"- {plain('a *b* <unk>')} **|** {plain('c & d')}\n"
+    outcomes = {
+        name: Outcome("finished", tuple(replace(r, files={CONTINUATIONS: shown}) for r in outcome.rows))
+        for name, outcome in sweep.outcomes.items()
+    }
+    made = page(replace(sweep, outcomes=outcomes))
+    assert made.count("<p>a *b* &lt;unk&gt; | c &amp; d</p>") == 3, "of the first seed of each row"
+    assert "Texts that models continue" not in page(sweep)

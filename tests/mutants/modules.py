@@ -79,6 +79,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/membership": ("membership", "evaluation", "leakage"),
     "evaluation/unigram": ("unigram",),
     "models/causal": ("causal",),
+    "text/byte_pairs": ("byte_pairs",),
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
     "state/checkpoint": ("checkpoint", "segments", "seal", "federation", "longer_runs", "optimizers"),

@@ -42,10 +42,23 @@ def validated(e: "Settings") -> Iterator[str]:
         yield f"evaluation: {missing[0]} is not evaluated with {e.method.name} and {e.model.name}: use {there}"
 
 
+def generate(e: "Settings") -> Iterator[str]:
+    """Check that there is a shared language model to continue texts with."""
+    if not e.evaluation.generate:
+        return
+    if not e.language:
+        yield f"evaluation.generate: model {e.model.name} is a classifier and continues no text: leave it out"
+    elif not e.method.shares or not e.complete:
+        yield (
+            f"evaluation.generate: texts are continued by the server's model, and method {e.method.name} shares none "
+            "that is complete: leave it out"
+        )
+
+
 def registered(e: "Settings") -> Iterator[str]:
     """Check that the model of a trial that is to be registered goes to MLflow."""
     if e.tracking.register_as and (e.save.model != "shared" or not e.tracking.model):
         yield "tracking.register needs the model in MLflow: set save.model to shared, and tracking.model to true"
 
 
-RULES = (personalize, select, validated, registered)
+RULES = (personalize, select, validated, generate, registered)

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from fedtext.config.settings import Settings
 
 
-_VECTORS_OF = {"hash": ("random",), "pieces": ("random", "checkpoint")}  # possible sources of initial rows
+_VECTORS_OF = {
+    "hash": ("random",),
+    "pieces": ("random", "checkpoint"),
+    "bpe": ("random", "checkpoint"),
+}  # possible sources of initial rows
 
 
 def labels(e: "Settings") -> Iterator[str]:

@@ -166,6 +166,22 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "needs a completely shared model, and method kteps keeps parts",
     ),
     (
+        evaluation.generate,
+        "fedavg",
+        {"evaluation": {"generate": {"prompts": ["a"]}}},
+        "evaluation.generate: model bigru is a classifier and continues no text",
+    ),
+    (
+        evaluation.generate,
+        "local_only",
+        {
+            "corpus": {"name": "ptb"},
+            "model": LANGUAGE,
+            "evaluation": {"personalize": None, "generate": {"prompts": ["a"]}},
+        },
+        "method local_only shares none that is complete",
+    ),
+    (
         evaluation.registered,
         "fedavg",
         {"tracking": {"register": "reviews"}, "save": {"model": "clients"}},

@@ -116,3 +116,5 @@ def test_large_corpora_are_on_disk_by_default() -> None:
     for key in nonempty(({"share": 0.5}, {"vocabulary": 80, "secrets": {"digits": 4}})):
         with pytest.raises(ValueError, match=r"storage: disk encodes users one after the other, and .* needs all"):
             ForumCorpus.model_validate(KEYS | key | {"storage": "disk"})
+    with pytest.raises(ValueError, match=r"storage: disk encodes users one after the other, and text needs all"):
+        ForumCorpus.model_validate({"clients": 5_000, "text": "bpe", "storage": "disk"})

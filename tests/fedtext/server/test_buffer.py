@@ -53,11 +53,10 @@ def test_a_client_is_in_one_place_at_a_time(clients: int, size: int, fraction: f
         assert len(step.versions) == size
         assert step.seconds > 0
         begun = Counter(step.started)
-        for client in step.started:
-            assert dropout or client not in training
-            training[client] = round_ - 1
+        assert dropout or not training.keys() & set(step.started)
+        training |= dict.fromkeys(step.started, round_ - 1)
         assert dropout or max(begun.values(), default=0) <= 1
-        for client, version in step.versions.items():
+        for client, version in nonempty(step.versions.items()):
             assert training.pop(client) == version or dropout
         assert len(schedule.training) <= together
         assert dropout or set(training) == schedule.busy
@@ -120,7 +119,7 @@ def test_a_step_is_the_weighted_mean_of_scaled_updates_of_earlier_parameters(exp
     run = tiny.federation(made, CORPUS)
     again = tiny.federation(made, CORPUS).fleet
     flats, largest = [run.flat.copy()], 0
-    for record in run.run():
+    for record in nonempty(run.run()):
         versions = Schedule(made, run.trainees).step(record.round).versions
         change, total = np.zeros(run.flat.size), 0
         for client, version in nonempty(versions.items()):
@@ -162,9 +161,7 @@ def test_a_run_that_goes_on_has_the_parameters_of_updates_that_have_not_come(tmp
     for stop in (4, 7):
         folder = tmp_path / str(stop)
         first = start(made, CORPUS, partial(LocalFleet, made, CORPUS), folder)
-        for record in first.run():
-            if record.round == stop:
-                break
+        next(record for record in first.run() if record.round == stop)
         second = start(made, CORPUS, partial(LocalFleet, made, CORPUS), folder)
         assert len(second.history) == stop
         list(second.run())
