@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.encoding import digest_of
 from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
@@ -80,7 +81,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         clients=clients,
         report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaks, shown, strict=True)],
         digest=(
-            config.digest(data, seed) if isinstance(config, StreamedCorpus) else _digest(classes, vocabulary, clients)
+            digest_of(vocabulary, clients)
+            if isinstance(config, StreamedCorpus)
+            else _digest(classes, vocabulary, clients)
         ),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],

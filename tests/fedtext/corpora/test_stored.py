@@ -25,7 +25,7 @@ MODEL = {"name": "gru_lm", "embedding": {"dim": 6}, "hidden": 6}
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path))
-    return tmp_path / "prepared"
+    return tmp_path / "prepared-1"
 
 
 def prepared(storage: str, **keys: Any) -> Corpus:
