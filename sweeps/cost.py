@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from dashboards.trial import data_size
 from fedtext.config.experiment import Experiment
+from fedtext.corpora.stored import StoredClients
+from fedtext.corpora.totals import totals
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.parameters import changed_numbers, shared_numbers
 from fedtext.server.sampling import most
@@ -47,7 +49,7 @@ def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
         done: Rounds that are completed already.
     """
     rounds = max(experiment.training.rounds - done, 0)
-    texts = sum(len(client.train) for client in corpus.clients) * experiment.training.local_epochs
+    texts = totals(corpus)["train"] * experiment.training.local_epochs
     if experiment.method.pooled:
         return Cost(rounds, 1, rounds * texts, 0, 0)
     there = participant_count(experiment, corpus)
@@ -72,6 +74,8 @@ def _coordinates(experiment: Experiment, corpus: Corpus, all_rows: bool) -> floa
 
 
 def _mean_rows(clients: Sequence[ClientData], all_rows: bool) -> float:
+    if isinstance(clients, StoredClients):
+        return len(clients.vocabulary)
     return sum(len(client.rows_R) if all_rows else client.train_rows for client in clients) / len(clients)
 
 

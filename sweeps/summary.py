@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from actors.placement import counted
 from fedtext.config.engine import engine_reason, stack_size
+from fedtext.corpora.totals import totals
 from fedtext.errors import spelled
 from fedtext.models.inits import RandomInit
 from fedtext.server.start import participant_count
@@ -46,7 +47,7 @@ def details(job: Job) -> list[str]:
 def _corpora(job: Job) -> Iterator[str]:
     for made, corpus in job.corpora.items():
         experiment = next(case.experiment for case in job.cases if key(case.experiment) == made)
-        texts = sum(len(client.train) for client in corpus.clients)
+        texts = totals(corpus)["train"]
         words = sum(word not in SPECIAL for word in corpus.vocabulary) - corpus.features
         size = f"{words:,} {experiment.corpus.text.units}"
         size += f", {corpus.features} features" if corpus.features else ""

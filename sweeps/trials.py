@@ -26,6 +26,7 @@ from fedtext.commands.guard import INTERRUPTED
 from fedtext.commands.last_words import last_words
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.statistics import render
+from fedtext.corpora.totals import totals
 from fedtext.errors import OwnershipLostError, UserError, spelled
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import history
@@ -151,9 +152,7 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     tags |= {"engine": case.experiment.engine, "engine.why": engine_reason(case.experiment)}
     tags |= {"stack": str(size), "stack.why": why}
     tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}
-    profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)}
-    for split in ("train", "validation", "test"):
-        profile[split] = sum(len(getattr(client, split)) for client in corpus.clients)
+    profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)} | totals(corpus)
     if corpus.digest not in shown:
         shown[corpus.digest] = {"corpus.txt": render(corpus)}
         if not case.experiment.corpus.language:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedtext.client.host import TRIGGERED, Host
+from fedtext.client.host import Host
+from fedtext.client.recent import TRIGGERED
 from fedtext.client.texts import order_of, texts_of
 from fedtext.config.sections import Personalize
 from fedtext.evaluation import Evaluated, averaged, evaluate, unchanged

@@ -10,19 +10,18 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 from torch import Tensor
 
 from fedtext.client.adversaries import Adversaries
 from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.own_rows import OwnRows
-from fedtext.client.recent import kept_clients, movable
+from fedtext.client.private import PrivateStates
+from fedtext.client.recent import dropped, kept_clients, movable
 from fedtext.client.texts import assembler_of, only_tests, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import with_all_rows, within
 from fedtext.corpora.types import ClientData, Corpus
-from fedtext.evaluation import SPLITS
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.methods import layouts
 from fedtext.methods.base import Phase
@@ -40,7 +39,6 @@ from fedtext.training.workspace_pool import WorkspacePool
 
 # Prefixes of names of private tensors that are the state of a client's optimizer, and of its method.
 OPTIMIZER, STATE = "#optimizer/", "#state/"
-TRIGGERED = "triggered"  # the test texts that measure a backdoor, beside the splits
 
 
 class Host:
@@ -77,7 +75,7 @@ class Host:
         self.beside = corpus.features if experiment.model.joins else 0
         self.adversaries = Adversaries(experiment, corpus, self.parts[1])
         self.texts: dict[tuple[int, str], Texts] = {}
-        self.clients = kept_clients(clients, self._hosted, self._drop_texts)
+        self.clients = kept_clients(clients, self._hosted, lambda client: dropped(self.texts, client))
         self.network = build_network(experiment, *self.parts).to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
@@ -87,7 +85,7 @@ class Host:
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.initial_private = with_tables(experiment, corpus, private, shapes)
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
-        self.private: dict[int, dict[str, NDArray]] = {}
+        self.private = PrivateStates()
         self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
         optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
@@ -97,10 +95,6 @@ class Host:
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(self.adversaries.hosted(client), self.rows, self.beside)
         return with_all_rows(own, len(self.rows)) if self.experiment.whole_table else own
-
-    def _drop_texts(self, client: int) -> None:
-        for split in ("train", *SPLITS, TRIGGERED):
-            self.texts.pop((client, split), None)
 
     def union_texts(self, client: int) -> tuple[Texts, NDArray[np.int32]]:
         """Return all clients' test texts, encoded for a client, and the U rows of the table that they use."""
@@ -280,19 +274,12 @@ class Host:
         }
 
     def private_states(self, members: Sequence[int] | None = None) -> dict[int, bytes]:
-        """Return the encoded private tensors of these clients; empty before a client's first local update.
-
-        Args:
-            members: Ids of the clients; None: those hosted here that have such tensors.
-        """
-        if members is None:
-            members = sorted(client for client, own in self.private.items() if own)
-        return {client: save(self.private[client]) if self.private.get(client) else b"" for client in members}
+        """Return the encoded private tensors of these clients, see ``PrivateStates.encoded``."""
+        return self.private.encoded(members)
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Restore private states that ``private_states`` returned."""
-        for client, state in states.items():
-            self.private[client] = load(state) if state else {}
+        self.private.restore(states)
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
         """Add clients, with their private states."""

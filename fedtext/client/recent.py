@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData
+from fedtext.evaluation import SPLITS
+from fedtext.training.batches import Texts
 
+TRIGGERED = "triggered"  # the test texts that measure a backdoor, beside the splits
 MOST = 4_000_000  # tokens of the clients that are kept
 
 
@@ -72,3 +75,9 @@ def movable(clients: Mapping[int, ClientData]) -> dict[int, ClientData]:
     """Return the clients of a host that is not every client's host."""
     assert isinstance(clients, dict), "every host has all clients of a corpus on disk"
     return clients
+
+
+def dropped(texts: dict[tuple[int, str], Texts], client: int) -> None:
+    """Drop the prepared texts of a client."""
+    for split in ("train", *SPLITS, TRIGGERED):
+        texts.pop((client, split), None)

@@ -12,6 +12,7 @@ from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.sst2 import SST2Corpus
+from fedtext.corpora.stackoverflow import StackOverflowCorpus
 from fedtext.corpora.table import TableCorpus
 from fedtext.corpora.wikitext import WikiText2Corpus
 
@@ -27,6 +28,7 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "ptb": PTBCorpus,
     "reddit": RedditCorpus,
     "sst2": SST2Corpus,
+    "stackoverflow": StackOverflowCorpus,
     "table": TableCorpus,
     "wikitext2": WikiText2Corpus,
 }

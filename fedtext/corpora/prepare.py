@@ -22,6 +22,7 @@ from fedtext.corpora.statistics import describe
 from fedtext.corpora.stored_corpus import load
 from fedtext.corpora.streamed import StreamedCorpus
 from fedtext.corpora.types import ClientData, Corpus, Coverage, Leaks, RawClient, RawCorpus, Split, TokenSet
+from fedtext.corpora.users import digest_of
 from fedtext.corpora.vectors import AS_GIVEN, coverage, texts_for_vectors
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
@@ -85,7 +86,9 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         clients=clients,
         report=[describe(*parts) for parts in zip(raw.clients, used, counts, leaks, shown, strict=True)],
         digest=(
-            config.digest(data, seed) if isinstance(config, StreamedCorpus) else _digest(classes, vocabulary, clients)
+            digest_of(vocabulary, clients)
+            if isinstance(config, StreamedCorpus)
+            else _digest(classes, vocabulary, clients)
         ),
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fedtext.corpora.skew import Skew
+from fedtext.corpora.stored import StoredClients
+from fedtext.corpora.totals import render_stored
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
 from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, UNK_ID
 
@@ -47,7 +49,12 @@ def describe(
 
 
 def render(corpus: Corpus) -> str:
-    """Render the reports of all clients as a table: one line for each client, totals, and notes on the columns."""
+    """Render the reports of all clients as a table: one line for each client, totals, and notes on the columns.
+
+    Of a corpus on disk there are quantiles over clients instead.
+    """
+    if isinstance(corpus.clients, StoredClients):
+        return render_stored(corpus, corpus.clients)
     cells = [*map(_cells, corpus.report), _total(corpus)]
     if _is_language(corpus):
         rows = [_LANGUAGE, *cells]

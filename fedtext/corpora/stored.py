@@ -5,7 +5,6 @@ own begin. A process holds as much of them as it has read; who trains no client 
 Legend: K clients, N texts, T tokens, V vocabulary, L words of the lexicon.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -22,14 +21,14 @@ from numpy.typing import NDArray
 
 from fedtext.corpora.streamed import StreamedCorpus
 from fedtext.corpora.types import ClientData, TokenSet
-from fedtext.corpora.users import Lexicon, Users, in_train
+from fedtext.corpora.users import ContentDigest, Lexicon, Users, in_train
 from fedtext.errors import UserError, writing
 from fedtext.runtime import durable
 from fedtext.runtime.folders import cache_folder
 from fedtext.text.tokens import BOS, EOS
 from fedtext.text.vocabulary import WordIndex, build_vocabulary
 
-FORMAT = 2
+FORMAT = 2  # of the folders
 ABOUT = "about.json"  # what the folder is, and its vocabulary: written last
 NAMES, NAME_ENDS = "names.utf8", "name-ends.npy"
 TOKENS, LENGTHS, COUNTS = "tokens.npy", "lengths.npy", "counts.npy"  # counts: predicted train words, by row
@@ -60,6 +59,7 @@ class StoredClients(Sequence[ClientData]):
         self.folder = folder
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         self.vocabulary: list[str] = about["vocabulary"]
+        self.digest: str = about["digest"]
         self.texts_K3, self.train_tokens_K = self._read(TEXTS), self._read(TRAIN_TOKENS)
         self.counts_V = self._read(COUNTS)
         self._first_text, self._first_token = self._read(FIRST_TEXT), self._read(FIRST_TOKEN)
@@ -140,8 +140,7 @@ def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClient
     Raises:
         UserError: The corpus cannot be read, or the cache cannot be written.
     """
-    key = hashlib.sha256(f"{FORMAT} {config.digest(data, seed)}".encode()).hexdigest()[:16]
-    folder = cache_folder() / "prepared" / f"{config.name}-{key}"
+    folder = cache_folder() / f"prepared-{FORMAT}" / config.place(data, seed)
     if not (folder / ABOUT).is_file():
         draft = folder.with_name(f".{folder.name}-{os.getpid()}")
         with writing(folder, "corpus.storage"):
@@ -170,6 +169,7 @@ class _Writer:
         self.folder, self.lexicon = folder, lexicon
         self.counts_L: NDArray[np.int64] = np.zeros(0, np.int64)  # of words in whole train texts
         self.sizes_L: NDArray[np.int64] = np.zeros(0, np.int64)  # bytes of each word and of the blank behind it
+        self.digest = ContentDigest()
         self.texts: list[NDArray[np.int32]] = []
         self.lengths: list[NDArray[np.int32]] = []
         self.bytes: list[NDArray[np.int32]] = []
@@ -184,6 +184,7 @@ class _Writer:
         with open(self.folder / RAW, "wb") as raw, open(self.folder / NAMES, "wb") as names:
             for users in config.blocks(data, seed, self.lexicon):
                 self._add(users.kept(config.validation), config.max_length, raw)
+                self.digest.add_names(users.names)
                 written = [name.encode() for name in users.names]
                 names.writelines(written)
                 self.name_ends.append(self.name_ends[-1][-1] + np.cumsum([len(name) for name in written]))
@@ -198,8 +199,8 @@ class _Writer:
         np.save(self.folder / BYTES, np.concatenate(self.bytes))
         np.save(self.folder / NAME_ENDS, np.concatenate(self.name_ends))
         (self.folder / RAW).unlink()
-        about = json.dumps({"format": FORMAT, "vocabulary": vocabulary})
-        durable.write(self.folder / ABOUT, about)
+        about = {"vocabulary": vocabulary, "digest": self.digest.of(vocabulary)}
+        durable.write(self.folder / ABOUT, json.dumps(about))
 
     def _add(self, users: Users, most: int | None, raw: IO[bytes]) -> None:
         """Count the words of train texts, and write the tokens that are kept of all texts."""
@@ -242,8 +243,10 @@ class _Writer:
                 last = max(first + 1, reached)
                 rows_T = rows_L[np.fromfile(raw, "<i4", int(first_token_K[last] - first_token_K[first]))]
                 rows_T.astype(dtype).tofile(file)
+                lengths = lengths_N[first_text_K[first] : first_text_K[last]]
+                self.digest.add(texts_K3[first:last], lengths, rows_T)
                 train_N = in_train(texts_K3[first:last])
-                predicted_T = np.repeat(train_N, lengths_N[first_text_K[first] : first_text_K[last]])
+                predicted_T = np.repeat(train_N, lengths)
                 predicted_T[ends_N[first_text_K[first] : first_text_K[last]] - first_token_K[first]] = False
                 counts_V += np.bincount(rows_T[predicted_T], minlength=vocabulary)
                 first = last

@@ -39,7 +39,7 @@ def load(config: StreamedCorpus, embedding: Embedding, seed: int, data: Path | N
         vocabulary=words,
         clients=clients,
         report=[],
-        digest=config.digest(data, seed),
+        digest=clients.digest,
         table_VD=table_VD,
         table_digest="" if table_VD is None else hashlib.sha256(table_VD.data).hexdigest()[:32],
         coverage=None,

@@ -77,19 +77,17 @@ class StreamedCorpus(LanguageCorpus):
 
     @abstractmethod
     def source(self, data: Path | None, seed: int) -> str:
-        """Return what identifies the texts: what is encoded on disk is encoded again if it changes.
+        """Return what identifies the texts. What is encoded on disk is encoded again if it changes.
 
         Args:
             data: The folder given with --data, if any.
             seed: Seed of everything that is drawn.
         """
 
-    def digest(self, data: Path | None, seed: int) -> str:
-        """Return the digest of the encoded texts, whether they are on disk or in memory."""
-        keys = [self.source(data, seed), self.words, self.min_count, self.max_length, self.validation, self.share]
-        keys.append(self.secrets and self.secrets.model_dump_json())
-        keys.append(self.releases and self.releases.model_dump_json())
-        return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:32]
+    def place(self, data: Path | None, seed: int) -> str:
+        """Return the name of the folder of the encoded texts."""
+        keys = [self.source(data, seed), self.words, self.min_count, self.max_length, self.sentences, self.validation]
+        return f"{self.name}-{hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]}"
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         lexicon = self.lexicon()

@@ -3,13 +3,14 @@
 Legend: K users of a block, N texts of them, T tokens laid end to end, L words of the lexicon.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.types import RawClient, Split
+from fedtext.corpora.types import ClientData, RawClient, Split
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
 
 SIDES = ("train", "validation", "test")
@@ -85,6 +86,45 @@ class Users:
                 text += texts
                 splits[side] = Split(found, np.zeros(texts, np.int64))
             yield RawClient(name, **splits)
+
+
+class ContentDigest:
+    """The digest of encoded texts, whether they are in memory or on disk, and however they are divided into parts."""
+
+    def __init__(self) -> None:
+        self.names, self.texts, self.lengths, self.tokens = (hashlib.sha256() for _ in range(4))
+
+    def add(self, texts_K3: NDArray[np.integer], lengths_N: NDArray[np.integer], tokens_T: NDArray[np.integer]) -> None:
+        """Add the next clients.
+
+        Args:
+            texts_K3: Number of train, validation and test texts of each.
+            lengths_N: Number of tokens of each text.
+            tokens_T: The tokens, as rows of the vocabulary.
+        """
+        for hasher, values in ((self.texts, texts_K3), (self.lengths, lengths_N), (self.tokens, tokens_T)):
+            hasher.update(np.ascontiguousarray(values, "<i4").data)
+
+    def add_names(self, names: Sequence[str]) -> None:
+        """Add the names of the next clients."""
+        self.names.update("".join(f"{name}\0" for name in names).encode())
+
+    def of(self, vocabulary: Sequence[str]) -> str:
+        """Return the digest of all that was added, and of the vocabulary."""
+        parts = (self.names, self.texts, self.lengths, self.tokens)
+        whole = "\0".join([*(part.hexdigest() for part in parts), *vocabulary])
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def digest_of(vocabulary: Sequence[str], clients: Iterable[ClientData]) -> str:
+    """Return the digest of the clients of a language corpus, which share the rows of its vocabulary."""
+    digest = ContentDigest()
+    for client in clients:
+        sides = client.train, client.validation, client.test
+        digest.add_names([client.name])
+        lengths_N = np.concatenate([np.diff(side.offsets) for side in sides])
+        digest.add(np.array([len(side) for side in sides]), lengths_N, np.concatenate([s.tokens_T for s in sides]))
+    return digest.of(vocabulary)
 
 
 def in_train(texts_K3: NDArray[np.integer]) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from fedtext.client.audit_runner import audited_words
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.totals import totals
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
@@ -169,7 +170,7 @@ def prepared(made: Experiment, data: Path | None) -> Corpus:
 
 
 def _described(corpus: Corpus) -> str:
-    texts = sum(len(client.train) for client in corpus.clients)
+    texts = totals(corpus)["train"]
     return f"corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, digest {corpus.digest[:12]}"
 
 

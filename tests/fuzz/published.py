@@ -11,6 +11,7 @@ from fedtext.corpora.fdu import DOMAINS
 from fedtext.corpora.iyy import SOURCES
 from tests.fuzz import raw
 from tests.fuzz.values import VALUES
+from tests.stackoverflow import Row, sqlite_file
 
 Files = dict[str, bytes]
 SIDES = ("train", "test")
@@ -116,6 +117,18 @@ def _reddit(draw: random.Random) -> Files:
     return {f"reddit.{form}": _text(lines)}
 
 
+def _stackoverflow(draw: random.Random) -> Files:
+    rows = [
+        Row(f"user{user}", split, f"2017-0{1 + number % 9}-01", _sentence(user + number))
+        for user in range(3)
+        for split in SIDES
+        for number in range(6)
+    ]
+    if draw.random() < 0.5:
+        return {"stackoverflow.sqlite": sqlite_file(rows)}
+    return {"stackoverflow.parquet": _parquet([row._asdict() for row in rows])}
+
+
 MADE: dict[str, Callable[[random.Random], Files]] = {
     "fdu": _fdu,
     "imdb": lambda draw: {"imdb.parquet": _parquet(_rows(2, of_each=20))},
@@ -127,8 +140,9 @@ MADE: dict[str, Callable[[random.Random], Files]] = {
     "ptb": _language("ptb.parquet", "ptb.{}.txt"),
     "wikitext2": _language("wikitext2.parquet", "wiki.{}.tokens"),
     "reddit": _reddit,
+    "stackoverflow": _stackoverflow,
 }
-LANGUAGE_MODELS = ("ptb", "wikitext2", "reddit")
+LANGUAGE_MODELS = ("ptb", "wikitext2", "reddit", "stackoverflow")
 
 
 def write(path: Path, draw: random.Random) -> dict[str, Any]:
@@ -162,6 +176,8 @@ def options(name: str, files: Files, path: Path) -> dict[str, Any]:
         return {} if "fdu_mtl.parquet" in files else {"source": str(path), "clients": list(DOMAINS[:3])}
     if name == "reddit":
         return {"file": next(iter(files)), "clients": 2}
+    if name == "stackoverflow":
+        return {"path": next(iter(files)), "clients": 2, "storage": "memory"}
     if name == "movielens":
         return {"release": "ml-1m" if "users.dat" in files else "ml-latest-small", "clients": 2}
     return {} if name == "iyy" else {"clients": 2}

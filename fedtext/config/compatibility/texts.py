@@ -123,4 +123,19 @@ def private_vocabulary(e: "Settings") -> Iterator[str]:
         )
 
 
-RULES = (private_vocabulary, labels, word_vectors, own_vocabularies, own_embeddings, digits, order)
+def on_disk(e: "Settings") -> Iterator[str]:
+    """Check that nothing needs all clients' texts at the same time, if they are on disk."""
+    if not e.corpus.on_disk:
+        return
+    where = "texts are on disk: set corpus.storage: memory, or lower corpus.clients"
+    if e.method.pooled:
+        yield f"method: {e.method.name} trains on all clients' texts together, and these {where}"
+    if any(audit.simulates for audit in e.audits):
+        yield f"audits: shadow models are trained on all clients' texts, and these {where}"
+    if any(source.name == "word2vec" for source in e.model.embedding.sources):
+        yield f"model.embedding.init: word2vec is trained on all clients' texts, and these {where}"
+    if e.save.model == "clients":
+        yield f"save.model: clients keeps a part of the model for each of many clients, whose {where}"
+
+
+RULES = (private_vocabulary, labels, word_vectors, own_vocabularies, own_embeddings, digits, order, on_disk)

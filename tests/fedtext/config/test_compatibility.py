@@ -26,6 +26,7 @@ from tests.loops import nonempty
 BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
 LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
+FORUM: dict[str, Any] = {"corpus": {"name": "forum", "storage": "disk"}, "model": LANGUAGE}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (size.bits, "fedavg", {"seed": 2**63}, "seed: whole numbers have at most 64 bits"),
@@ -72,6 +73,25 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"model": {"embedding": {"dim": 5, "own": {"words": "all"}}}},
         "gives clients embeddings of their own, and method fedavg shares one",
     ),
+    (
+        texts.on_disk,
+        "pooled",
+        FORUM,
+        "method: pooled trains on all clients' texts together, and these texts are on disk",
+    ),
+    (
+        texts.on_disk,
+        "fedavg",
+        FORUM | {"audits": [{"membership": {"attack": {"rmia": {"shadows": 4}}}}]},
+        "audits: shadow models are trained on all clients' texts, and these texts are on disk: set corpus.storage: mem",
+    ),
+    (
+        texts.on_disk,
+        "fedavg",
+        FORUM | {"model": LANGUAGE | {"embedding": {"dim": 5, "init": "word2vec"}}},
+        "model.embedding.init: word2vec is trained on all clients' texts, and these texts are on disk",
+    ),
+    (texts.on_disk, "fedavg", FORUM | {"save": {"model": "clients"}}, "save.model: clients keeps a part of the model"),
     (
         texts.digits,
         "fedrecon",

@@ -10,7 +10,9 @@ import pytest
 import fedtext
 from fedtext.corpora.forum import ForumCorpus
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.statistics import render
 from fedtext.corpora.stored import StoredClients
+from fedtext.corpora.totals import totals
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.models.language import WordEmbedding
@@ -23,7 +25,7 @@ MODEL = {"name": "gru_lm", "embedding": {"dim": 6}, "hidden": 6}
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path))
-    return tmp_path / "prepared"
+    return tmp_path / "prepared-2"
 
 
 def prepared(storage: str, **keys: Any) -> Corpus:
@@ -118,3 +120,14 @@ def test_large_corpora_are_on_disk_by_default() -> None:
             ForumCorpus.model_validate(KEYS | key | {"storage": "disk"})
     with pytest.raises(ValueError, match=r"storage: disk encodes users one after the other, and text needs all"):
         ForumCorpus.model_validate({"clients": 5_000, "text": "bpe", "storage": "disk"})
+
+
+def test_statistics_are_quantiles_over_clients() -> None:
+    memory, disk = prepared("memory"), prepared("disk")
+    assert totals(memory) == totals(disk)
+    told = render(disk)
+    train = sorted(len(client.train) for client in memory.clients)
+    row = next(line.split() for line in told.splitlines() if line.split()[:1] == ["train"])
+    assert [row[1], row[6], row[-1]] == [str(train[0]), str(train[-1]), f"{totals(memory)['train']:,}"]
+    assert f"forum: 30 clients, {memory.classes} candidates for the next word, digest {memory.digest}, on disk" in told
+    assert "train tokens" in told

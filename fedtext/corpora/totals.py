@@ -1,0 +1,49 @@
+"""Numbers of texts of a whole corpus, in memory or on disk."""
+
+import numpy as np
+
+from fedtext.corpora.stored import StoredClients
+from fedtext.corpora.types import Corpus
+from fedtext.corpora.users import SIDES
+
+QUANTILES = (0, 10, 50, 90, 99, 100)  # percent
+
+
+def totals(corpus: Corpus) -> dict[str, int]:
+    """Return the number of texts of all clients, by the split: train, validation and test."""
+    clients = corpus.clients
+    if isinstance(clients, StoredClients):
+        return dict(zip(SIDES, clients.texts_K3.sum(0, dtype=np.int64).tolist(), strict=True))
+    return {side: sum(len(getattr(client, side)) for client in clients) for side in SIDES}
+
+
+def render_stored(corpus: Corpus, clients: StoredClients) -> str:
+    """Render the statistics of a corpus on disk: quantiles over clients, since there may be very many.
+
+    Args:
+        corpus: The corpus.
+        clients: Its clients.
+    """
+    columns = {side: clients.texts_K3[:, place] for place, side in enumerate(SIDES)}
+    columns["train tokens"] = clients.train_tokens_K
+    heads = ["", *(f"{percent} %" for percent in QUANTILES), "mean", "all"]
+    rows = [
+        [
+            name,
+            *(f"{value:,.0f}" for value in np.percentile(values, QUANTILES, method="nearest")),
+            f"{values.mean():,.1f}",
+            f"{values.sum(dtype=np.int64):,}",
+        ]
+        for name, values in columns.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
+    return "\n".join(
+        [
+            *(line.rstrip() for line in lines),
+            "",
+            f"{corpus.name}: {len(clients):,} clients, {corpus.classes:,} candidates for the next word, digest "
+            f"{corpus.digest}, on disk in {clients.folder}.",
+            "Percentiles are over clients. train, validation, test: sentences; train tokens: with <s> and </s>.",
+        ]
+    )

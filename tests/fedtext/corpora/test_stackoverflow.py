@@ -1,0 +1,171 @@
+"""The published layouts of StackOverflow: the same users and sentences from each of them."""
+
+import importlib.util
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.stackoverflow import StackOverflowCorpus
+from fedtext.corpora.stackoverflow_files import features
+from fedtext.corpora.types import RawCorpus
+from fedtext.errors import UserError
+from fedtext.models.language import WordEmbedding
+from tests.loops import nonempty
+from tests.stackoverflow import Row, example, sqlite_file
+
+
+def sentences() -> list[Row]:
+    """Sentences of four users; the dates of each are shuffled. One has no train sentence, and one too few."""
+    made = []
+    for user, counts in {"77": (25, 4), "8": (1, 3), "901": (12, 0), "held": (0, 5)}.items():
+        for split, count in zip(("train", "test"), counts, strict=True):
+            for number in range(count):
+                date = f"201{7 + (split == 'test')}-{1 + number // 28:02}-{1 + number % 28:02} 10:00:00 UTC"
+                made.append(Row(user, split, date, f"{split} {user} number {number} . it works"))
+    made += [Row("held", "heldout", "2016-01-01", "nobody reads it")] * 3
+    random.Random(1).shuffle(made)
+    return sorted(made, key=lambda row: row.client_id)
+
+
+def write(folder: Path, form: str, rows: list[Row] | None = None) -> Path:
+    rows = sentences() if rows is None else rows
+    path = folder / f"stackoverflow.{form}"
+    if form == "sqlite":
+        path.write_bytes(sqlite_file(rows))
+    elif form == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row._asdict() for row in rows]), path)
+    else:
+        h5py = pytest.importorskip("h5py")
+        for split in ("train", "test"):
+            path = folder / f"stackoverflow_{split}.h5"
+            with h5py.File(path, "w") as file:
+                for user in dict.fromkeys(row.client_id for row in rows if row.split == split):
+                    there = [row for row in rows if (row.client_id, row.split) == (user, split)]
+                    for name in ("creation_date", "tokens"):
+                        values = [getattr(row, name).encode() for row in there]
+                        file.create_dataset(
+                            f"examples/{user}/{name}", data=np.array(values, object), dtype=h5py.string_dtype()
+                        )
+        path = folder / "stackoverflow_train.h5"
+    return path
+
+
+def read(path: Path, **keys: Any) -> RawCorpus:
+    return StackOverflowCorpus.model_validate({"path": str(path)} | keys).read(None, 0)
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "h5"])
+def test_published_splits_and_dates(form: str, tmp_path: Path) -> None:
+    corpus = read(write(tmp_path, form))
+    assert [client.name for client in corpus.clients] == ["77", "901"]
+    first, second = corpus.clients
+    train = [f"<s> train 77 number {number} . it works </s>" for number in range(25)]
+    assert (first.train.texts, first.validation.texts) == (train[:23], train[23:])
+    assert first.test.texts == [f"<s> test 77 number {number} . it works </s>" for number in range(4)]
+    assert (len(second.train), len(second.validation), len(second.test)) == (11, 1, 0)
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "h5"])
+def test_the_latest_sentences_are_for_test_if_asked_for(form: str, tmp_path: Path) -> None:
+    first, second = read(write(tmp_path, form), test="latest").clients
+    assert [len(side) for side in (first.train, first.validation, first.test)] == [19, 3, 3]
+    assert first.test.texts[-1] == "<s> train 77 number 24 . it works </s>"
+    assert [len(side) for side in (second.train, second.validation, second.test)] == [10, 1, 1]
+
+
+def test_keys_bound_users_sentences_and_splits(tmp_path: Path) -> None:
+    path = write(tmp_path, "sqlite")
+    (only,) = read(path, clients=1, most=5).clients
+    assert (len(only.train), len(only.validation), len(only.test)) == (4, 1, 4)
+    assert read(path, clients=1, sentences="stops").clients[0].train.texts[1] == "<s> it works </s>"
+    with pytest.raises(
+        UserError, match=r"corpus.clients: 3 users are needed, and .* has 2 with enough train sentences"
+    ):
+        read(path, clients=3)
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "h5"])
+def test_from_disk_it_is_the_same_corpus(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
+    path, parts = write(tmp_path, form), (WordEmbedding(dim=4), 0, None)
+    memory, disk = (
+        prepare(StackOverflowCorpus.model_validate({"path": str(path), "storage": storage}), *parts)
+        for storage in ("memory", "disk")
+    )
+    assert (memory.vocabulary, memory.digest) == (disk.vocabulary, disk.digest)
+    for one, two in nonempty(zip(memory.clients, disk.clients, strict=True)):
+        assert one.name == two.name
+        assert np.array_equal(one.train.tokens_T, two.train.tokens_T)
+        assert np.array_equal(one.test.offsets, two.test.offsets)
+    path.write_bytes(path.read_bytes())
+    assert StackOverflowCorpus(path=str(path)).on_disk, "all users, how many there may be"
+
+
+def test_an_example_is_read_without_tensorflow() -> None:
+    assert features(example(score=300, tokens="é x" * 100, a="")) == {"tokens": ("é x" * 100).encode(), "a": b""}
+    for raw in nonempty((b"\x0a", b"\x0a\x7f1", b"\x0b\x01", example(tokens="x")[:-2])):
+        with pytest.raises((IndexError, ValueError)):
+            features(raw)
+
+
+def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = sentences()
+    parquet, sqlite = write(tmp_path, "parquet", rows[::-1][:3] + rows), write(tmp_path, "sqlite", rows)
+    for path, keys, message in (
+        (
+            tmp_path / "none.sqlite",
+            {},
+            r"corpus.path: no .*none.sqlite, in a folder stackoverflow or not, in .*: correct it",
+        ),
+        (tmp_path / "it.csv", {}, r"corpus.path: .*it.csv is none of .sqlite, .h5, .hdf5, .parquet: convert it"),
+        (parquet, {}, r"the rows of user '\w+' are not together: sort the file by 'client_id'"),
+        (
+            parquet,
+            {"split": "side"},
+            r"has no column 'side', only .*: name it with corpus.split or set corpus.test: la",
+        ),
+        (parquet, {"tokens": "text"}, r"has no column 'text', only .*: name it with corpus.tokens$"),
+        (
+            tmp_path / "bad.sqlite",
+            {},
+            r"bad.sqlite cannot be read as the published SQLite file \(file is not a database",
+        ),
+        (tmp_path / "bad.parquet", {}, r"bad.parquet cannot be read as parquet"),
+    ):
+        for name in ("it.csv", "bad.sqlite", "bad.parquet"):
+            (tmp_path / name).write_text("no database, and nothing else either" * 9)
+        with pytest.raises(UserError, match=message):
+            read(path, **keys)
+    with closing(sqlite3.connect(sqlite)) as database:
+        database.execute("UPDATE examples SET serialized_example_proto = x'0a7f'")
+        database.commit()
+    with pytest.raises(
+        UserError, match=r"has an example that is no tf.train.Example \(a field ends behind its message\)"
+    ):
+        read(sqlite)
+    with closing(sqlite3.connect(sqlite)) as database:
+        database.execute("UPDATE examples SET serialized_example_proto = ?", (example(tokens="x"),))
+        database.commit()
+    with pytest.raises(UserError, match=r"an example of user 77 has no feature 'creation_date': fetch it again"):
+        read(sqlite)
+
+
+def test_hdf5_needs_its_library_and_the_test_file(tmp_path: Path) -> None:
+    path = tmp_path / "stackoverflow_train.h5"
+    path.write_bytes(b"")
+    if importlib.util.find_spec("h5py") is None:
+        with pytest.raises(UserError, match=r"needs h5py, which is not installed: pip install 'fedtext\[hdf5\]'"):
+            read(path)
+        return
+    with pytest.raises(UserError, match=r"corpus.test: published needs the file stackoverflow_test.h5 beside .*latest"):
+        read(path)
+    with pytest.raises(UserError, match=r"cannot be read as the published HDF5 file"):
+        read(path, test="latest")
