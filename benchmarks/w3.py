@@ -18,7 +18,7 @@ from torch.nn import functional
 from benchmarks import real
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
-from fedtext.models.language import GRULanguageModel, LanguageModel
+from fedtext.models.language import LanguageModel, RecurrentLanguageModel
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -40,7 +40,7 @@ def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
 
 def model(vocabulary: int = VOCABULARY) -> LanguageModel:
     torch.manual_seed(0)
-    network = LanguageModel(GRULanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
+    network = LanguageModel(RecurrentLanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
     nn.init.normal_(network.embedding.weight, std=0.05)
     return network
 

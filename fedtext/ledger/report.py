@@ -12,7 +12,7 @@ from fedtext.ledger.together import Trial, together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
 from fedtext.models.inits import Word2VecInit, has_vectors
-from fedtext.models.language import GRULanguageModel
+from fedtext.models.language import RecurrentLanguageModel
 
 SUMS = (
     "server.secure_aggregation: the server sees each update behind masks, and the sum of the updates of a round; what "
@@ -173,7 +173,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
     The gradient of the output bias of a word is the sum over tokens of p - 1[the token is the word].
     """
     model, private = experiment.model, experiment.private
-    if not isinstance(model, GRULanguageModel):
+    if not isinstance(model, RecurrentLanguageModel):
         return
     if experiment.shares_table:
         yield (

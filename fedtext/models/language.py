@@ -1,4 +1,7 @@
-"""The language model of FedAtt (Ji et al. 2019, section III-C): embedding -> GRU -> dropout -> softmax over all words.
+"""Language models: embedding -> GRU or LSTM -> dropout -> projection, if there is one -> softmax over all words.
+
+With a GRU it is the model of FedAtt (Ji et al. 2019, section III-C), with an LSTM and a projection that of the
+StackOverflow task (Reddi et al. 2020, appendix C).
 
 Sentences include <s> and </s>: the inputs are all tokens but the last, and the targets all but the first. In a tied
 model the weights of the output layer are the embedding table, so that every step uses and updates all of its rows.
@@ -36,27 +39,31 @@ class WordEmbedding(Embedding):
     init: InitField = Field(RandomInit(std=0.05), description=INIT)
 
 
-class GRULanguageModel(Recurrent):
-    """GRU language model: predicts the next word (FedAtt paper).
+class RecurrentLanguageModel(Recurrent):
+    """GRU or LSTM language model: predicts the next word.
 
     FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's small, medium and large
-    models have 300, 650 and 1500 units, and embeddings of the same dimension.
+    models have 300, 650 and 1500 units, and embeddings of the same dimension. The StackOverflow task of Reddi et al.
+    2020 has an LSTM of 670 units between an embedding and a projection of dimension 96.
     """
 
-    name: Literal["gru_lm"] = "gru_lm"
+    name: Literal["gru_lm", "lstm_lm"] = "gru_lm"
     embedding: WordEmbedding = WordEmbedding()
-    hidden: int = Field(300, ge=1, description="units; in a tied model equal to embedding.dim")
+    hidden: int = Field(300, ge=1, description="units; in a tied model without projection equal to embedding.dim")
+    projection: bool = Field(
+        False, description="whether a linear map to embedding.dim lies between the units and the output layer"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the output layer")
     tied: bool = Field(True, description="whether the output layer's weights are the embedding")
     language = True
     padding = False  # <pad> is never predicted
 
     @model_validator(mode="after")
-    def _fits(self) -> "GRULanguageModel":
-        if self.tied and self.embedding.dim != self.hidden:
+    def _fits(self) -> "RecurrentLanguageModel":
+        if self.tied and self.embedding.dim != self.hidden and not self.projection:
             raise ValueError(
                 f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
-                "both, or tied: false"
+                "both, or projection: true, or tied: false"
             )
         return self
 
@@ -76,20 +83,22 @@ class Score(NamedTuple):
 
 
 class LanguageModel(nn.Module):
-    """The network of ``GRULanguageModel``; calling it with a batch returns its ``Score``.
+    """The network of ``RecurrentLanguageModel``; calling it with a batch returns its ``Score``.
 
     Its parameters are ``embedding.weight`` (V, D), ``rnn.*``, ``head.bias`` (V,) and, if not tied, ``head.weight`` (V,
-    H). A batch with ``words`` is processed by the layers in models/cells.py and models/softmax.py, any other by
-    torch's: the same sums.
+    H); with a projection also ``projection.*``, and ``head.weight`` is (V, D). A batch with ``words`` is processed by
+    the layers in models/cells.py and models/softmax.py, any other by torch's: the same sums.
     """
 
-    def __init__(self, config: GRULanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
+    def __init__(self, config: RecurrentLanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.rnn = nn.GRU(config.embedding.dim, config.hidden, num_layers=config.layers, batch_first=True)
+        dim, cell = config.embedding.dim, nn.LSTM if config.name == "lstm_lm" else nn.GRU
+        self.rnn = cell(dim, config.hidden, num_layers=config.layers, batch_first=True)
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]  # as in models/recurrent.py
         self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.hidden, vocabulary)
+        self.projection = nn.Linear(config.hidden, dim) if config.projection else nn.Identity()
+        self.head = nn.Linear(dim if config.projection else config.hidden, vocabulary)
         if config.tied:
             self.head.register_parameter("weight", None)
         nn.init.zeros_(self.head.bias)
@@ -103,27 +112,30 @@ class LanguageModel(nn.Module):
         """Return logits_BTV of the next token after each token of sentences of equal length."""
         hidden_BTH, _ = self.rnn(self.embedding(tokens_BT))
         weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
-        return functional.linear(hidden_BTH, weight_VH, self.head.bias)
+        return functional.linear(self.projection(hidden_BTH), weight_VH, self.head.bias)
 
     def step(self, tokens_B: Tensor, hidden_LBH: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Process one more token of each of B sentences.
 
         Args:
             tokens_B: The tokens.
-            hidden_LBH: The states of all layers before them; None: sentences begin.
+            hidden_LBH: The states of all layers before them, of an LSTM followed by their cells; None: sentences begin.
 
         Returns:
             logits_BV of the next token, and the states after this one.
         """
-        hidden_B1H, hidden_LBH = self.rnn(self.embedding(tokens_B[:, None]), hidden_LBH)
+        cells_too = isinstance(self.rnn, nn.LSTM)
+        before = hidden_LBH.chunk(2) if cells_too and hidden_LBH is not None else hidden_LBH
+        hidden_B1H, after = self.rnn(self.embedding(tokens_B[:, None]), before)
         weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
-        return functional.linear(hidden_B1H.squeeze(1), weight_VH, self.head.bias), hidden_LBH
+        logits_BV = functional.linear(self.projection(hidden_B1H.squeeze(1)), weight_VH, self.head.bias)
+        return logits_BV, torch.cat(after) if cells_too else after
 
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)
 
-        hidden_SH = self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data)
+        hidden_SH = self.projection(self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data))
         weight_VH = self.embedding.weight if self.head.weight is None else self.head.weight
         logits_SV = functional.linear(hidden_SH, weight_VH, self.head.bias)
         targets_S = packed(tokens_BT[:, 1:]).data.long()
@@ -138,7 +150,7 @@ class LanguageModel(nn.Module):
             table_VD, weight_VH = Lookup.apply(table_VD, words.rows_U)
             words = replace(words, rows_U=None)
         hidden_PH = cells.recurrent(self.rnn, table_VD, words, nn.Dropout(0))
-        hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
+        hidden_SH = self.projection(self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions)))
         text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.places.text_CS[0], packing.places.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
         native = packing.engine == "native"

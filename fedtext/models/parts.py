@@ -7,7 +7,7 @@ from fedtext.models.bag import mean_cross_entropy
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss, classifier_loss
-from fedtext.models.language import GRULanguageModel, LanguageModel
+from fedtext.models.language import LanguageModel, RecurrentLanguageModel
 
 
 class Parts:
@@ -70,7 +70,7 @@ class Parts:
 
 def whole(parts: Parts) -> nn.Module:
     """Build the network of a method without layers of its own: a classifier or a language model."""
-    if isinstance(parts.config, GRULanguageModel):
+    if isinstance(parts.config, RecurrentLanguageModel):
         return LanguageModel(parts.config, parts.classes, parts.embedding())
     return SingleBranch(parts)
 

@@ -11,7 +11,7 @@ from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.methods.state import Tensors
-from fedtext.models.language import GRULanguageModel
+from fedtext.models.language import RecurrentLanguageModel
 from fedtext.training.config import SGD, AdamW, Steps
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def language(e: "Settings") -> Iterator[str]:
     """Check that the method trains language models, and with this output layer."""
     if e.language and not e.method.language:
         yield f"method {e.method.name} trains classifiers and no language models: use fedavg or fedatt"
-    if isinstance(e.model, GRULanguageModel) and e.model.tied and not e.method.complete:
+    if isinstance(e.model, RecurrentLanguageModel) and e.model.tied and not e.method.complete:
         yield (
             f"method {e.method.name} separates the output layer from the rest, but a tied model's is its embedding: "
             "set model.tied to false"
