@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="rounds (10)")
     parser.add_argument("--method", default="fedavg", help="method (fedavg)")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="also write the numbers into this file, as JSON")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     asked = parser.parse_args()
     if asked.alone:
         print(json.dumps(alone(asked.clients[0], asked)))
@@ -141,7 +141,7 @@ def main() -> None:
     for row, found in zip(rows, seconds.values(), strict=True):
         row |= {"CPU s/round": spread(found), "times first": paired(found, seconds[asked.clients[0]])}
     print(table(rows))
-    write(asked.out, rows)
+    write(asked.json, rows)
 
 
 if __name__ == "__main__":
