@@ -4,6 +4,7 @@
   gpu              the same on a GPU, against the card's peak rates (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
+  population       registered clients that do not train: start, memory, rounds, checkpoints
   soak             a long run of many clients: whether seconds a round and memory grow
   canaries         epsilon measured over many small runs, and whether mistakes in the noise are found
   kills            runs that are killed again and again end with the bits of one that is not
@@ -28,6 +29,7 @@ QUICK = {
     "gpu": ["--turns", "3", "--stacks", "16"],
     "platform_cost": ["--quick"],
     "scale": ["--quick"],
+    "population": ["--clients", "1000", "20000", "--rounds", "3"],
     "soak": ["--clients", "200", "--rounds", "20"],
     "canaries": ["--runs", "10"],
     "kills": ["--runs", "1", "--kills", "3", "--rounds", "12"],

@@ -46,23 +46,23 @@ class SameUsers(Federation[LocalFleet]):
         return Returned(list(self.users), [], None)
 
 
-def experiment(clients: int, asked: argparse.Namespace) -> Experiment:
-    """Return the experiment of a population."""
+def experiment(clients: int, rounds: int, asked: argparse.Namespace) -> Experiment:
+    """Return the experiment of a population, whose last round evaluates."""
     made = {
         "name": "population",
         "corpus": {"name": "forum", "clients": clients, "vocabulary": 5_000, "storage": "disk"},
         "model": {"name": "gru_lm", "embedding": {"dim": 64}, "hidden": 64},
         "method": asked.method,
         "participation": {"fraction": min(1.0, asked.cohort / clients)},
-        "training": {"rounds": asked.rounds + 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-        "evaluation": {"personalize": None, "clients": 100, "every": asked.rounds + 2},
+        "training": {"rounds": rounds, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "evaluation": {"personalize": None, "clients": 100, "every": rounds},
     }
     return choose_engine(Experiment.model_validate(made), False, compile_problem())
 
 
-def started(clients: int, asked: argparse.Namespace, folder: Path) -> Federation[LocalFleet]:
+def started(clients: int, rounds: int, asked: argparse.Namespace, folder: Path) -> Federation[LocalFleet]:
     """Return a population before its first round, whose cohort is the first users of all populations."""
-    made = experiment(clients, asked)
+    made = experiment(clients, rounds, asked)
     corpus = prepare(made.corpus, made.model.embedding, made.seed, None)
     shared, private = initial(made, corpus)
     checkpoints = Checkpoints(folder, fingerprint(made, corpus.content, clients))
@@ -74,21 +74,21 @@ def started(clients: int, asked: argparse.Namespace, folder: Path) -> Federation
 def alone(clients: int, asked: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of the start, the largest memory, and the bytes of checkpoints of a population."""
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        federation = started(clients, asked, Path(folder))
-        seconds = time.perf_counter() - began
+        began, began_cpu = time.perf_counter(), time.process_time()
+        federation = started(clients, 3, asked, Path(folder))
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
         for _ in federation.run():
             pass
         size = sum(path.stat().st_size for path in kept(Path(folder))[-1].iterdir())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"start": seconds, "peak": peak, "checkpoint": size / 1e6}
+    return {"start": seconds, "cpu": cpu_seconds, "peak": peak, "checkpoint": size / 1e6}
 
 
 def in_turn(asked: argparse.Namespace) -> dict[int, list[float]]:
     """Return the CPU seconds of rounds of each population, without its first one."""
     seconds: dict[int, list[float]] = {clients: [] for clients in asked.clients}
     with tempfile.TemporaryDirectory() as folder:
-        running = {n: started(n, asked, Path(folder) / str(n)).run() for n in asked.clients}
+        running = {n: started(n, asked.rounds + 2, asked, Path(folder) / str(n)).run() for n in asked.clients}
         for turn in range(asked.rounds + 1):
             for clients, each in running.items():
                 began = time.process_time()
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="rounds (10)")
     parser.add_argument("--method", default="fedavg", help="method (fedavg)")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="also write the numbers into this file, as JSON")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     asked = parser.parse_args()
     if asked.alone:
         print(json.dumps(alone(asked.clients[0], asked)))
@@ -129,7 +129,9 @@ def main() -> None:
                 {
                     "clients": f"{clients:,}",
                     "first start s": first["start"],
+                    "first start CPU s": first["cpu"],
                     "start s": again["start"],
+                    "start CPU s": again["cpu"],
                     "first peak MB": first["peak"],
                     "peak MB": again["peak"],
                     "checkpoint MB": again["checkpoint"],
@@ -139,7 +141,7 @@ def main() -> None:
     for row, found in zip(rows, seconds.values(), strict=True):
         row |= {"CPU s/round": spread(found), "times first": paired(found, seconds[asked.clients[0]])}
     print(table(rows))
-    write(asked.out, rows)
+    write(asked.json, rows)
 
 
 if __name__ == "__main__":

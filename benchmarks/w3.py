@@ -18,7 +18,7 @@ from torch.nn import functional
 from benchmarks import real
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout
-from fedtext.models.language import GRULanguageModel, GRUNetwork
+from fedtext.models.language import RecurrentLanguageModel, RecurrentNetwork
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -38,9 +38,9 @@ def corpus(data: Path | None, vocabulary: int = VOCABULARY) -> np.ndarray:
     return np.searchsorted(share, np.random.default_rng(0).random((50, BATCH, TOKENS)) * share[-1])
 
 
-def model(vocabulary: int = VOCABULARY) -> GRUNetwork:
+def model(vocabulary: int = VOCABULARY) -> RecurrentNetwork:
     torch.manual_seed(0)
-    network = GRUNetwork(GRULanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
+    network = RecurrentNetwork(RecurrentLanguageModel(), vocabulary, nn.Embedding(vocabulary, WIDTH))
     nn.init.normal_(network.embedding.weight, std=0.05)
     return network
 

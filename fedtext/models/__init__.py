@@ -3,7 +3,7 @@
 from fedtext.models.bag import BagClassifier, LogisticClassifier
 from fedtext.models.base import ModelConfig
 from fedtext.models.causal import CausalLanguageModel
-from fedtext.models.language import GRULanguageModel
+from fedtext.models.language import RecurrentLanguageModel
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.models.vectors import VectorClassifier
@@ -17,7 +17,7 @@ MODELS: dict[str, type[ModelConfig]] = {
         LogisticClassifier,
         VectorClassifier,
         TransformerClassifier,
-        GRULanguageModel,
+        RecurrentLanguageModel,
         CausalLanguageModel,
     )
     for name in names_of(cls)

@@ -1,4 +1,7 @@
-"""Language models, and that of FedAtt (Ji et al. 2019, section III-C): embedding -> GRU -> dropout -> softmax.
+"""Language models, and recurrent ones: embedding -> GRU or LSTM -> dropout -> projection, if there is one -> softmax.
+
+With a GRU it is the model of FedAtt (Ji et al. 2019, section III-C), with an LSTM and a projection that of the
+StackOverflow task (Reddi et al. 2020, appendix C).
 
 Sentences include <s> and </s>: the inputs are all tokens but the last, and the targets all but the first. In a tied
 model the weights of the output layer are the embedding table, so that every step uses and updates all of its rows.
@@ -146,46 +149,52 @@ class WordEmbedding(Embedding):
     init: InitField = Field(RandomInit(std=0.05), description=INIT)
 
 
-class GRULanguageModel(LanguageConfig, Recurrent):
-    """GRU language model: predicts the next word (FedAtt paper).
+class RecurrentLanguageModel(LanguageConfig, Recurrent):
+    """GRU or LSTM language model: predicts the next word.
 
     FedAtt paper, section III-C: embedding, GRU(300), softmax over the vocabulary. The paper's small, medium and large
-    models have 300, 650 and 1500 units, and embeddings of the same dimension.
+    models have 300, 650 and 1500 units, and embeddings of the same dimension. The StackOverflow task of Reddi et al.
+    2020 has an LSTM of 670 units between an embedding and a projection of dimension 96.
     """
 
-    name: Literal["gru_lm"] = "gru_lm"
+    name: Literal["gru_lm", "lstm_lm"] = "gru_lm"
     embedding: WordEmbedding = WordEmbedding()
-    hidden: int = Field(300, ge=1, description="units; in a tied model equal to embedding.dim")
+    hidden: int = Field(300, ge=1, description="units; in a tied model without projection equal to embedding.dim")
+    projection: bool = Field(
+        False, description="whether a linear map to embedding.dim lies between the units and the output layer"
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the output layer")
     tied: bool = Field(True, description=TIED)
 
     @model_validator(mode="after")
-    def _fits(self) -> "GRULanguageModel":
-        if self.tied and self.embedding.dim != self.hidden:
+    def _fits(self) -> "RecurrentLanguageModel":
+        if self.tied and self.embedding.dim != self.hidden and not self.projection:
             raise ValueError(
                 f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
-                "both, or tied: false"
+                "both, or projection: true, or tied: false"
             )
         return self
 
-    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "GRUNetwork":
-        return GRUNetwork(self, vocabulary, embedding)
+    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "RecurrentNetwork":
+        return RecurrentNetwork(self, vocabulary, embedding)
 
 
-class GRUNetwork(LanguageModel):
-    """The network of ``GRULanguageModel``.
+class RecurrentNetwork(LanguageModel):
+    """The network of ``RecurrentLanguageModel``, with ``rnn.*`` and, if there is a projection, ``projection.*``.
 
     A batch with ``words`` is processed by the layers in models/cells.py and models/softmax.py, any other by torch's:
     the same sums.
     """
 
-    def __init__(self, config: GRULanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
+    def __init__(self, config: RecurrentLanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        self.rnn = nn.GRU(config.embedding.dim, config.hidden, num_layers=config.layers, batch_first=True)
+        dim, cell = config.embedding.dim, nn.LSTM if config.name == "lstm_lm" else nn.GRU
+        self.rnn = cell(dim, config.hidden, num_layers=config.layers, batch_first=True)
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]  # as in models/recurrent.py
         self.dropout = nn.Dropout(config.dropout)
-        self.head = config.output_layer(config.hidden, vocabulary)
+        self.projection = nn.Linear(config.hidden, dim) if config.projection else nn.Identity()
+        self.head = config.output_layer(dim if config.projection else config.hidden, vocabulary)
 
     def forward(self, batch: Batch) -> Score:
         if batch.words is not None:
@@ -193,18 +202,21 @@ class GRUNetwork(LanguageModel):
         return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        hidden_BTH: Tensor = self.rnn(self.embedding(tokens_BT))[0]
+        hidden_BTH: Tensor = self.projection(self.rnn(self.embedding(tokens_BT))[0])
         return hidden_BTH
 
     def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        hidden_B1H, hidden_LBH = self.rnn(self.embedding(tokens_B[:, None]), state_LB)
-        return self.logits(hidden_B1H.squeeze(1)), hidden_LBH
+        """The state of an LSTM has the hidden states of all layers, followed by their cells."""
+        cells_too = isinstance(self.rnn, nn.LSTM)
+        before = state_LB.chunk(2) if cells_too and state_LB is not None else state_LB
+        hidden_B1H, after = self.rnn(self.embedding(tokens_B[:, None]), before)
+        return self.logits(self.projection(hidden_B1H.squeeze(1))), torch.cat(after) if cells_too else after
 
     def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)
 
-        hidden_SH = self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data)
+        hidden_SH = self.projection(self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data))
         logits_SV = self.logits(hidden_SH)
         targets_S = packed(tokens_BT[:, 1:]).data.long()
         nats_S = functional.cross_entropy(logits_SV, targets_S, reduction="none")
@@ -218,7 +230,7 @@ class GRUNetwork(LanguageModel):
             table_VD, weight_VH = Lookup.apply(table_VD, words.rows_U)
             words = replace(words, rows_U=None)
         hidden_PH = cells.recurrent(self.rnn, table_VD, words, nn.Dropout(0))
-        hidden_SH = self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions))
+        hidden_SH = self.projection(self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions)))
         text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.places.text_CS[0], packing.places.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
         return self.score(hidden_SH, weight_VH, targets_S, packing.engine == "native")

@@ -39,6 +39,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "privacy": {"canaries": None},
     "corpus": {"secrets": None},
+    "model": {"projection": False},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
     "model.adapter.lora": {"checkpoint": None},

@@ -21,7 +21,7 @@ from fedtext.corpora.types import Corpus, RawClient, Split, TokenSet
 from fedtext.errors import UserError
 from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
-from fedtext.models.language import GRULanguageModel, GRUNetwork, LanguageModel
+from fedtext.models.language import LanguageModel, RecurrentLanguageModel, RecurrentNetwork
 from fedtext.text.tokens import decode
 from tests import tiny
 from tests.loops import nonempty
@@ -31,8 +31,8 @@ VOCABULARY, DIGITS = 14, [3, 4, 6, 7, 9]
 
 def network(layers: int = 1, tied: bool = True, seed: int = 0) -> LanguageModel:
     torch.manual_seed(seed)
-    config = GRULanguageModel(hidden=6, embedding={"dim": 6}, layers=layers, tied=tied)
-    made = GRUNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, 6)).eval()
+    config = RecurrentLanguageModel(hidden=6, embedding={"dim": 6}, layers=layers, tied=tied)
+    made = RecurrentNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, 6)).eval()
     for parameter in made.parameters():
         nn.init.normal_(parameter, std=1.0)
     return made.requires_grad_(requires_grad=False)

@@ -16,7 +16,7 @@ from fedtext.evaluation.words import Predicted, together
 from fedtext.layout import Layout
 from fedtext.models import softmax
 from fedtext.models.batch import Batch
-from fedtext.models.language import GRULanguageModel, GRUNetwork, Score, WordEmbedding
+from fedtext.models.language import RecurrentLanguageModel, RecurrentNetwork, Score, WordEmbedding
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.config import SGD
@@ -28,11 +28,14 @@ VOCABULARY, CPU = 30, torch.device("cpu")
 LENGTHS = {"mixed": [5, 2, 9, 9, 3, 2], "equal": [4, 4, 4], "shortest": [2, 2], "one": [7], "one shortest": [2]}
 
 
-def model(tied: bool = True, layers: int = 1, dropout: float = 0) -> GRUNetwork:
+def model(tied: bool = True, layers: int = 1, dropout: float = 0, kind: str = "gru_lm") -> RecurrentNetwork:
+    """A model; with ``kind`` lstm_lm it has a projection, and is wider than its embedding."""
     torch.manual_seed(0)
-    dim = 6 if tied else 5
-    config = GRULanguageModel(embedding=WordEmbedding(dim=dim), hidden=6, layers=layers, tied=tied, dropout=dropout)
-    network = GRUNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
+    wide = kind == "lstm_lm"
+    dim, hidden = 6 if tied and not wide else 5, 8 if wide else 6
+    keys: dict[str, Any] = {"name": kind, "embedding": WordEmbedding(dim=dim), "hidden": hidden, "projection": wide}
+    config = RecurrentLanguageModel(**keys, layers=layers, tied=tied, dropout=dropout)
+    network = RecurrentNetwork(config, VOCABULARY, nn.Embedding(VOCABULARY, dim)).double()
     with torch.no_grad():
         network.embedding.weight.uniform_(-0.5, 0.5)
         network.head.bias.normal_()
@@ -47,7 +50,7 @@ def batch(lengths: list[int], own: bool, padding: int = 0, chosen: slice = slice
     return assembler.single(texts, np.arange(len(lengths))[chosen])[0]
 
 
-def outcome(network: GRUNetwork, given: Batch) -> tuple[Score, dict[str, Tensor]]:
+def outcome(network: RecurrentNetwork, given: Batch) -> tuple[Score, dict[str, Tensor]]:
     """The score and every parameter's gradient."""
     score = network(given)
     named = dict(network.named_parameters())
@@ -70,10 +73,10 @@ def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("kind", "layers"), [("gru_lm", 1), ("gru_lm", 2), ("lstm_lm", 1), ("lstm_lm", 2)])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_cells_equal_the_reference(tied: bool, layers: int, lengths: list[int]) -> None:
-    network = model(tied, layers)
+def test_cells_equal_the_reference(tied: bool, kind: str, layers: int, lengths: list[int]) -> None:
+    network = model(tied, layers, kind=kind)
     expected = outcome(network, batch(lengths, own=False))
     assert len(expected[0].nats_S) == sum(lengths) - len(lengths)
     assert_equal(outcome(network, batch(lengths, own=True)), expected)
@@ -83,6 +86,25 @@ def test_cells_equal_the_reference(tied: bool, layers: int, lengths: list[int]) 
     assert ours.loss.item() == pytest.approx(expected[0].loss.item(), rel=1e-9)
     assert ours.nats_S.sum().item() == pytest.approx(expected[0].nats_S.sum().item(), rel=1e-9)
     assert torch.equal(ours.ranks_S.sort().values, theirs.ranks_S.sort().values)
+
+
+@pytest.mark.parametrize("kind", ["gru_lm", "lstm_lm"])
+@torch.no_grad()
+def test_a_step_goes_on_from_the_states_of_the_one_before(kind: str) -> None:
+    network, tokens_BT = model(layers=2, kind=kind).eval(), torch.tensor([[3, 7, 7, 20], [2, 9, 1, 0]])
+    whole_BTV, states = network.following(tokens_BT), None
+    for place in range(4):
+        logits_BV, states = network.step(tokens_BT[:, place], states)
+        assert torch.allclose(logits_BV, whole_BTV[:, place], rtol=1e-12)
+    assert whole_BTV.shape == (2, 4, VOCABULARY)
+
+
+def test_the_published_model_has_the_published_number_of_parameters() -> None:
+    """Reddi et al. 2020, table 1: 4,050,748 parameters, with 10,004 entries of the vocabulary."""
+    keys: dict[str, Any] = {"name": "lstm_lm", "hidden": 670, "projection": True, "tied": False}
+    config = RecurrentLanguageModel(embedding=WordEmbedding(dim=96), **keys)
+    count = sum(each.numel() for each in RecurrentNetwork(config, 10_004, nn.Embedding(10_004, 96)).parameters())
+    assert count - 4 * 670 == 4_050_748, "torch's LSTM has each gate's bias twice"
 
 
 def test_the_score_is_that_of_every_sentence_by_itself() -> None:
@@ -182,7 +204,7 @@ def test_dropout_strikes_what_the_softmax_reads_in_training_only() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValidationError, match="must be equal"):
-        GRULanguageModel(embedding=WordEmbedding(dim=5), hidden=6)
+        RecurrentLanguageModel(embedding=WordEmbedding(dim=5), hidden=6)
     with pytest.raises(AssertionError, match="at least two tokens"):
         batch([3, 1], own=True)
 
