@@ -95,7 +95,13 @@ class ContentDigest:
         self.names, self.texts, self.lengths, self.tokens = (hashlib.sha256() for _ in range(4))
 
     def add(self, texts_K3: NDArray[np.integer], lengths_N: NDArray[np.integer], tokens_T: NDArray[np.integer]) -> None:
-        """Add the next clients: their numbers of texts, the lengths of these, and tokens as rows of the vocabulary."""
+        """Add the next clients.
+
+        Args:
+            texts_K3: Their numbers of train, validation and test texts.
+            lengths_N: The lengths of these texts.
+            tokens_T: Their tokens, as rows of the vocabulary.
+        """
         for hasher, values in ((self.texts, texts_K3), (self.lengths, lengths_N), (self.tokens, tokens_T)):
             hasher.update(np.ascontiguousarray(values, "<i4").data)
 
