@@ -57,8 +57,7 @@ def described(experiment: Experiment, corpus: Corpus, clients: Sequence[ClientDa
     vocabulary, digits_V = len(corpus.vocabulary), corpus.digits_V
     if isinstance(clients, StoredClients):
         entries = vocabulary, 0, 0 if digits_V is None else int(digits_V.sum())
-        entries_K3 = np.broadcast_to(np.array(entries), (len(clients), 3))
-        columns = clients.names, clients.texts_K3[:, 0], clients.train_tokens_K, entries_K3
+        columns = clients.names, clients.texts_K3[:, 0], clients.train_tokens_K, np.array([entries])
         return ClientTable(*columns, _evaluated(experiment, clients.texts_K3[:, 1:].sum(1) > 0))
     features = [int((client.rows_R >= vocabulary - corpus.features).sum()) for client in clients]
     digits = [0 if digits_V is None else int(digits_V[client.rows_R].sum()) for client in clients]

@@ -98,9 +98,9 @@ class ContentDigest:
         """Add the next clients.
 
         Args:
-            texts_K3: Number of train, validation and test texts of each.
-            lengths_N: Number of tokens of each text.
-            tokens_T: The tokens, as rows of the vocabulary.
+            texts_K3: Their numbers of train, validation and test texts.
+            lengths_N: The lengths of these texts.
+            tokens_T: Their tokens, as rows of the vocabulary.
         """
         for hasher, values in ((self.texts, texts_K3), (self.lengths, lengths_N), (self.tokens, tokens_T)):
             hasher.update(np.ascontiguousarray(values, "<i4").data)

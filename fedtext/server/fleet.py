@@ -47,7 +47,7 @@ class ClientTable(Sequence[ClientInfo]):
         samples: n_k, shape (K,).
         tokens: Numbers of tokens of their train texts, shape (K,).
         entries: Numbers of entries of their vocabularies, of features and of words with a digit among them, shape
-            (K, 3).
+            (K, 3); (1, 3) if those of all clients are the same.
         evaluates: Which have texts to evaluate on, shape (K,).
         first: Id of the first one.
     """
@@ -78,12 +78,15 @@ class ClientTable(Sequence[ClientInfo]):
         if isinstance(index, slice):
             ids = self.ids[index]
             assert ids.step == 1, "clients of a table have consecutive ids"
-            numbers = self.samples[index], self.tokens[index], self.entries[index], self.evaluates[index]
+            numbers = self.samples[index], self.tokens[index], self._entries(index), self.evaluates[index]
             return ClientTable(self.names[index], *numbers, ids.start)
         place = range(len(self))[index]
-        rows, features, digits = self.entries[place].tolist()
+        rows, features, digits = self._entries(slice(place, place + 1))[0].tolist()
         counts = int(self.samples[place]), int(self.tokens[place]), rows, features, digits
         return ClientInfo(self.ids[place], self.names[place], *counts, bool(self.evaluates[place]))
+
+    def _entries(self, index: slice) -> NDArray[np.int64]:
+        return self.entries[index] if len(self.entries) == len(self) else self.entries
 
     def evaluated(self) -> list[int]:
         """Return the ids of the clients that are evaluated."""

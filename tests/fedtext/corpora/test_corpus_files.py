@@ -198,7 +198,7 @@ def test_a_folder_that_was_named_must_have_the_file(
     assert f"or neither of them to read {dataset} from the hub" in said
 
 
-@pytest.mark.parametrize("name", sorted(set(CORPORA) - {"demo"} - set(HUB)))
+@pytest.mark.parametrize("name", sorted(set(CORPORA) - {"demo", "forum"} - set(HUB)))
 def test_other_corpora_name_the_file_that_was_looked_for(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=rf"no .*in {tmp_path}"):
         CORPORA[name](**({"path": "reviews.csv"} if name == "table" else {})).read(tmp_path, 0)
