@@ -214,7 +214,7 @@ class Model:
         """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
         made = [cleaned(corpus, text) for text in texts]
-        tokens_T, offsets, _ = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
+        tokens_T, offsets = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
         nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
         given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
         rows_R = np.arange(len(vocabulary), dtype=np.int32)

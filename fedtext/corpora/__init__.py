@@ -5,6 +5,7 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
 from fedtext.corpora.imdb import IMDBCorpus
+from fedtext.corpora.instructions import InstructionCorpus
 from fedtext.corpora.iyy import IYYCorpus
 from fedtext.corpora.movielens import MovieLensCorpus
 from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
@@ -19,6 +20,7 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "demo": DemoCorpus,
     "fdu": FDUCorpus,
     "imdb": IMDBCorpus,
+    "instructions": InstructionCorpus,
     "iyy": IYYCorpus,
     "movielens": MovieLensCorpus,
     "newsgroups20": Newsgroups20Corpus,
