@@ -1,4 +1,4 @@
-"""The keys of corpora that are tables of the user, and the reading of their rows."""
+"""The keys of corpora that are tables of the user, and how their rows are read."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -76,10 +76,18 @@ class TableKeys(CorpusConfig):
 
     @property
     def what(self) -> str:
+        """The name of the table in messages."""
         return ", ".join(self.path)
 
     def table(self, data: Path | None) -> "pyarrow.Table":
-        """Read the complete rows, with a column of strings for each key: those of ``columns``, client, split."""
+        """Read the complete rows, with a column of strings for each key: those of ``columns``, client, split.
+
+        Args:
+            data: The folder given with --data, if any.
+
+        Raises:
+            UserError: There is no such table or column, a row lacks a value, or there is no row.
+        """
         import pyarrow
 
         parts = parts_of(self.path, self.levels, data)
@@ -101,6 +109,7 @@ class TableKeys(CorpusConfig):
 
     @property
     def left(self) -> str:
+        """The end of a message on which rows are left, if some may be dropped."""
         return " after those with missing values are dropped" if self.missing == "drop" else ""
 
     def _complete(self, part: Part, keys: dict[str, str], table: "pyarrow.Table") -> "pyarrow.Table":
@@ -136,7 +145,16 @@ class TableKeys(CorpusConfig):
         return table if kept_N.all() else table.filter(kept_N)
 
     def by_client(self, rows: Rows, clients_N: NDArray[np.int64], seed: int) -> list[RawClient]:
-        """Make a client of each value of the column ``client`` with enough texts."""
+        """Make a client of each value of the column ``client`` with enough texts.
+
+        Args:
+            rows: The rows.
+            clients_N: The client of each row.
+            seed: Seed of the draws.
+
+        Raises:
+            UserError: No client has enough texts, or one has none in a split.
+        """
         counts = np.bincount(clients_N, minlength=len(rows.clients))
         rows_of = np.split(np.argsort(clients_N, kind="stable"), np.cumsum(counts)[:-1])
         taken = [number for number, count in enumerate(counts) if count >= self.min_texts]
