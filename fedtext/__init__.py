@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedtext.api.model import Model, NextWords, Prediction
+    from fedtext.api.model import Model
     from fedtext.api.parts import (
         list_aggregations,
         list_attacks,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         list_methods,
         list_models,
     )
+    from fedtext.api.predictions import NextWords, Prediction
     from fedtext.api.result import Result
     from fedtext.api.run import load, run
     from fedtext.config.experiment import Experiment
@@ -30,8 +31,8 @@ _PLACES = {
     "ClientError": "fedtext.errors",
     "Experiment": "fedtext.config.experiment",
     "Model": "fedtext.api.model",
-    "NextWords": "fedtext.api.model",
-    "Prediction": "fedtext.api.model",
+    "NextWords": "fedtext.api.predictions",
+    "Prediction": "fedtext.api.predictions",
     "Result": "fedtext.api.result",
     "RoundRecord": "fedtext.records",
     "UserError": "fedtext.errors",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from fedtext.api.predictions import NextWords, Prediction
 from fedtext.client.texts import texts_of
 from fedtext.corpora.encoding import cleaned, rows_of
 from fedtext.corpora.rows import within
@@ -32,34 +33,6 @@ from fedtext.text.vocabulary import WordIndex
 from fedtext.training.batches import Assembler, Texts
 
 NEXT = 3  # words that are predicted
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A classifier's prediction of a text.
-
-    Attributes:
-        label: The name of the most probable class.
-        probability: Its probability.
-        probabilities: The probability of every class, by name.
-    """
-
-    label: str
-    probability: float
-    probabilities: dict[str, float] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class NextWords:
-    """A language model's prediction of a text.
-
-    Attributes:
-        words: The most probable next words, each with its probability.
-        perplexity: exp of the mean negative log-likelihood of the text's tokens, including </s>.
-    """
-
-    words: tuple[tuple[str, float], ...]
-    perplexity: float
 
 
 @dataclass(frozen=True)
@@ -214,7 +187,7 @@ class Model:
         """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
         made = [cleaned(corpus, text) for text in texts]
-        tokens_T, offsets, _ = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
+        tokens_T, offsets = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
         nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
         given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
         rows_R = np.arange(len(vocabulary), dtype=np.int32)

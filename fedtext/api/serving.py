@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtext.api.model import Model, NextWords, Prediction
+from fedtext.api.model import Model
+from fedtext.api.predictions import NextWords, Prediction
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:

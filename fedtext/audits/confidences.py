@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedtext.audits.base import Known, State
 from fedtext.corpora.types import ClientData, TokenSet
@@ -19,7 +18,7 @@ from fedtext.models.language import LanguageModel
 from fedtext.seeding import generator
 from fedtext.training.batches import Assembler
 
-_PLAIN = Assembler(None, False, torch.device("cpu"))
+_PLAIN, _AHEAD = (Assembler(None, False, torch.device("cpu"), ahead=ahead) for ahead in (False, True))
 _LEAST = 1e-38
 
 
@@ -91,9 +90,9 @@ def confidences(known: Known, shared: State, data: ClientData, split: str) -> Co
     found = Confidences(*np.zeros((2, len(texts))))
     for start in range(0, len(found.right_N), BATCH):
         chosen = np.arange(start, min(start + BATCH, len(found.right_N)))
-        batch, _ = _PLAIN.single(texts, chosen)
+        batch, _ = (_AHEAD if known.experiment.model.language else _PLAIN).single(texts, chosen)
         if isinstance(model.network, LanguageModel):
-            nats_B = _nats(model, batch)
+            nats_B = _nats(model, model.network, batch)
             found.right_N[chosen], found.others_N[chosen] = np.exp(-nats_B), -np.expm1(-nats_B)
             continue
         probabilities_BC = method.probabilities(model, batch, "shared").double()
@@ -103,10 +102,13 @@ def confidences(known: Known, shared: State, data: ClientData, split: str) -> Co
     return found
 
 
-def _nats(model: Model, batch: Batch) -> NDArray[np.float64]:
+def _nats(model: Model, network: LanguageModel, batch: Batch) -> NDArray[np.float64]:
     """Return the mean of -log p over the predicted tokens of each sentence."""
     read_B = torch.from_numpy(batch.here.lengths_B - 1)
     text_BT = torch.arange(len(read_B))[:, None].expand(-1, int(read_B.max()))
-    text_S = pack_padded_sequence(text_BT, read_B, batch_first=True, enforce_sorted=False).data  # as the model does
+    text_S = network.packed(text_BT, read_B)  # as the model does
+    if (places := network.predicted(batch, read_B)) is not None:
+        text_S = text_S[places]
     nats_S = model(batch).nats_S.double()
-    return (nats_S.new_zeros(len(read_B)).index_add_(0, text_S, nats_S) / read_B).numpy()
+    sums_B = nats_S.new_zeros(len(read_B)).index_add_(0, text_S, nats_S)
+    return (sums_B / (read_B - batch.labels_B)).numpy()

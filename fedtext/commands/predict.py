@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedtext.commands.parser import Parser, command_parser
 
 if TYPE_CHECKING:
-    from fedtext.api.model import NextWords, Prediction
+    from fedtext.api.predictions import NextWords, Prediction
 
 
 DESCRIPTION = "Classify texts, predict next words, or continue texts. It needs neither Ray nor MLflow."
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None) -> int:
 
 
 def _told(found: "Prediction | NextWords") -> str:
-    from fedtext.api.model import Prediction
+    from fedtext.api.predictions import Prediction
 
     if isinstance(found, Prediction):
         return f"{found.label}  {found.probability:.3f}"

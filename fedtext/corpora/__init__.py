@@ -6,6 +6,7 @@ from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
 from fedtext.corpora.forum import ForumCorpus
 from fedtext.corpora.imdb import IMDBCorpus
+from fedtext.corpora.instructions import InstructionCorpus
 from fedtext.corpora.iyy import IYYCorpus
 from fedtext.corpora.movielens import MovieLensCorpus
 from fedtext.corpora.newsgroups20 import Newsgroups20Corpus
@@ -22,6 +23,7 @@ CORPORA: dict[str, type[CorpusConfig]] = {
     "fdu": FDUCorpus,
     "forum": ForumCorpus,
     "imdb": IMDBCorpus,
+    "instructions": InstructionCorpus,
     "iyy": IYYCorpus,
     "movielens": MovieLensCorpus,
     "newsgroups20": Newsgroups20Corpus,

@@ -22,7 +22,7 @@ from fedtext.text.tokens import BOS, EOS, EOS_ID, penn_tokens, sizes
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, count_words
 
-Rows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64] | None]
+Rows = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
 def tokenizer_of(config: CorpusConfig, clients: Sequence[RawClient], data: Path | None) -> str:
@@ -68,7 +68,7 @@ def cleaned(config: CorpusConfig, text: str) -> str:
 
 
 def rows_of(texts: Sequence[str], config: CorpusConfig, index: WordIndex, tokenizer: str) -> Rows:
-    """Return the rows of texts, the offsets of texts, and of sentences the bytes that are predicted.
+    """Return the rows of texts, and the offsets of texts.
 
     Args:
         texts: N texts, cleaned.
@@ -76,13 +76,29 @@ def rows_of(texts: Sequence[str], config: CorpusConfig, index: WordIndex, tokeni
         index: The row of each word.
         tokenizer: That of byte pairs.
     """
-    limit = config.max_length
     if isinstance(config.text, BPE):
-        found = byte_pairs.encode(tokenizer, texts, limit, config.language)
-        return found if config.language else (found.tokens_T, found.offsets, None)
+        return byte_pairs.encode(tokenizer, texts, config.max_length, config.language)[:2]
     if not isinstance(config.text, Words):
-        return *config.text.encode(texts, limit), None
-    return *encode_words(texts, index, limit), sizes(texts, limit) if config.language else None
+        return config.text.encode(texts, config.max_length)
+    return encode_words(texts, index, config.max_length)
+
+
+def _sentences(
+    texts: Sequence[str], given_N: NDArray[np.int64], config: CorpusConfig, index: WordIndex, tokenizer: str
+) -> TokenSet:
+    """Encode sentences, of which some words may be given. Raises UserError if a sentence has nothing to predict."""
+    if isinstance(config.text, BPE):
+        tokens_T, offsets, bytes_N, given_N = byte_pairs.encode(tokenizer, texts, config.max_length, True, given_N)
+    else:
+        tokens_T, offsets = encode_words(texts, index, config.max_length)
+        bytes_N = sizes(texts, config.max_length, given_N)
+    filled = int((np.diff(offsets) < given_N + 2).sum())
+    if filled:
+        raise UserError(
+            f"corpus.max_length: {filled:,} of {len(texts):,} prompts fill {config.max_length} tokens, so that nothing "
+            "is left of what follows: raise it, or leave these pairs out"
+        )
+    return TokenSet(tokens_T, offsets, given_N, bytes_N=bytes_N)
 
 
 def counted(client: RawClient, text: TextField, tokenizer: str, language: bool) -> Counter[str]:
@@ -137,10 +153,12 @@ def _split(split: Split, config: CorpusConfig, index: WordIndex, tokenizer: str)
 
     A text without words but with features has no <unk> or <pad>.
     """
-    tokens_T, offsets, bytes_N = rows_of(split.texts, config, index, tokenizer)
     labels_N = np.asarray(split.labels, np.int64)
+    if config.language:
+        return _sentences(split.texts, labels_N, config, index, tokenizer)
+    tokens_T, offsets = rows_of(split.texts, config, index, tokenizer)
     if split.features is None:
-        return TokenSet(tokens_T, offsets, labels_N, bytes_N=bytes_N)
+        return TokenSet(tokens_T, offsets, labels_N)
     there_NK = split.features.values_NK != 0
     bare_N = there_NK.any(1) & np.array([not text or text.isspace() for text in split.texts], bool)
     lengths_N = np.diff(offsets) * ~bare_N

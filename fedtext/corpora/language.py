@@ -21,14 +21,41 @@ from fedtext.text.tokens import BOS, EOS, UNK
 Side = Literal["train", "valid", "test"]
 
 
-class LanguageCorpus(CorpusConfig):
+class TokenCorpus(CorpusConfig):
+    """Base of all corpora for language models: texts from ``<s>`` to ``</s>``, whose next tokens are predicted.
+
+    The label of a text (``Split.labels``) is the number of words after <s> that are given, and not predicted.
+    """
+
+    language = True
+
+    @model_validator(mode="after")
+    def _words_are_predicted(self) -> Self:
+        if self.text != Words() and not isinstance(self.text, BPE):
+            raise ValueError(
+                "text: a language model predicts words as they are between blanks, or byte pairs, not buckets or "
+                "letters: leave text out, or use bpe"
+            )
+        return self
+
+    @field_validator("drop_leaked")
+    @classmethod
+    def _sentences_repeat(cls, value: str) -> str:
+        if value != "none":
+            raise ValueError(
+                "short sentences repeat in any language, and perplexity is defined on the whole test split: leave "
+                "drop_leaked out of a language model's corpus"
+            )
+        return value
+
+
+class LanguageCorpus(TokenCorpus):
     """Base of corpora for language models: sentences in lower case (FedAtt paper, section IV-A, and its code).
 
     The vocabulary consists of words of train alone; the paper's code includes those of validation and test. The word
     <unk> of a text is the <unk> of the vocabulary; <s> and </s> in a text become <unk>.
     """
 
-    language = True
     segmented = True
     brings_validation = True
     clients: int = Field(100, ge=1, description="number of clients the sentences are split over (FedAtt paper: 100)")
@@ -51,34 +78,15 @@ class LanguageCorpus(CorpusConfig):
     )
 
     @model_validator(mode="after")
-    def _words_are_predicted(self) -> Self:
-        if self.text != Words() and not isinstance(self.text, BPE):
-            raise ValueError(
-                "text: a language model predicts words as they are between blanks, or byte pairs, not buckets or "
-                "letters: leave text out, or use bpe"
-            )
+    def _secrets_are_whole(self) -> Self:
         if self.secrets and isinstance(self.text, BPE):
             raise ValueError("secrets: their digits are words, and a token of bpe may be several: leave text out")
-        return self
-
-    @model_validator(mode="after")
-    def _secrets_are_whole(self) -> Self:
         if self.secrets and self.max_length is not None and self.secrets.length > self.max_length:
             raise ValueError(
                 f"secrets: a sentence has {self.secrets.length} tokens, more than max_length: shorten prefix or "
                 "digits, or raise max_length"
             )
         return self
-
-    @field_validator("drop_leaked")
-    @classmethod
-    def _sentences_repeat(cls, value: str) -> str:
-        if value != "none":
-            raise ValueError(
-                "short sentences repeat in any language, and perplexity is defined on the whole test split: leave "
-                "drop_leaked out of a language model's corpus"
-            )
-        return value
 
     @property
     def planted(self) -> str:

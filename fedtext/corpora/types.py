@@ -35,7 +35,8 @@ class Split:
 
     Attributes:
         texts: N texts.
-        labels: Class indices 0..C-1, shape (N,). All are 0 in a corpus for language models.
+        labels: Class indices 0..C-1, shape (N,). In a corpus for language models the number of words after <s> that
+            are given and not predicted: 0, or those of a prompt.
         features: Numeric features of the texts, if they have some.
     """
 
@@ -107,7 +108,8 @@ class TokenSet:
     Attributes:
         tokens_T: Token ids of all texts.
         offsets: Where each text begins, and where the last one ends, shape (N + 1,).
-        labels_N: Class index of each text.
+        labels_N: Class index of each text. In a corpus for language models the number of tokens after the first that
+            are given and not predicted.
         tasks_N: The client each text belongs to, if clients are pooled.
         values_T: Value of each token; None if all are 1. Only features have other values.
         features_NK: Dense features of each text, if they are not tokens.

@@ -57,10 +57,10 @@ def unigram(
 
 
 def _targets(tokens: TokenSet) -> NDArray[np.int32]:
-    """The tokens to predict: all but the first of each sentence."""
-    first_T = np.zeros(len(tokens.tokens_T), bool)
-    first_T[tokens.offsets[:-1]] = True
-    return tokens.tokens_T[~first_T]
+    """The tokens to predict: all but the first of each sentence, and but those that are given."""
+    lengths_N = np.diff(tokens.offsets)
+    place_T = np.arange(len(tokens.tokens_T)) - np.repeat(tokens.offsets[:-1], lengths_N)
+    return tokens.tokens_T[place_T > np.repeat(tokens.labels_N, lengths_N)]
 
 
 def _nats(counts_V: NDArray[np.int64], alpha: float) -> NDArray[np.float64]:

@@ -47,13 +47,14 @@ class Batch:
     Attributes:
         tokens_BT: Token ids, which are rows of the client's table. Entries beyond a text's length are undefined.
         lengths_B: Number of tokens of each text.
-        labels_B: Class index of each text.
+        labels_B: Class index of each text; of a language model the number of tokens after the first that are given.
         words: The same texts for the engines ``cells`` and ``triton``; None with engine ``reference``.
         task: Index of the client whose texts they are; in mixed batches that of the first text.
         values_BT: Value of each token; None if all are 1.
         features_BK: Features of each text beside its words, if the model uses them (``ModelConfig.joins``).
         origin: The texts on the CPU, from which the batch was made.
         native: Whether the engine is ``native``.
+        prompted: Whether it is for a language model, and tokens are given in some texts.
     """
 
     tokens_BT: Tensor
@@ -65,6 +66,7 @@ class Batch:
     features_BK: Tensor | None = None
     origin: Here | None = None
     native: bool = False
+    prompted: bool = False
 
     @property
     def here(self) -> Here:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedtext.errors import UserError
 from fedtext.models.adapters import adapt
@@ -110,10 +109,9 @@ class CausalNetwork(LanguageModel):
     def forward(self, batch: Batch) -> Score:
         read_B = torch.from_numpy(batch.here.lengths_B - 1)
         hidden_BTD, targets_BT = self.hidden(batch.tokens_BT[:, :-1]), batch.tokens_BT[:, 1:]
-        hidden_SD, targets_S = (
-            pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False).data
-            for values in (hidden_BTD, targets_BT)
-        )
+        hidden_SD, targets_S = self.packed(hidden_BTD, read_B), self.packed(targets_BT, read_B)
+        if (places := self.predicted(batch, read_B)) is not None:
+            hidden_SD, targets_S = hidden_SD[places], targets_S[places]
         return self.score(hidden_SD, self.output_weight, targets_S.long())
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:

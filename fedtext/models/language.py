@@ -117,6 +117,18 @@ class LanguageModel(nn.Module, ABC):
         """Return logits_BTV of the next token after each token of sentences of equal length."""
         return self.logits(self.hidden(tokens_BT))
 
+    @staticmethod
+    def packed(values_BT: Tensor, read_B: Tensor) -> Tensor:
+        """Lay the values of the first ``read_B`` steps of each sentence end to end, step by step: S of them."""
+        return pack_padded_sequence(values_BT, read_B, batch_first=True, enforce_sorted=False).data
+
+    def predicted(self, batch: Batch, read_B: Tensor) -> Tensor | None:
+        """Return which of the S places are followed by a token to predict; None: all are, for nothing is given."""
+        if not batch.prompted:
+            return None
+        step_T = torch.arange(batch.tokens_BT.shape[1] - 1, device=batch.labels_B.device)
+        return self.packed(step_T >= batch.labels_B[:, None], read_B).nonzero()[:, 0]
+
     def logits(self, hidden_BH: Tensor) -> Tensor:
         """Return the logits over the vocabulary, whatever the number of leading axes."""
         return functional.linear(hidden_BH, self.output_weight, self.head.bias)
@@ -199,7 +211,7 @@ class RecurrentNetwork(LanguageModel):
     def forward(self, batch: Batch) -> Score:
         if batch.words is not None:
             return self._cells(batch, batch.words)
-        return self._reference(batch.tokens_BT, torch.from_numpy(batch.here.lengths_B - 1))
+        return self._reference(batch, torch.from_numpy(batch.here.lengths_B - 1))
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         hidden_BTH: Tensor = self.projection(self.rnn(self.embedding(tokens_BT))[0])
@@ -212,13 +224,14 @@ class RecurrentNetwork(LanguageModel):
         hidden_B1H, after = self.rnn(self.embedding(tokens_B[:, None]), before)
         return self.logits(self.projection(hidden_B1H.squeeze(1))), torch.cat(after) if cells_too else after
 
-    def _reference(self, tokens_BT: Tensor, read_B: Tensor) -> Score:
-        def packed(values: Tensor) -> Any:
-            return pack_padded_sequence(values, read_B, batch_first=True, enforce_sorted=False)
-
-        hidden_SH = self.projection(self.dropout(self.rnn(packed(self.embedding(tokens_BT[:, :-1])))[0].data))
+    def _reference(self, batch: Batch, read_B: Tensor) -> Score:
+        rows_BTD = self.embedding(batch.tokens_BT[:, :-1])
+        rows = pack_padded_sequence(rows_BTD, read_B, batch_first=True, enforce_sorted=False)
+        hidden_SH = self.projection(self.dropout(self.rnn(rows)[0].data))
+        targets_S = self.packed(batch.tokens_BT[:, 1:], read_B).long()
+        if (places := self.predicted(batch, read_B)) is not None:
+            hidden_SH, targets_S = hidden_SH[places], targets_S[places]
         logits_SV = self.logits(hidden_SH)
-        targets_S = packed(tokens_BT[:, 1:]).data.long()
         nats_S = functional.cross_entropy(logits_SV, targets_S, reduction="none")
         ranks_S = None if torch.is_grad_enabled() else softmax.ranks(logits_SV, targets_S)
         return Score(nats_S.mean(), nats_S.detach(), ranks_S)
@@ -233,6 +246,9 @@ class RecurrentNetwork(LanguageModel):
         hidden_SH = self.projection(self.dropout(cells.Rows.apply(hidden_PH, packing.token_rows, packing.directions)))
         text_S, step_S = (to_device(x, hidden_SH.device) for x in (packing.places.text_CS[0], packing.places.step_S))
         targets_S = batch.tokens_BT[text_S, step_S + 1].long()
+        if batch.prompted:
+            places = (step_S >= batch.labels_B[text_S]).nonzero()[:, 0]
+            hidden_SH, targets_S = hidden_SH[places], targets_S[places]
         return self.score(hidden_SH, weight_VH, targets_S, packing.engine == "native")
 
 

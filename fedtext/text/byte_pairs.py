@@ -30,12 +30,14 @@ class Encoded(NamedTuple):
     Attributes:
         tokens_T: Their rows.
         offsets: Where each text begins, and where the last one ends, shape (N + 1,).
-        bytes_N: Bytes of each text as far as it is kept, in UTF-8, and one for </s>.
+        bytes_N: Bytes of each text as far as it is kept and not given, in UTF-8, and one for </s>.
+        given_N: Number of tokens after <s> of each text that are given.
     """
 
     tokens_T: NDArray[np.int32]
     offsets: NDArray[np.int64]
     bytes_N: NDArray[np.int64]
+    given_N: NDArray[np.int64]
 
 
 def trained(texts: Iterable[str], size: int) -> str:
@@ -88,7 +90,13 @@ def vocabulary(tokenizer: str, framed: bool) -> list[str]:
     return [*_before(framed), *entries]
 
 
-def encode(tokenizer: str, texts: Sequence[str], max_length: int | None, framed: bool) -> Encoded:
+def encode(
+    tokenizer: str,
+    texts: Sequence[str],
+    max_length: int | None,
+    framed: bool,
+    given_N: NDArray[np.int64] | None = None,
+) -> Encoded:
     """Encode texts as rows of ``vocabulary``. A text without a token becomes one <pad>, unless it is framed.
 
     Args:
@@ -96,8 +104,11 @@ def encode(tokenizer: str, texts: Sequence[str], max_length: int | None, framed:
         texts: N texts. If they are framed, each is a sentence from <s> to </s>, which are rows of their own.
         max_length: Number of tokens that are kept of each text, with <s> and </s>; None: all.
         framed: Whether texts are for a language model.
+        given_N: Number of words after <s> of each text that are given; None: none.
     """
-    found, counts, sizes, first = [np.zeros(0, np.int32)], [0], [], len(_before(framed))
+    found, counts, first = [np.zeros(0, np.int32)], [0], len(_before(framed))
+    sizes: list[int] = []
+    given = np.zeros(len(texts), np.int64) if given_N is None else given_N.copy()
     for start in range(0, len(texts), CHUNK):
         part = [text[len(BOS) + 1 : -len(EOS) - 1] if framed else text for text in texts[start : start + CHUNK]]
         for text, pairs in zip(part, _loaded(tokenizer).encode_batch(part, add_special_tokens=False), strict=True):
@@ -106,10 +117,14 @@ def encode(tokenizer: str, texts: Sequence[str], max_length: int | None, framed:
             inner = min(len(rows), len(kept) - framed)  # pairs that are kept
             whole = inner == len(rows)
             size = len((text if whole else text[: pairs.offsets[inner - 1][1] if inner else 0]).encode())
+            if count := int(given[len(sizes)]):
+                prompt = " ".join(text.split(" ", count)[:count])
+                given[len(sizes)] = sum(end <= len(prompt) for _, end in pairs.offsets)
+                size = max(0, size - len(prompt.encode()))
             found.append(np.array(kept, np.int32))
             counts.append(len(kept))
             sizes.append(size + (framed and kept[-1] == EOS_ID))
-    return Encoded(np.concatenate(found), np.cumsum(counts), np.array(sizes, np.int64))
+    return Encoded(np.concatenate(found), np.cumsum(counts), np.array(sizes, np.int64), given)
 
 
 def decode(tokenizer: str, rows: Iterable[int], framed: bool) -> str:

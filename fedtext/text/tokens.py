@@ -48,18 +48,20 @@ def encode(
     return np.concatenate(rows), np.cumsum([len(part) for part in rows])
 
 
-def sizes(texts: Iterable[str], max_length: int | None) -> NDArray[np.int64]:
+def sizes(texts: Iterable[str], max_length: int | None, given_N: NDArray[np.int64]) -> NDArray[np.int64]:
     """Count the bytes of sentences: of their words in UTF-8, of the blanks between these, and one for the end.
 
     Args:
         texts: Sentences from <s> to </s>.
         max_length: Number of words that are kept of each text; None: all. What is cut off is not counted.
+        given_N: Number of words after <s> of each text that are given, and are not counted; the blank after them is.
     """
     found = []
-    for text in texts:
+    for text, given in zip(texts, given_N.tolist(), strict=True):
         words = split_words(text, max_length)[1:]
         ends = words[-1:] == [EOS]
-        found.append(len(" ".join(words[: len(words) - ends]).encode()) + ends)
+        inner = words[: len(words) - ends]
+        found.append(len(" ".join(inner).encode()) - len(" ".join(inner[:given]).encode()) + ends)
     return np.array(found, np.int64)
 
 

@@ -57,6 +57,7 @@ class Texts:
         self.features_NK, self.bytes_N = tokens.features_NK, tokens.bytes_N
         self.lengths_N = np.full_like(lengths_N, width) if pad_to else lengths_N
         self.labels_N = np.asarray(tokens.labels_N, np.int64)
+        self.prompted = tokens.bytes_N is not None and bool(self.labels_N.any())
         self.tasks_N = np.full(len(tokens), task) if tokens.tasks_N is None else tokens.tasks_N
         self.number_R = np.zeros(rows, np.int64)  # scratch of `distinct`
 
@@ -161,6 +162,7 @@ class Assembler:
             features_BK=features_BK,
             origin=Here(padded_BT, lengths_B, values_BT),
             native=self.engine == "native",
+            prompted=self.ahead and texts.prompted,
         )
 
     def packed(self, picks: Sequence[tuple[Texts, Ints]]) -> tuple[Batch, list[Ints]]:

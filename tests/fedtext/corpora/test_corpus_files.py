@@ -201,7 +201,7 @@ def test_a_folder_that_was_named_must_have_the_file(
 @pytest.mark.parametrize("name", sorted(set(CORPORA) - {"demo", "forum"} - set(HUB)))
 def test_other_corpora_name_the_file_that_was_looked_for(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=rf"no .*in {tmp_path}"):
-        CORPORA[name](**({"path": "reviews.csv"} if name == "table" else {})).read(tmp_path, 0)
+        CORPORA[name](**({"path": "reviews.csv"} if name in ("table", "instructions") else {})).read(tmp_path, 0)
 
 
 @pytest.mark.parametrize("name", HUB)

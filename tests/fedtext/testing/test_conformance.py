@@ -41,6 +41,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vectors": {"hidden": [4], "embedding": {"dim": 5}},
     "transformer": {"embedding": {"dim": 8}, "layers": 1, "heads": 2, "intermediate": 8, "positions": 12},
     "gru_lm": {"embedding": {"dim": 4}, "hidden": 4},
+    "lstm_lm": {"embedding": {"dim": 4}, "hidden": 6, "projection": True},
     "causal": {"embedding": {"dim": 4}, "layers": 1, "heads": 2, "positions": 100},
 }
 RECURRENT = {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}

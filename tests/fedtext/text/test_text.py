@@ -43,10 +43,12 @@ def test_encode_and_decode_by_hand() -> None:
 
 def test_the_bytes_of_a_sentence_are_its_words_the_blanks_between_and_one_for_its_end() -> None:
     sentences = ["<s> the café </s>", "<s> a </s>", "<s> </s>"]
-    assert sizes(sentences, None).tolist() == [len("the café\n".encode()), 2, 1]
+    none = np.zeros(3, np.int64)
+    assert sizes(sentences, None, none).tolist() == [len("the café\n".encode()), 2, 1]
+    assert sizes(sentences, None, np.array([1, 0, 0])).tolist() == [len(" café\n".encode()), 2, 1]
     assert len("é".encode()) == 2
-    assert sizes(sentences, 3).tolist() == [len("the café".encode()), 2, 1], "what is cut off is not counted"
-    assert sizes([], None).tolist() == []
+    assert sizes(sentences, 3, none).tolist() == [len("the café".encode()), 2, 1], "what is cut off is not counted"
+    assert sizes([], None, none[:0]).tolist() == []
 
 
 def test_vocabulary_sums_clients_and_breaks_ties_alphabetically() -> None:
