@@ -21,7 +21,7 @@ from fedtext.methods.base import Model
 from fedtext.models.base import Embedding
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
-from fedtext.models.language import RecurrentLanguageModel, LanguageModel
+from fedtext.models.language import LanguageModel, RecurrentLanguageModel
 from fedtext.models.parts import Parts, whole
 from fedtext.runtime.compiled import compile_problem
 from fedtext.testing import check_corpus
