@@ -22,6 +22,7 @@ EXTRAS = {
     "search": "tune.search: tpe",
     "secret": "privacy.noise: secret",
     "encryption": "the state of runs encrypted at rest, with FEDTEXT_STATE_KEY",
+    "hdf5": "corpus stackoverflow from an .h5 file",
     "oracle": "the library with which tests compare correlated noise",
     "dev": "the tests",
     "docs": "the documentation as a site, by make docs",
